@@ -1,0 +1,175 @@
+"""Speed and memory of preparation, from raw text to examples, beside a straightforward peer.
+
+  python -m benchmarks.prepare [--corpus=SPEC] [--kind=bytebpe] [--vocab_size=30000]
+      [--format=doc_sentences] [--num_workers=2] [--json=FILE] [--quick]
+
+Every step is run once in an empty cache. The peer is what one would first write: a Python loop that
+calls a `transformers` tokenizer (the one just trained) on one sentence after another, on a sample
+of the same sentences. It does nothing but encode, so two ratios are printed: encoding against the
+peer, and all of preparation against the peer. CPU seconds tell what a machine that is busy
+otherwise hides.
+
+Target: `wikitext:../shared/data/wikipedia-2019` in at most 4 minutes on two cores, encoding at
+least 5x the peer.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from scalelab import formats
+from scalelab.data import prepare, store, tokenizers
+from scalelab.data.corpora import open_corpus
+
+ROLES = (
+    ("bos", "<s>"),
+    ("pad", "<pad>"),
+    ("eos", "</s>"),
+    ("unk", "<unk>"),
+    ("mask", "<mask>"),
+)
+QUICK_BYTES = 2_000_000
+QUICK_VOCAB_SIZE = 4_000
+
+
+def cpu_secs() -> float:
+    """CPU time of this process and of its children that ended."""
+    each = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in each)
+
+
+def shortened(corpus: str, folder: Path) -> str:
+    """Writes the first documents of a corpus to a file and returns its name as a corpus."""
+    path = folder / "corpus.jsonl"
+    length = 0
+    with path.open("w", encoding="utf-8") as file:
+        for _, document in open_corpus(corpus).labelled():
+            file.write(json.dumps({"text": document}) + "\n")
+            length += len(document)
+            if length > QUICK_BYTES:
+                break
+    return f"jsonl:{path}"
+
+
+def loop_over_calls(tokenizer_dir: Path, sentences: list[str], batch_size: int | None) -> float:
+    """Tokens per second of calls of a `transformers` tokenizer, one by one or on lists."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_dir)
+    tokenizer("The first call loads what is loaded lazily.")
+    started = time.perf_counter()
+    count = 0
+    if batch_size is None:
+        for sentence in sentences:
+            count += len(tokenizer(sentence, add_special_tokens=False)["input_ids"])
+    else:
+        for begin in range(0, len(sentences), batch_size):
+            texts = sentences[begin : begin + batch_size]
+            found = tokenizer(texts, add_special_tokens=False)["input_ids"]
+            count += sum(map(len, found))
+    return count / (time.perf_counter() - started)
+
+
+def make_examples(prepared: prepare.Prepared, name: str, folder: Path) -> None:
+    """Writes the training split in a format, at length 128."""
+    made = formats.load(name).build(
+        prepared.documents["train"], frame=prepared.tokenizer.frame(), max_len=128, seed=0
+    )
+    store.write(made, folder)
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> dict:
+    """Prepares the corpus in an empty cache and then asks the peer."""
+    corpus, vocab_size = arguments.corpus, arguments.vocab_size
+    if arguments.quick:
+        corpus, vocab_size = shortened(corpus, folder), QUICK_VOCAB_SIZE
+    spec = tokenizers.TokenizerSpec(
+        arguments.kind, vocab_size, False, ROLES, ("<s>",), ("</s>",), ("</s>",)
+    )
+    began, cpu = time.perf_counter(), cpu_secs()
+    prepared = prepare.prepare_documents(
+        corpus, spec, folder / "cache", num_workers=arguments.num_workers, valid_rate=0.02
+    )
+    begun_format = time.perf_counter()
+    (folder / "examples").mkdir()
+    make_examples(prepared, arguments.format, folder / "examples")
+    secs = dict(prepared.timings) | {arguments.format: time.perf_counter() - begun_format}
+    total, total_cpu = time.perf_counter() - began, cpu_secs() - cpu
+
+    (text,) = (folder / "cache").glob("sentences-*/train.txt")
+    sample: list[str] = []
+    with text.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if line != "\n":
+                sample.append(line.rstrip("\n"))
+            if len(sample) == arguments.sample:
+                break
+    num_tokens = sum(len(d.tokens) for d in prepared.documents.values())
+    peer = loop_over_calls(prepared.tokenizer_dir, sample, None)
+    return {
+        "corpus": arguments.corpus,
+        "corpus_sha256": prepared.corpus_hash,
+        "quick": arguments.quick,
+        "tokenizer": f"{arguments.kind} {vocab_size}",
+        "megabytes": sum(prepared.num_bytes.values()) / 1e6,
+        "tokens": num_tokens,
+        "sentences": sum(d.num_sentences for d in prepared.documents.values()),
+        "secs": secs,
+        "total_secs": total,
+        "total_cpu_secs": total_cpu,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "peak_megabytes_of_a_worker": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3,
+        "tokens_per_sec": num_tokens / total,
+        "encoding_tokens_per_sec": num_tokens / secs["tokens"],
+        "peer_tokens_per_sec": peer,
+        "peer_in_lists_tokens_per_sec": loop_over_calls(prepared.tokenizer_dir, sample, 1000),
+    }
+
+
+def report(found: dict) -> None:
+    """Prints the numbers as a table."""
+    size = found["megabytes"]
+    print(f"\n{found['corpus']}{' (beginning)' if found['quick'] else ''}, {found['tokenizer']}")
+    print(f"{size:.1f} MB, {found['sentences']:,} sentences, {found['tokens']:,} tokens\n")
+    for step, secs in found["secs"].items():
+        print(f"{step:24} {secs:8.1f} s  {size / max(secs, 1e-9):8.1f} MB/s")
+    total, cpu = found["total_secs"], found["total_cpu_secs"]
+    print(f"{'all':24} {total:8.1f} s  {size / total:8.1f} MB/s  ({cpu:.0f} CPU seconds)")
+    print(
+        f"peak memory {found['peak_megabytes']:,.0f} MB, of a worker "
+        f"{found['peak_megabytes_of_a_worker']:,.0f} MB\n"
+    )
+    peer = found["peer_tokens_per_sec"]
+    for what, key in (
+        ("peer: a call a sentence", "peer_tokens_per_sec"),
+        ("peer: calls on lists", "peer_in_lists_tokens_per_sec"),
+        ("encoding", "encoding_tokens_per_sec"),
+        ("all of preparation", "tokens_per_sec"),
+    ):
+        print(f"{what:24} {found[key]:12,.0f} tokens/s  {found[key] / peer:6.1f}x")
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--corpus", default="builtin", help="reader:argument")
+    parser.add_argument("--kind", default="bytebpe", choices=tokenizers.KINDS)
+    parser.add_argument("--vocab_size", type=int, default=30_000)
+    parser.add_argument("--format", default="doc_sentences", choices=formats.format_names())
+    parser.add_argument("--num_workers", type=int, default=2)
+    parser.add_argument("--sample", type=int, default=20_000, help="sentences given to the peer")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--quick", action="store_true", help="the first 2 MB, a small vocabulary")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(arguments, Path(folder))
+    report(found)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

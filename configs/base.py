@@ -1,0 +1,75 @@
+"""The control: every other config is a diff of this one.
+
+It is RoBERTa-style pre-training as the benchmark protocol has it: byte-level BPE, DOC-SENTENCES,
+MLM alone. Systems say in their own files (`DEPARTURES`) where they differ and why.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns every field that a run has, with the control's value."""
+    config = ml_collections.ConfigDict()
+    config.system = "roberta"
+    config.objective = "mlm"  # losses to sum: mlm, mlm+nsp, clm
+    config.mask_rate = 0.15
+    config.seed = 0
+
+    net = config.net = ml_collections.ConfigDict()
+    net.num_heads, net.width, net.num_layers = 2, 128, 2
+    net.ffn_width = config_dict.placeholder(int)  # None: 4 * width
+    net.max_len = 512
+    net.dropout_rate = 0.1
+    net.dtype = "float32"  # of the computation; parameters, softmax and losses stay float32
+
+    tokenizer = config.tokenizer = ml_collections.ConfigDict()
+    tokenizer.kind = "bytebpe"
+    tokenizer.vocab_size = 30_000
+    tokenizer.lowercase = False
+
+    data = config.data = ml_collections.ConfigDict()
+    data.corpus = "builtin"
+    data.format = "doc_sentences"
+    data.errors = "strict"  # what invalid UTF-8 does; "replace" goes on
+    data.keep_headings = False  # of WikiText sections
+    data.short_rate = 0.1  # share of segment pairs with a random shorter target length
+    data.valid_rate = 0.005  # share of documents, where the source has no validation split
+
+    config.short = ml_collections.ConfigDict(dict(max_len=128, batch_size=64))
+    config.long = ml_collections.ConfigDict(dict(max_len=512, batch_size=16, example_rate=0.1))
+
+    optim = config.optim = ml_collections.ConfigDict()
+    optim.learning_rate = 1e-4
+    optim.beta1, optim.beta2, optim.eps = 0.9, 0.999, 1e-6
+    optim.weight_decay = 0.01  # decoupled; not on biases and norms
+    optim.clip_norm = 1.0
+    optim.schedule = "linear"
+    optim.total_epochs = 10.0  # the budget: exactly one of the five
+    optim.total_steps = config_dict.placeholder(int)
+    optim.total_tokens = config_dict.placeholder(float)
+    optim.total_flops = config_dict.placeholder(float)
+    optim.total_secs = config_dict.placeholder(float)
+    optim.warmup_steps = 1000  # on the clock of the budget
+    optim.warmup_tokens = config_dict.placeholder(float)
+    optim.warmup_flops = config_dict.placeholder(float)
+    optim.warmup_secs = config_dict.placeholder(float)
+
+    config.eval = ml_collections.ConfigDict(dict(every_steps=1000, num_examples=2000))
+
+    machine = config.machine = ml_collections.ConfigDict()
+    machine.data_parallel = -1  # devices on each mesh axis; -1 takes those that are left
+    machine.fsdp_parallel = 1
+    machine.tensor_parallel = 1
+    machine.num_microbatches = 1  # gradient accumulation within a step
+    machine.remat = "none"  # none, dots, full: what the backward pass recomputes
+    machine.loader = "tf"  # tf.data, or numpy where TensorFlow is not installed
+    machine.prefetch = 4  # batches made ahead
+    machine.num_workers = 2  # processes that prepare data
+    machine.cache_dir = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
+    machine.compile_cache_dir = "~/.cache/scalelab/xla"
+    machine.checkpoint_every_steps = 500
+    machine.num_checkpoints = 2  # the last so many are kept, and the best
+    machine.log_every_steps = 50
+    machine.distributed = False  # several processes: jax.distributed.initialize()
+    return config

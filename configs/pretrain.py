@@ -1,0 +1,98 @@
+r"""Pre-trains one system: the control with the system's own departures.
+
+  python -m scalelab.train --workdir=runs/bert \
+    --config=configs/pretrain.py:system=bert,shape=2x128x2,corpus=builtin,steps=500
+
+Arguments, all optional, joined by commas:
+  system   a file of scalelab/systems: bert, roberta, gpt2, gpt
+  shape    AxHxL: attention heads, width, layers
+  corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
+  seed     of parameters, data order, masks and dropout
+  steps    the budget over both phases; or epochs, tokens, flops, secs;
+           without one, the protocol's epochs.
+           The warm-up is then 1,000 steps or a tenth of `steps`, whichever is less, or 1% of
+           tokens, flops, secs; set it by --config.optim.warmup_steps=...
+Every other field: --config.<field>=<value>.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+from ml_collections import config_dict
+
+from scalelab import systems
+from scalelab.names import nearest
+
+BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
+ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
+
+
+def _base() -> ml_collections.ConfigDict:
+    """Loads the control from beside this file, wherever the program was started."""
+    spec = importlib.util.spec_from_file_location(
+        "base", pathlib.Path(__file__).with_name("base.py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config()
+
+
+def _parse(arguments: str) -> dict[str, str]:
+    """Splits "a=1,b=2"; a comma inside a path belongs to it unless a known name follows."""
+    parsed: dict[str, str] = {}
+    last = None
+    for part in filter(None, arguments.split(",")):
+        name, equals, value = part.partition("=")
+        if equals and (name in ARGUMENTS or last is None or "/" not in parsed[last]):
+            if name not in ARGUMENTS:
+                raise ValueError(f"unknown config argument {name!r}: {nearest(name, ARGUMENTS)}")
+            parsed[name], last = value, name
+        elif last is not None:
+            parsed[last] += "," + part
+        else:
+            raise ValueError(f"config argument {part!r}: expected name=value, such as system=bert")
+    return parsed
+
+
+def _number(name: str, text: str, kind: type) -> int | float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"config argument {name}={text!r}: expected {kind.__name__}") from None
+
+
+def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> None:
+    """Replaces the budget; the warm-up is 1,000 steps, or a tenth of a shorter run."""
+    optim.total_epochs = config_dict.placeholder(float)
+    optim[f"total_{clock}"] = total
+    if clock == "steps":
+        optim.warmup_steps = min(1000, int(total) // 10)
+    elif clock != "epochs":
+        optim.warmup_steps = None
+        optim[f"warmup_{clock}"] = 0.01 * total  # the protocol's 1,000 steps are about 1%
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the control with the system's departures and the arguments applied."""
+    given = _parse(arguments)
+    config = _base()
+    config.system = given.get("system", config.system)
+    for departure in systems.load(config.system).DEPARTURES:
+        config.update_from_flattened_dict({departure.field: departure.value})
+    if "shape" in given:
+        parts = given["shape"].split("x")
+        if len(parts) != 3 or not all(p.isdecimal() for p in parts):
+            raise ValueError(
+                f"shape {given['shape']!r}: expected AxHxL (heads x width x layers),"
+                " such as 2x128x2"
+            )
+        config.net.num_heads, config.net.width, config.net.num_layers = map(int, parts)
+    config.data.corpus = given.get("corpus", config.data.corpus)
+    config.seed = _number("seed", given["seed"], int) if "seed" in given else config.seed
+    budgets = [name for name in BUDGETS if name in given]
+    if len(budgets) > 1:
+        raise ValueError(f"one budget at a time, got {' and '.join(budgets)}")
+    for clock in budgets:
+        _set_budget(config.optim, clock, _number(clock, given[clock], BUDGETS[clock]))
+    return config

@@ -1,0 +1,29 @@
+"""A BERT-style system on the built-in corpus: no download, minutes on two cores.
+
+  python -m scalelab.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+A smaller vocabulary and a higher learning rate than the protocol's, so that something is learnt in
+600 steps.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns configs/pretrain.py's BERT with a vocabulary and a budget for a laptop."""
+    path = pathlib.Path(__file__).with_name("pretrain.py")
+    spec = importlib.util.spec_from_file_location("pretrain", path)
+    pretrain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pretrain)
+    defaults = "system=bert,shape=2x128x2,corpus=builtin" + (",steps=600" if not arguments else "")
+    config = pretrain.get_config(f"{defaults},{arguments}")
+    config.tokenizer.vocab_size = 8000
+    config.tokenizer.lowercase = True
+    config.short.batch_size, config.long.batch_size = 32, 8
+    config.optim.learning_rate = 1e-3
+    config.eval.every_steps, config.eval.num_examples = 200, 500
+    config.machine.checkpoint_every_steps = 200
+    return config

@@ -1,0 +1,1 @@
+"""A laboratory for the controlled comparison of pre-trained language-model systems."""

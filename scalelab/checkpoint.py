@@ -1,0 +1,293 @@
+"""Checkpoints: state, clocks, data position and config, saved by orbax in the background.
+
+Kept are the last few and the best. Each carries a checksum of every array, computed on the devices
+when it was saved; a checkpoint that cannot be read or does not match is moved aside and the one
+before it is used.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import gc
+import logging
+import math
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+
+from scalelab.clocks import Clocks
+
+# The layout of the parameter tree on disk. Raise it when names or shapes of parameters change.
+LAYOUT = 1
+SMALL_FILES_BYTES = 100_000  # what a checkpoint takes besides its arrays
+
+
+@dataclasses.dataclass
+class Run:
+    """What changes while a run trains; a checkpoint holds all of it.
+
+    Attributes:
+      state: the TrainState, on the devices.
+      clocks: how far it has come.
+      phase: index of the phase in progress.
+      phase_start: the step at which that phase began.
+      best: lowest validation loss of the phase in progress.
+      evals: the last validation of each phase, by its length in tokens.
+      data: fingerprint of the training examples.
+      unlogged: (sum, weight) of each metric since the last logged line.
+    """
+
+    state: Any
+    clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    phase: int = 0
+    phase_start: int = 0
+    best: float = math.inf
+    evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    data: str = ""
+    unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+    def meta(self) -> dict[str, Any]:
+        """Everything but the state, as plain json."""
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "state"
+        }
+        return fields | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
+
+    @classmethod
+    def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
+        """The run that `meta` described."""
+        names = {f.name for f in dataclasses.fields(cls)} - {"state"}
+        values = {name: meta[name] for name in names}
+        return cls(
+            state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
+        )
+
+
+@jax.jit
+def _checksums(tree: Any) -> jax.Array:
+    """One uint32 per array: the sum of its words, each times an odd number given by its place."""
+
+    def one(leaf: jax.Array) -> jax.Array:
+        words = jax.lax.bitcast_convert_type(
+            leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")
+        ).astype(jnp.uint32)
+        place = jax.lax.iota(jnp.uint32, max(words.size, 1))[: words.size].reshape(words.shape)
+        return jnp.sum(
+            words * (place * jnp.uint32(2_654_435_762) | jnp.uint32(1)), dtype=jnp.uint32
+        )
+
+    return jnp.stack([one(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def checksums(tree: Any) -> list[int]:
+    """The checksums of a tree's arrays, in the order of its leaves."""
+    return [int(word) for word in np.asarray(_checksums(tree))]
+
+
+class Checkpoints:
+    """The checkpoints of one run folder.
+
+    Args:
+      directory: where they lie; made if absent.
+      num_last: how many of the last are kept beside the best; None: only read, change nothing.
+    """
+
+    def __init__(self, directory: pathlib.Path, num_last: int | None) -> None:
+        # What orbax logs it also raises; its background threads would print tracebacks besides.
+        logging.getLogger("absl").addFilter(_not_from_orbax)
+        self._directory = directory.absolute()
+        self._read_only = num_last is None
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(read_only=True)
+            if num_last is None
+            else ocp.CheckpointManagerOptions(
+                preservation_policy=AnyPreservationPolicy(
+                    [
+                        LatestN(num_last),
+                        BestN(
+                            get_metric_fn=lambda m: m["rank"],
+                            reverse=True,
+                            n=1,
+                            keep_checkpoints_without_metrics=False,
+                        ),
+                    ]
+                ),
+                cleanup_tmp_directories=True,
+            ),
+        )
+
+    def steps(self) -> list[int]:
+        """Steps at which there is a checkpoint, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, state: Any, meta: dict[str, Any], rank: float | None = None) -> None:
+        """Saves in the background; returns once the arrays are safe to overwrite.
+
+        Args:
+          state: a TrainState.
+          meta: what else the run needs to continue: plain json.
+          rank: lower is better; None where nothing was evaluated at this step.
+        """
+        step = int(state.step)
+        if step in self._manager.all_steps():
+            return
+        # A copy: orbax writes it in the background, while the run changes what it holds.
+        meta = copy.deepcopy(meta) | {"layout": LAYOUT, "checksums": checksums(state)}
+        self._check_room(state)
+        with self._naming_full_disks():
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
+                ),
+                metrics=None if rank is None else {"rank": rank},
+            )
+
+    def restore(self, like: Any) -> tuple[Any, dict[str, Any]] | None:
+        """Restores the newest sound checkpoint.
+
+        Args:
+          like: a state with the shapes, types and shardings wanted.
+
+        Returns:
+          (state, meta), or None if there is no checkpoint.
+
+        Raises:
+          ValueError: checkpoints are there, but none is sound, or they have another layout.
+        """
+        steps = self.steps()
+        with _quiet_collection():
+            newest = self._newest_sound(steps, like)
+        if newest is None and steps:
+            raise ValueError(
+                f"none of the checkpoints {steps} in {self._directory} can be read;"
+                " start in a new workdir"
+            )
+        return newest
+
+    def _newest_sound(self, steps: list[int], like: Any) -> tuple[Any, dict[str, Any]] | None:
+        for step in reversed(steps):
+            try:
+                return self._restore(step, like)
+            except _WrongLayout as error:
+                raise ValueError(str(error)) from None
+            except Exception as error:  # whatever orbax and tensorstore make of damaged files
+                if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
+                    raise  # the files may be as good as ever
+                reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            if self._read_only:
+                print(f"checkpoint {step} is damaged ({reason}); trying the one before it")
+                continue
+            aside = _free(self._directory.parent / "damaged" / str(step))
+            print(
+                f"checkpoint {step} is damaged ({reason});"
+                f" moved to {aside}, trying the one before it",
+                flush=True,
+            )
+            if jax.process_index() == 0:
+                aside.parent.mkdir(exist_ok=True)
+                (self._directory / str(step)).rename(aside)
+            multihost_utils.sync_global_devices(f"checkpoint {step} moved aside")
+            self._manager.reload()
+            gc.collect()  # the reads that were abandoned, while nobody listens
+        return None
+
+    def restore_as_saved(self) -> tuple[Any, dict[str, Any]] | None:
+        """Restores the newest sound checkpoint, its shapes being those on disk, as plain dicts."""
+        return self.restore(None)
+
+    def _restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
+        meta = self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
+            "meta"
+        ]
+        if meta["layout"] != LAYOUT:
+            raise _WrongLayout(
+                f"the checkpoint of step {step} has layout {meta['layout']}, this version reads"
+                f" {LAYOUT}:"
+                " use the version of the code that wrote it (WORKDIR/environment.json)"
+            )
+        as_saved = like is None
+        if as_saved:
+            like = self._manager.item_metadata(step)["state"]
+            here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+            like = jax.tree.map(
+                lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=here), like
+            )
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        state = self._manager.restore(
+            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        )["state"]
+        # Plain dicts have their leaves in another order than what was saved.
+        arranged = sorted if as_saved else list
+        if arranged(checksums(state)) != arranged(meta["checksums"]):
+            raise OSError("its checksum does not match")
+        return state, meta
+
+    def wait(self) -> None:
+        """Blocks until what was saved is on disk."""
+        with self._naming_full_disks():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, then releases the folder."""
+        self.wait()
+        self._manager.close()
+
+    def _check_room(self, state: Any) -> None:
+        """Looks for room first: orbax notices a full disk in threads of its own, and noisily."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + SMALL_FILES_BYTES
+        if shutil.disk_usage(self._directory).free < needed:
+            raise self._no_room(f"{needed / 1e6:,.1f} MB are needed")
+
+    def _no_room(self, reason: str) -> OSError:
+        last = max(self.steps(), default=None)
+        return OSError(
+            f"no space left on device: a checkpoint could not be written to {self._directory}"
+            f" ({reason}); make room and start the same command again, which continues from step"
+            f" {last}"
+        )
+
+    @contextlib.contextmanager
+    def _naming_full_disks(self) -> Iterator[None]:
+        """Words what orbax and tensorstore raise when a disk fills up meanwhile."""
+        try:
+            yield
+        except Exception as error:
+            signs = ("No space left", "RESOURCE_EXHAUSTED", "quota")
+            if not any(sign in str(error) for sign in signs):
+                raise
+            raise self._no_room("it filled up meanwhile") from None
+
+
+def _not_from_orbax(record: logging.LogRecord) -> bool:
+    return "orbax" not in pathlib.Path(record.pathname).parts
+
+
+@contextlib.contextmanager
+def _quiet_collection() -> Iterator[None]:
+    """Lets go, without a traceback each, of the reads that orbax abandons at an error."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+class _WrongLayout(Exception):
+    """A checkpoint of another version of the parameter tree: not damage."""
+
+
+def _free(path: pathlib.Path) -> pathlib.Path:
+    """`path`, or a numbered variant that does not exist yet."""
+    candidates = [path, *(path.with_name(f"{path.name}.{i}") for i in range(1, 1000))]
+    return next(p for p in candidates if not p.exists())

@@ -1,0 +1,245 @@
+"""What every binary shares: flags, the config flag, and errors that are one message.
+
+A mistake in config, data or arguments ends with a single message on stderr and exit code 2; only a
+fault of
+ours shows a traceback. Kept light: `--help` must not import JAX.
+"""
+
+import contextlib
+import functools
+import operator
+import os
+import pathlib
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from scalelab.config import Config, field_names, resolve
+from scalelab.names import nearest
+
+FAILED = 2
+AGAIN_SECS = 3.0  # for what an interrupted run has to tidy up
+PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM, saved, to be started again
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config",
+    None,
+    "Config file with its arguments, such as configs/pretrain.py:system=bert,steps=500; that file"
+    " says which there are. Any field of it: --config.<field>=VALUE.",
+)
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Run folder: made if absent, continued if its run was stopped."
+)
+for _name in ("config", "workdir"):
+    flags.declare_key_flag(_name)
+_SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
+
+
+class Stopped(Exception):
+    """A run that ended before its budget for a reason that the user must read.
+
+    Attributes:
+      exit_code: PREEMPTED if a scheduler stopped it, which should start it again.
+    """
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@contextlib.contextmanager
+def stopping_on_non_finite(checkpoints: Any, workdir: pathlib.Path) -> Iterator[None]:
+    """Ends the run when a loss or gradient was not finite; nothing is saved from then on."""
+    try:
+        yield
+    except FloatingPointError as error:
+        checkpoints.close()
+        raise Stopped(
+            f"not finite: {error}. The parameters of step {checkpoints.steps()[-1]} are kept in"
+            f" {workdir}/checkpoints;"
+            " a lower --config.optim.learning_rate in a new workdir is what usually helps"
+        ) from None
+
+
+class Interrupt:
+    """Notes SIGINT and SIGTERM for a loop to look at between steps; a second signal acts at once.
+
+    Attributes:
+      received: the signal's name, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        try:
+            self._before = {
+                s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)
+            }
+        except ValueError:  # not in the main thread, which signals never reach
+            pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: Any) -> None:
+        self.received = signal.Signals(number).name
+        self.__exit__()
+
+
+def read_config() -> Config:
+    """The resolved config that --config and --config.<field> ask for.
+
+    Raises:
+      ValueError: it is missing, or cannot be resolved.
+    """
+    return resolve(config_values())
+
+
+def config_values() -> dict[str, Any]:
+    """The nested values that --config and --config.<field> ask for.
+
+    Raises:
+      ValueError: --config is missing.
+    """
+    values = required(CONFIG.value, "config").to_dict()
+    for field in _SET_TO_NONE:
+        *groups, name = field.split(".")
+        functools.reduce(operator.getitem, groups, values)[name] = None
+    return values
+
+
+def required(value: Any, flag: str) -> Any:
+    """Returns the value of a flag that must be given.
+
+    Raises:
+      ValueError: it was not.
+    """
+    if value is None:
+        raise ValueError(f"--{flag} is missing; --help says what it is")
+    return value
+
+
+def _fail(message: str, exit_code: int = FAILED) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _check_fields(argv: list[str], fields: list[str]) -> None:
+    """Refuses config files and fields that do not exist, in our words."""
+    groups = {field.rpartition(".")[0] for field in fields}
+    for argument, following in zip(argv[1:], [*argv[2:], ""], strict=True):
+        name, equals, value = argument.lstrip("-").partition("=")
+        file = (value if equals else following).partition(":")[0]
+        if argument.startswith("-") and name == "config" and not pathlib.Path(file).is_file():
+            _fail(f"no such config file: {file!r}")
+        field = name.removeprefix("config.")
+        if (
+            argument.startswith("-")
+            and field != name
+            and field not in fields
+            and field not in groups
+        ):
+            _fail(f"unknown config field {field!r}: {nearest(field, fields)}")
+
+
+def _parse(argv: list[str], fields: list[str]) -> list[str]:
+    """Parses flags; anything wrong in them, or in the config file, becomes one message."""
+    _check_fields(argv, fields)
+    program, *arguments = argv
+    # The flag parser wants --config before its fields, and knows no None.
+    arguments.sort(key=lambda argument: not argument.lstrip("-").startswith("config="))
+    kept = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        if name.startswith("config.") and value.lower() == "none":
+            _SET_TO_NONE.append(name.removeprefix("config."))
+        else:
+            kept.append(argument)
+    sys.argv[:] = [program, *kept]  # where the config flag looks for its fields
+    try:
+        return flags.FLAGS(sys.argv)
+    except Exception as error:  # a config file may raise anything
+        _fail(_last_line(str(error) or type(error).__name__))
+        raise
+
+
+def _last_line(text: str) -> str:
+    """Of a message that quotes a traceback, what was raised in the end; any other as it is."""
+    if "Traceback (most recent call last)" not in text:
+        return text
+    return text.strip().splitlines()[-1].removeprefix("ValueError: ")
+
+
+def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
+    """Parses flags and runs `main(argv)`; users' mistakes end in one message and exit code 2.
+
+    Args:
+      main: the program.
+      config_class: the dataclass whose fields --config.<field> may name.
+    """
+
+    def guarded(argv: list[str]) -> None:
+        if len(argv) > 1:
+            _fail(f"unexpected argument {argv[1]!r}: flags are written --name=value")
+        try:
+            main(argv)
+        except Stopped as error:
+            _fail(str(error), error.exit_code)
+        except (ValueError, OSError) as error:
+            if isinstance(error, ValueError) and _is_foreign(error):
+                raise
+            _fail(str(error))
+        except RuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            _fail(
+                "the device ran out of memory: use a smaller batch_size, more"
+                " --config.machine.num_microbatches, or --config.machine.remat=full"
+                f" ({str(error).splitlines()[0][:200]})"
+            )
+
+    logging.set_verbosity(logging.WARNING)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    signal.signal(signal.SIGINT, _interrupted)
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
+    except KeyboardInterrupt:  # also while the flags are read, which imports the net
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _fail("interrupted; start the same command again to continue")
+
+
+def _interrupted(number: int, frame: types.FrameType | None) -> None:
+    """Raises KeyboardInterrupt, and again later if somebody swallowed it.
+
+    A callback or an import that catches everything may drop it; in those known to do so it waits.
+    """
+    del number
+    while frame is not None:
+        if frame.f_code.co_name in ("_xla_gc_callback", "__del__"):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)  # sends SIGALRM, which comes here
+            return
+        frame = frame.f_back
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECS)
+    raise KeyboardInterrupt
+
+
+def _is_foreign(error: ValueError) -> bool:
+    """Whether a ValueError came from a library deep below us, not from our words to the user."""
+    frame = error.__traceback__
+    last = None
+    while frame is not None:
+        last, frame = frame, frame.tb_next
+    return last is not None and last.tb_frame.f_globals.get("__name__", "").split(".")[0] not in (
+        "scalelab", "configs", "__main__",
+    )  # fmt: skip

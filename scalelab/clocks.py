@@ -1,0 +1,115 @@
+"""Clocks: steps, tokens, FLOPs, seconds. Each can be budget, schedule time and a plot's axis."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+CLOCKS = ("steps", "tokens", "flops", "secs")
+
+
+@dataclasses.dataclass
+class Clocks:
+    """How far a run has come on each clock.
+
+    Attributes:
+      steps: optimizer steps.
+      tokens: real (non-padding) input tokens.
+      flops: of training, analytic (flops.py).
+      secs: of training alone; compilation, evaluation and checkpoints are not in it.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    secs: float = 0.0
+
+    def at(self, clock: str) -> float:
+        """The reading of one clock, by its name in CLOCKS."""
+        return float(getattr(self, clock))
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How long a run trains: `total` and `warmup` on `clock`, one of CLOCKS."""
+
+    clock: str
+    total: float
+    warmup: float
+
+
+def durations(optim: Any) -> tuple[str, float, float]:
+    """Returns (clock or "epochs", total, warmup), checked."""
+    totals = {c: getattr(optim, f"total_{c}") for c in ("epochs", *CLOCKS)}
+    given = {c: v for c, v in totals.items() if v is not None}
+    if len(given) != 1:
+        fields = ", ".join(f"optim.total_{c}" for c in (given or totals))
+        raise ValueError(f"exactly one budget must be set, got {len(given)} of: {fields}")
+    clock, total = next(iter(given.items()))
+    if total <= 0:
+        raise ValueError(f"config.optim.total_{clock} must be positive, got {total}")
+    warmups = {
+        c: getattr(optim, f"warmup_{c}")
+        for c in CLOCKS
+        if getattr(optim, f"warmup_{c}") is not None
+    }
+    expected = "steps" if clock == "epochs" else clock
+    if any(c != expected for c in warmups):
+        raise ValueError(
+            f"the budget is on the clock {clock!r}, so the warm-up must be optim.warmup_{expected};"
+            f" got {', '.join('optim.warmup_' + c for c in warmups)}"
+        )
+    return clock, total, float(warmups.get(expected, 0))
+
+
+def budget(config: Any, steps_per_epoch: int) -> Budget:
+    """The run's budget on one clock; epochs become steps.
+
+    Args:
+      config: a `config.Config`.
+      steps_per_epoch: steps of all phases together in one epoch (Table 7.1 of the protocol).
+
+    Raises:
+      ValueError: the warm-up is longer than the budget.
+    """
+    clock, total, warmup = durations(config.optim)
+    if clock == "epochs":
+        clock, total = "steps", max(1, int(total * steps_per_epoch))
+    check_warmup(clock, total, warmup)
+    return Budget(clock, total, warmup)
+
+
+def check_warmup(clock: str, total: float, warmup: float) -> None:
+    """Refuses a warm-up that is as long as the budget or longer."""
+    if warmup >= total:
+        raise ValueError(
+            f"config.optim.warmup_{clock} = {warmup:g} is not shorter than the budget of"
+            f" {total:g} {clock}; set --config.optim.warmup_{clock} to less"
+        )
+
+
+def phase_ends(
+    config: Any, budget: Budget, steps_per_epoch: Sequence[int], step_costs: Sequence[float]
+) -> list[float]:
+    """Where each phase ends on the budget's clock.
+
+    The steps of the phases stand as their examples give: in a budget of epochs those of an epoch,
+    in any other (1 - e) / short batch to e / long batch, as the protocol would have it. What a step
+    costs on the clock turns them into shares of the budget; in seconds a step of either phase is
+    taken to cost the same, so that the long phase gets somewhat fewer examples there.
+
+    Args:
+      config: a `config.Config`.
+      budget: from `budget`.
+      steps_per_epoch: of each phase.
+      step_costs: what a step of each phase costs on the clock, in any unit.
+    """
+    rate = config.long.example_rate
+    if not rate:
+        return [budget.total]
+    if config.optim.total_epochs is not None:
+        short, long = steps_per_epoch
+    else:
+        short, long = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
+    short, long = short * step_costs[0], long * step_costs[1]
+    end = budget.total * short / (short + long)
+    return [float(round(end)) if budget.clock == "steps" else end, budget.total]

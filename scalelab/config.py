@@ -1,0 +1,315 @@
+"""The resolved config of a run: frozen dataclasses, filled strictly from a ConfigDict.
+
+`configs/base.py` holds the values and says what each is for; this file holds names and types.
+Everything below `machine` must not change a result; every other field is science and may.
+"""
+
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from scalelab.clocks import check_warmup, durations
+from scalelab.names import nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    """Shape and regularisation of the net; `None` for `ffn_width` means 4 * width."""
+
+    num_heads: int
+    width: int
+    num_layers: int
+    ffn_width: int | None
+    max_len: int
+    dropout_rate: float
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """Kind, size and casing of the tokenizer trained on the training split."""
+
+    kind: str
+    vocab_size: int
+    lowercase: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Corpus, and how its documents become examples."""
+
+    corpus: str
+    format: str
+    errors: str
+    keep_headings: bool
+    short_rate: float
+    valid_rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortPhase:
+    """The first phase: maximum length in tokens and batch size in examples."""
+
+    max_len: int
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LongPhase:
+    """The second phase; it holds `example_rate` of all examples, 0 leaves it out."""
+
+    max_len: int
+    batch_size: int
+    example_rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Optim:
+    """AdamW, its schedule and the budget: one `total_*` is set, and `warmup_*` on its clock."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    clip_norm: float | None
+    schedule: str
+    total_epochs: float | None
+    total_steps: int | None
+    total_tokens: float | None
+    total_flops: float | None
+    total_secs: float | None
+    warmup_steps: int | None
+    warmup_tokens: float | None
+    warmup_flops: float | None
+    warmup_secs: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Validation during training."""
+
+    every_steps: int
+    num_examples: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What may differ between two runs of the same experiment."""
+
+    data_parallel: int
+    fsdp_parallel: int
+    tensor_parallel: int
+    num_microbatches: int
+    remat: str
+    loader: str
+    prefetch: int
+    num_workers: int
+    cache_dir: str
+    compile_cache_dir: str | None
+    checkpoint_every_steps: int
+    num_checkpoints: int
+    log_every_steps: int
+    distributed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run, every field decided."""
+
+    system: str
+    objective: str
+    mask_rate: float
+    seed: int
+    net: Net
+    tokenizer: Tokenizer
+    data: Data
+    short: ShortPhase
+    long: LongPhase
+    optim: Optim
+    eval: Eval
+    machine: Machine
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Names of the objectives whose losses are summed: "mlm+nsp" -> ("mlm", "nsp")."""
+        return tuple(self.objective.split("+"))
+
+
+def _convert(value: Any, annotation: Any, path: str) -> Any:
+    """Returns `value` as the annotated type, or raises ValueError naming the field."""
+    if dataclasses.is_dataclass(annotation):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"config.{path}: expected a group of fields, got {value!r}")
+        return fill(annotation, value, path + ".")
+    allowed = typing.get_args(annotation) or (annotation,)
+    if value is None and type(None) in allowed:
+        return None
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    for kind in allowed:
+        if type(value) is kind:
+            return value
+    names = " or ".join("None" if k is type(None) else k.__name__ for k in allowed)
+    raise ValueError(f"config.{path}: expected {names}, got {type(value).__name__} {value!r}")
+
+
+def fill(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Builds dataclass `cls` from `values`, with no field too many and none missing."""
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise ValueError(f"unknown config field {prefix + key!r}: {nearest(key, hints)}")
+    missing = [key for key in hints if key not in values]
+    if missing:
+        raise ValueError(f"missing config fields: {', '.join(prefix + key for key in missing)}")
+    return cls(**{key: _convert(values[key], hints[key], prefix + key) for key in hints})
+
+
+def field_names(cls: type = Config, prefix: str = "") -> list[str]:
+    """Dotted names of every config field, such as "net.width"."""
+    names: list[str] = []
+    for key, kind in typing.get_type_hints(cls).items():
+        names += (
+            field_names(kind, f"{prefix}{key}.")
+            if dataclasses.is_dataclass(kind)
+            else [prefix + key]
+        )
+    return names
+
+
+def resolve(values: Mapping[str, Any]) -> Config:
+    """Turns nested values (a dict, or ConfigDict.to_dict()) into a checked Config.
+
+    Raises:
+      ValueError: an unknown or missing field, a wrong type, or values that cannot go together.
+    """
+    config = fill(Config, values)
+    _check(config)
+    return config
+
+
+def _check(config: Config) -> None:
+    """Refuses values that no net or data could satisfy."""
+    net = config.net
+    positive = (
+        "net.num_heads", "net.width", "net.num_layers", "net.ffn_width", "net.max_len",
+        "tokenizer.vocab_size", "eval.every_steps", "eval.num_examples",
+        "machine.num_microbatches", "machine.num_checkpoints",
+        "machine.log_every_steps", "machine.checkpoint_every_steps", "machine.num_workers",
+        "short.max_len", "short.batch_size", "long.max_len", "long.batch_size",
+    )  # fmt: skip
+    for name in positive:
+        group, field = name.split(".")
+        value = getattr(getattr(config, group), field)
+        if value is not None and value < 1:
+            raise ValueError(f"config.{name} must be at least 1, got {value}")
+    if config.machine.prefetch < 0:
+        raise ValueError(
+            f"config.machine.prefetch must be at least 0, got {config.machine.prefetch}"
+        )
+    if net.width % net.num_heads:
+        fits = [a for a in range(1, net.width + 1) if net.width % a == 0 and a <= 64]
+        near = sorted(fits, key=lambda a: abs(a - net.num_heads))[:3]
+        raise ValueError(
+            f"config.net.num_heads = {net.num_heads} does not divide config.net.width ="
+            f" {net.width};"
+            f" nearest that do: {', '.join(map(str, sorted(near)))}"
+        )
+    if net.dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"config.net.dtype {net.dtype!r}: expected float32 or bfloat16")
+    phases = (
+        {"short": config.short, "long": config.long}
+        if config.long.example_rate
+        else {"short": config.short}
+    )
+    for name, phase in phases.items():
+        if phase.max_len > net.max_len:
+            raise ValueError(
+                f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
+                f" config.net.max_len = {net.max_len}; raise that or shorten the phase"
+            )
+        if phase.batch_size % config.machine.num_microbatches:
+            raise ValueError(
+                f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
+                f" config.machine.num_microbatches = {config.machine.num_microbatches}"
+            )
+    rates = {
+        "net.dropout_rate": net.dropout_rate, "mask_rate": config.mask_rate,
+        "long.example_rate": config.long.example_rate, "data.short_rate": config.data.short_rate,
+        "data.valid_rate": config.data.valid_rate,
+    }  # fmt: skip
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise ValueError(f"config.{name} = {rate}: expected a probability in [0, 1)")
+    if config.mask_rate == 0 and "mlm" in config.objectives:
+        raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
+    if not -(2**63) <= config.seed < 2**63:
+        raise ValueError(f"config.seed = {config.seed} does not fit into 64 bits")
+    check_optim(config.optim)
+    if config.data.errors not in ("strict", "replace"):
+        raise ValueError(
+            f"config.data.errors {config.data.errors!r}: expected 'strict' or 'replace'"
+        )
+    if config.machine.loader not in ("tf", "numpy"):
+        raise ValueError(
+            f"config.machine.loader {config.machine.loader!r}: expected 'tf' or 'numpy'"
+        )
+    clock, total, warmup = durations(config.optim)
+    if clock != "epochs":
+        check_warmup(clock, total, warmup)
+
+
+def check_optim(optim: Any) -> None:
+    """Refuses an optimizer that could only diverge."""
+    for name in ("learning_rate", "weight_decay"):
+        if not 0 <= getattr(optim, name) < math.inf:
+            raise ValueError(f"config.optim.{name} = {getattr(optim, name)}: expected 0 or more")
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(optim, name) < 1:
+            raise ValueError(f"config.optim.{name} = {getattr(optim, name)}: expected [0, 1)")
+    if not optim.eps > 0:
+        raise ValueError(f"config.optim.eps = {optim.eps}: expected a positive number")
+    if optim.clip_norm is not None and not optim.clip_norm > 0:
+        raise ValueError(
+            f"config.optim.clip_norm = {optim.clip_norm}: expected a positive number, or None: off"
+        )
+
+
+def to_json(config: Config | Mapping[str, Any]) -> str:
+    """Serialises every field, for WORKDIR/config.json."""
+    values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
+    return json.dumps(values, indent=1)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"net.width": 2}."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= (
+            flatten(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {prefix + key: value}
+        )
+    return flat
+
+
+def science(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that may change a result, by dotted name."""
+    values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
+    flat = flatten(values)  # pyright: ignore[reportArgumentType]
+    return {k: v for k, v in flat.items() if not k.startswith("machine.")}
+
+
+def science_diff(ours: Config | Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Lines "field: theirs -> ours" for each science field in which the two differ."""
+    a, b = science(ours), science(theirs)
+    absent = "absent"
+    return [
+        f"{k}: {b.get(k, absent)!r} -> {a.get(k, absent)!r}"
+        for k in sorted(a.keys() | b.keys())
+        if a.get(k, absent) != b.get(k, absent)
+    ]

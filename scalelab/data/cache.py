@@ -1,0 +1,158 @@
+"""Prepared data on disk: built once, named by what it was made from, checked on every opening."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+MANIFEST = "manifest.json"
+_BLOCK = 1 << 20
+
+
+def entry(
+    cache_dir: str | os.PathLike[str],
+    kind: str,
+    key: dict[str, Any],
+    build: Callable[[Path], None],
+) -> Path:
+    """Returns the folder that holds what `build` makes, building it only if it is not there.
+
+    The folder's name is a hash of `key`. `build` fills a hidden folder beside it, which takes its
+    final name only when complete, so nobody ever sees half an entry. A lock file makes a second run
+    wait for the first instead of building again. Every file's size and checksum is compared with
+    the manifest before the folder is handed out; an entry that does not match is built again.
+
+    Args:
+      cache_dir: the folder of all entries; made if absent.
+      kind: what the entry is, a word that begins its name ("sentences", "tokens", ...).
+      key: everything that the content depends on; plain JSON values.
+      build: writes the content into the (empty, existing) folder that it is given.
+
+    Raises:
+      OSError: the disk filled up, or the folder cannot be written. Nothing is left behind.
+    """
+    cache_dir = Path(cache_dir).expanduser()
+    text = json.dumps(key, sort_keys=True, ensure_ascii=False)
+    final = cache_dir / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    if final.exists() and damage(final) is None:
+        return final  # without the lock: works on a read-only folder, and readers do not queue
+    with _explained(cache_dir, kind):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with _locked(cache_dir / f".{final.name}.lock", kind):
+            # Under the lock, a hidden folder of this name can only be what a killed run left.
+            for leftover in cache_dir.glob(f".{final.name}.part-*"):
+                logging.info("Removing %s, left by a run that was killed", leftover)
+                shutil.rmtree(leftover)
+            if final.exists():
+                problem = damage(final)
+                if problem is None:
+                    return final
+                logging.warning("%s is damaged (%s); preparing it again", final, problem)
+                _discard(final)
+            _build(final, kind, json.loads(text), build)
+    return final
+
+
+def damage(folder: Path) -> str | None:
+    """Says what is wrong with an entry, or None: its files against its manifest."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (ValueError, KeyError, TypeError):
+        return f"{MANIFEST} cannot be read"
+    for name, (size, crc) in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes, not {size}"
+        if checksum(path) != crc:
+            return f"the checksum of {name} differs"
+    return None
+
+
+def checksum(path: Path) -> int:
+    """Returns the CRC-32 of a file's content."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _build(final: Path, kind: str, key: dict[str, Any], build: Callable[[Path], None]) -> None:
+    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex[:8]}")
+    try:
+        part.mkdir()
+        build(part)
+        files = sorted(p for p in part.rglob("*") if p.is_file())
+        manifest = {
+            "kind": kind,
+            "key": key,
+            "files": {str(p.relative_to(part)): [p.stat().st_size, checksum(p)] for p in files},
+        }
+        text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        (part / MANIFEST).write_text(text, encoding="utf-8")
+        part.rename(final)
+    except BaseException:  # Ctrl-C and a full disk alike must leave nothing
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _discard(folder: Path) -> None:
+    """Removes a damaged entry; the rename first, so that no one can find half of it."""
+    part = folder.with_name(f".{folder.name}.part-{uuid.uuid4().hex[:8]}")
+    folder.rename(part)
+    shutil.rmtree(part)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, kind: str) -> Iterator[None]:
+    """Holds the lock of one entry; the system gives it back when the holder dies."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.info("Waiting for another run that is preparing the same %s", kind)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _explained(cache_dir: Path, kind: str) -> Iterator[None]:
+    """Turns what the system says about disks into what a user can act on."""
+    what = f"preparing the {kind} in {cache_dir}"
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(
+                error.errno,
+                f"the disk is full: {what} stopped and what was begun is removed; free some space "
+                "or name a folder on another disk with --config.machine.cache_dir=DIR",
+            ) from error
+        named = {str(n) for n in (error.filename, error.filename2) if n is not None}
+        inside = any(
+            Path(n).is_relative_to(cache_dir) or n in map(str, cache_dir.parents) for n in named
+        )
+        if inside and error.errno in _UNWRITABLE:
+            raise OSError(
+                error.errno,
+                f"{what} is not possible ({os.strerror(error.errno)}); name a folder that can be "
+                "written with --config.machine.cache_dir=DIR",
+            ) from error
+        raise
+
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)

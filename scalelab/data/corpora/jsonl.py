@@ -1,0 +1,42 @@
+"""`jsonl:GLOB`: a JSON object a line, the document in its field `text`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from scalelab.data.corpora import _source
+from scalelab.names import nearest
+
+VERSION = "1"
+FIELD = "text"
+
+
+def read(argument: str, settings: _source.Settings) -> _source.Source:
+    """Opens the files that match `argument`; `.gz` and `.xz` are unpacked.
+
+    Raises:
+      ValueError: no file matches, or all are empty.
+    """
+
+    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+        for path in paths:
+            for number, line in enumerate(_source.lines(path, settings.errors, tick), 1):
+                if line.strip():
+                    where = f"{path}, line {number}"
+                    yield _source.clean(_text(line, where), settings.errors, where)
+
+    return _source.from_files({"train": _source.find(argument, "jsonl")}, documents)
+
+
+def _text(line: str, where: str) -> str:
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}: expected an object with the field {FIELD!r}, got {line[:40]}")
+    if FIELD not in found:
+        raise ValueError(f"{where}: the object has no field {FIELD!r}; {nearest(FIELD, found)}")
+    if not isinstance(found[FIELD], str):
+        raise ValueError(f"{where}: the field {FIELD!r} is not a string: {found[FIELD]!r:.40}")
+    return found[FIELD]

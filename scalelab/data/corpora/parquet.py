@@ -1,0 +1,66 @@
+"""`parquet:DIR`: WikiText as the Hugging Face hub ships it (`Salesforce/wikitext`).
+
+`train-00000-of-00002.parquet`, `validation-...`, `test-...`; each row of the column `text` is one
+line of the WikiText file. A section is a document.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scalelab.data.corpora import _sections, _source
+from scalelab.names import nearest
+
+VERSION = "1"
+COLUMN = "text"
+SPLITS = {"train": "train", "validation": "valid", "test": "test"}
+
+
+def read(argument: str, settings: _source.Settings) -> _source.Source:
+    """Opens the files in the folder `argument`.
+
+    Raises:
+      ValueError: there is no training file.
+    """
+    folder = _source.folder(argument, "parquet")
+    files = {ours: sorted(folder.glob(f"{theirs}-*.parquet")) for theirs, ours in SPLITS.items()}
+    files = {split: paths for split, paths in files.items() if paths}
+    if "train" not in files:
+        raise ValueError(
+            f"corpus parquet:{argument}: expected train-*.parquet, found "
+            + (", ".join(sorted(path.name for path in folder.iterdir())) or "an empty folder")
+        )
+
+    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+        lines = (line for path in paths for line in _lines(path, settings.errors, tick))
+        return _sections.sections(lines, settings.keep_headings)
+
+    return _source.from_files(files, documents)
+
+
+def _lines(path: Path, errors: str, tick: _source.Tick) -> Iterator[str]:
+    import pyarrow  # takes a while, and only this reader needs it
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if COLUMN not in file.schema_arrow.names:
+                near = nearest(COLUMN, file.schema_arrow.names)
+                raise ValueError(f"{path}: there is no column {COLUMN!r}; {near}")
+            size = path.stat().st_size
+            rows = max(1, file.metadata.num_rows)
+            for batch in file.iter_batches(columns=[COLUMN]):
+                # As bytes, so that it is we who say what is not UTF-8, and where.
+                for row, value in enumerate(batch.column(0).cast("binary").to_pylist()):
+                    yield _decoded(value or b"", errors, path, row)
+                tick(size * len(batch) // rows)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+
+
+def _decoded(value: bytes, errors: str, path: Path, row: int) -> str:
+    try:
+        return value.decode("utf-8", errors).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            _source.invalid(path, error.start, error.reason, f" of row {row}")
+        ) from error

@@ -1,0 +1,30 @@
+"""`text:GLOB`: plain text; a blank line or the end of a file ends a document."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scalelab.data.corpora import _source
+
+VERSION = "1"
+
+
+def read(argument: str, settings: _source.Settings) -> _source.Source:
+    """Opens the files that match `argument`; `.gz` and `.xz` are unpacked.
+
+    Raises:
+      ValueError: no file matches, or all are empty.
+    """
+
+    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+        for path in paths:
+            paragraph: list[str] = []
+            for line in _source.lines(path, settings.errors, tick):
+                if stripped := line.strip():
+                    paragraph.append(stripped)
+                elif paragraph:
+                    yield "\n".join(paragraph)
+                    paragraph = []
+            if paragraph:
+                yield "\n".join(paragraph)
+
+    return _source.from_files({"train": _source.find(argument, "text")}, documents)

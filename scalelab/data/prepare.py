@@ -1,0 +1,239 @@
+"""A corpus into tokenised documents, each stage cached by what it depends on.
+
+sentences (corpus, segmenter)  ->  tokenizer (sentences, its spec)  ->  tokens (both)
+
+So two tokenizers share the sentences, and all formats and seeds share the tokens.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers as hf_tokenizers
+
+from scalelab.data import _encoding, _segmenting, cache, sentences, tokenizers
+from scalelab.data._arrays import ArrayWriter, load
+from scalelab.data.corpora import Corpus, open_corpus
+from scalelab.data.progress import bar
+from scalelab.formats.documents import Documents
+
+VERSION = "1"  # of what the stages write
+_BLOCK_BYTES = 1 << 22
+_ARRAYS = ("tokens", "sentence_starts", "sentence_bytes", "document_starts")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A corpus, tokenised.
+
+    Attributes:
+      tokenizer: trained on the training split.
+      tokenizer_dir: its files, in Hugging Face layout.
+      documents: split -> its documents, memory-mapped.
+      num_bytes: split -> bytes of its text: sentences in UTF-8, and a joining space between two of
+        a document.
+      corpus_hash: SHA-256 of the corpus as it was read.
+      key: what the tokens depend on; for the keys of what is made from them.
+      timings: stage -> seconds it took this time; a stage that the cache had is absent.
+    """
+
+    tokenizer: tokenizers.Tokenizer
+    tokenizer_dir: Path
+    documents: dict[str, Documents]
+    num_bytes: dict[str, int]
+    corpus_hash: str
+    key: dict[str, Any]
+    timings: dict[str, float]
+
+
+def prepare_documents(
+    corpus: str,
+    tokenizer: tokenizers.TokenizerSpec,
+    cache_dir: str | os.PathLike[str],
+    *,
+    keep_headings: bool = False,
+    errors: str = "strict",
+    split_seed: int = 0,
+    valid_rate: float = 0.005,
+    num_workers: int = 2,
+    progress: bool = True,
+) -> Prepared:
+    """Reads, splits, trains and encodes, or finds what an earlier run prepared.
+
+    Args:
+      corpus: `reader:argument`, see `open_corpus`, which also explains the next four.
+      tokenizer: what tokenizer to train.
+      cache_dir: where the stages are kept.
+      keep_headings: of WikiText sections.
+      errors: "strict" or "replace".
+      split_seed: of a validation split that the source does not have.
+      valid_rate: its share of the documents.
+      num_workers: processes that split sentences and encode.
+      progress: whether to show a bar on standard error.
+
+    Raises:
+      ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
+      OSError: the cache cannot be written.
+    """
+    timings: dict[str, float] = {}
+    source = open_corpus(
+        corpus,
+        keep_headings=keep_headings,
+        errors=errors,
+        split_seed=split_seed,
+        valid_rate=valid_rate,
+    )
+    with _timed(timings, "fingerprint"):
+        corpus_hash = source.fingerprint()
+    text_key = {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
+    spec_key = dataclasses.asdict(tokenizer) | {
+        "text": text_key,
+        "training": f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}",
+    }
+    tokens_key = {"tokenizer": spec_key, "version": VERSION}
+
+    def text_dir() -> Path:
+        with _timed(timings, "sentences"):
+            return cache.entry(
+                cache_dir,
+                "sentences",
+                text_key,
+                lambda into: _split(source, into, num_workers, progress),
+            )
+
+    def train(into: Path) -> None:
+        texts = _Texts(text_dir() / "train.txt", progress)
+        with _timed(timings, "tokenizer"):
+            tokenizers.train(tokenizer, texts, into)
+
+    tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
+    trained = tokenizers.Tokenizer.load(tokenizer_dir)
+
+    def encode(into: Path) -> None:
+        texts = text_dir()
+        with _timed(timings, "tokens"):
+            for split in source.splits:
+                _encode(tokenizer_dir, texts / f"{split}.txt", into, split, num_workers, progress)
+
+    tokens_dir = cache.entry(cache_dir, "tokens", tokens_key, encode)
+    documents = {split: _load(tokens_dir, split) for split in source.splits}
+    return Prepared(
+        tokenizer=trained,
+        tokenizer_dir=tokenizer_dir,
+        documents=documents,
+        num_bytes={s: int(d.sentence_bytes.sum(dtype=np.int64)) for s, d in documents.items()},
+        corpus_hash=corpus_hash,
+        key=tokens_key,
+        timings=timings,
+    )
+
+
+def _split(source: Corpus, into: Path, num_workers: int, progress: bool) -> None:
+    """Writes `<split>.txt` for each split: a sentence a line, an empty line after each document."""
+    counts = {split: collections.Counter() for split in source.splits}
+    with contextlib.ExitStack() as stack:
+        tick = stack.enter_context(bar("sentences", source.num_bytes, show=progress))
+        files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
+        num_workers = _useful(num_workers, source.num_bytes)
+        for chunk in _segmenting.segment_all(source.labelled(tick), num_workers):
+            for split, made in chunk.items():
+                files[split].write(made.text)
+                counts[split].update(documents=made.num_documents, sentences=made.num_sentences)
+    for split, count in counts.items():
+        if not count["sentences"]:
+            raise ValueError(_no_text(source, split, counts))
+    (into / "counts.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+
+
+def _useful(num_workers: int, size: int) -> int:
+    """A small file is done before a second process has started; 0 is a size that is not known."""
+    return 1 if 0 < size < _BLOCK_BYTES else num_workers
+
+
+def _no_text(source: Corpus, split: str, counts: dict[str, collections.Counter]) -> str:
+    total = sum(count["documents"] for count in counts.values())
+    if total == 0:
+        return f"corpus {source.spec}: there is no text in it"
+    if source.divided and split != "test":
+        return (
+            f"corpus {source.spec}: none of its {total} documents fell to the {split} split; with "
+            f"--config.data.valid_rate={source.settings.valid_rate} it needs more documents or "
+            "another rate"
+        )
+    return f"corpus {source.spec}: there is no text in its {split} split"
+
+
+class _Texts:
+    """The documents of a split, sentences joined by spaces; can be passed over more than once."""
+
+    def __init__(self, path: Path, progress: bool):
+        self._path = path
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[str]:
+        with bar("tokenizer", self._path.stat().st_size, show=self._progress) as tick:
+            for block in _blocks(self._path):
+                for document in block.decode("utf-8").split("\n\n"):
+                    if document:
+                        yield document.replace("\n", " ")
+                tick(len(block))
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Streams whole documents, some megabytes at a time."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            block = rest + block
+            end = block.rfind(b"\n\n") + 2
+            if end >= 2:
+                yield block[:end]
+                block = block[end:]
+            rest = block
+    assert not rest  # an empty line ends the last document
+
+
+def _encode(
+    tokenizer_dir: Path, path: Path, into: Path, split: str, num_workers: int, progress: bool
+) -> None:
+    """Writes the arrays of `Documents`.
+
+    A sentence is encoded with the space that joins it to the one before, so the tokens of a
+    document's sentences are those of the document.
+    """
+    vocab_size = tokenizers.Tokenizer.load(tokenizer_dir).vocab_size
+    token_type = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    with contextlib.ExitStack() as stack:
+        tokens, sentence_starts, sentence_bytes, document_starts = (
+            stack.enter_context(ArrayWriter(into / f"{split}.{name}.npy", dtype))
+            for name, dtype in zip(_ARRAYS, (token_type, np.int64, np.int32, np.int64), strict=True)
+        )
+        size = path.stat().st_size
+        tick = stack.enter_context(bar(f"tokens ({split})", size, show=progress))
+        sentence_starts.append(np.zeros(1))
+        document_starts.append(np.zeros(1))
+        num_workers = _useful(num_workers, size)
+        for made in _encoding.encode_all(tokenizer_dir, _blocks(path), num_workers):
+            sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
+            document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
+            sentence_bytes.append(made.num_bytes)
+            tokens.append(made.tokens)
+            tick(made.size)
+
+
+def _load(directory: Path, split: str) -> Documents:
+    return Documents(*(load(directory / f"{split}.{name}.npy") for name in _ARRAYS))
+
+
+@contextlib.contextmanager
+def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    timings[stage] = timings.get(stage, 0.0) + time.perf_counter() - begun

@@ -1,0 +1,233 @@
+"""Tokenizers: trained on the training split, kept in Hugging Face layout.
+
+`AutoTokenizer.from_pretrained(directory)` encodes exactly as `Tokenizer.load(directory)` does. Text
+that happens to spell a special token ("[MASK]") is ordinary text to both.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import processors
+
+from scalelab.data import _training
+from scalelab.formats.documents import Frame
+from scalelab.names import nearest
+
+VERSION = "1"  # of the training; part of the cache's key
+KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSpec:
+    """What tokenizer to train.
+
+    Attributes:
+      kind: "wordpiece" (BERT), "bytebpe" (GPT-2, RoBERTa), "unigram" (SentencePiece's), or "bpe"
+        (GPT's own: words split at white space and punctuation, the last piece of a word marked
+        `</w>`).
+      vocab_size: number of pieces, special tokens included.
+      lowercase: whether letters lose their case (and, except for bytebpe, their accents).
+      special_tokens: pairs of role and text, in the order of their ids, which begin at 0.
+      begin: texts of the special tokens before the first segment.
+      between: those between two segments.
+      end: those after the last segment.
+    """
+
+    kind: str
+    vocab_size: int
+    lowercase: bool
+    special_tokens: tuple[tuple[str, str], ...]
+    begin: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown tokenizer.kind {self.kind!r}: {nearest(self.kind, KINDS)}")
+        roles = dict(self.special_tokens)
+        for role in roles:
+            if role not in ROLES:
+                raise ValueError(
+                    f"unknown role {role!r} of a special token: {nearest(role, ROLES)}"
+                )
+        if self.kind != "bytebpe" and "unk" not in roles:
+            raise ValueError(
+                f"tokenizer.kind={self.kind} needs a special token for what is unknown, which this "
+                "system does not have; set --config.tokenizer.kind=bytebpe, which knows every byte"
+            )
+        for text in self.begin + self.between + self.end:
+            if text not in roles.values():
+                raise ValueError(f"{text!r} of the frame is not one of the special tokens {roles}")
+
+    @property
+    def special_texts(self) -> list[str]:
+        """Texts of the special tokens in the order of their ids."""
+        return [text for _, text in self.special_tokens]
+
+
+class Tokenizer:
+    """A trained tokenizer.
+
+    Attributes:
+      special_ids: role -> id, such as {"pad": 0, "mask": 4}.
+      vocab_size: number of pieces, special ones included.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str]):
+        self._backend = backend
+        self._backend.encode_special_tokens = True  # what spells a special token is text
+        self.special_ids = {role: backend.token_to_id(text) for role, text in roles.items()}
+        self.vocab_size = backend.get_vocab_size()
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
+        """Loads what `train` wrote into a folder."""
+        backend = tokenizers.Tokenizer.from_file(str(Path(directory) / "tokenizer.json"))
+        named = json.loads(
+            (Path(directory) / "special_tokens_map.json").read_text(encoding="utf-8")
+        )
+        return cls(backend, {key.removesuffix("_token"): text for key, text in named.items()})
+
+    def encode(self, text: str) -> np.ndarray:
+        """Encodes one text without special tokens: ids [n] int32."""
+        return np.asarray(self._backend.encode(text, add_special_tokens=False).ids, np.int32)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Encodes texts without special tokens, each into ids [n] int32."""
+        ids, starts = self.encode_flat(texts)
+        return np.split(ids, starts[1:-1]) if len(texts) else []
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes texts without special tokens.
+
+        Returns:
+          All ids in one array [n] int32, and where each text begins in it, [len(texts) + 1] int64.
+        """
+        pieces = [
+            e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        ]
+        starts = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum([len(ids) for ids in pieces], out=starts[1:])
+        return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of ids, special tokens spelt out."""
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def token(self, token_id: int) -> str:
+        """Returns a piece as it stands in the vocabulary.
+
+        Raises:
+          ValueError: there is no such id.
+        """
+        piece = self._backend.id_to_token(int(token_id))
+        if piece is None:
+            raise ValueError(f"no token has id {token_id}; there are {self.vocab_size}")
+        return piece
+
+    def token_id(self, text: str) -> int:
+        """The id of a piece, such as a special token.
+
+        Raises:
+          ValueError: the vocabulary does not have it.
+        """
+        found = self._backend.token_to_id(text)
+        if found is None:
+            raise ValueError(f"the tokenizer has no piece {text!r}")
+        return found
+
+    def with_added(self, texts: Sequence[str]) -> "Tokenizer":
+        """A copy with special tokens behind the vocabulary, in this order."""
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        backend.add_special_tokens(list(texts))
+        roles = {role: self.token(i) for role, i in self.special_ids.items()}
+        return Tokenizer(backend, roles)
+
+    def save(self, source: Path, directory: Path) -> None:
+        """Writes it in Hugging Face layout: as in `source`, with the tokens added since."""
+        shutil.copytree(source, directory, dirs_exist_ok=True)
+        self._backend.save(str(directory / "tokenizer.json"))
+
+    def frame(self) -> Frame:
+        """Returns the ids that stand before, between and after two segments."""
+        template = json.loads(self._backend.to_str())["post_processor"]
+        if template is None:
+            return Frame((), (), ())
+        places: list[list[int]] = [[]]
+        for item in template["pair"]:
+            if "Sequence" in item:
+                places.append([])
+            else:
+                places[-1] += template["special_tokens"][item["SpecialToken"]["id"]]["ids"]
+        begin, between, end = map(tuple, places)
+        return Frame(begin, between, end)
+
+
+def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
+    """Trains a tokenizer and writes it in Hugging Face layout.
+
+    Equal texts in equal order give equal files.
+
+    Args:
+      spec: what to train.
+      texts: can be iterated over more than once; a document's sentences joined by spaces, as they
+        are encoded.
+      directory: an existing folder.
+
+    Raises:
+      ValueError: the texts do not support so large a vocabulary, or it is too small for their
+        characters.
+    """
+    unk = dict(spec.special_tokens).get("unk")
+    shaped = _training.parts(spec.kind, spec.lowercase, spec.special_texts)
+    model = _training.model(spec.kind, spec.vocab_size, spec.special_texts, unk, texts, shaped)
+    backend = tokenizers.Tokenizer(model)
+    for name, part in shaped.items():
+        if part is not None:
+            setattr(backend, name, part)
+    backend.add_special_tokens(spec.special_texts)
+    _check_size(spec, backend.get_vocab_size())
+    if spec.begin or spec.between or spec.end:
+        backend.post_processor = _template(spec)
+    roles = {f"{role}_token": text for role, text in spec.special_tokens}
+    config = roles | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    _write(directory / "tokenizer.json", json.loads(backend.to_str()))
+    _write(directory / "tokenizer_config.json", config)
+    _write(directory / "special_tokens_map.json", roles)
+
+
+def _template(spec: TokenizerSpec) -> processors.TemplateProcessing:
+    begin, end = list(spec.begin), list(spec.end)
+    second = ["$B:1", *(f"{text}:1" for text in end)]
+    return processors.TemplateProcessing(
+        single=[*begin, "$A", *end],
+        pair=[*begin, "$A", *spec.between, *second],
+        special_tokens=[(text, i) for i, text in enumerate(spec.special_texts)],
+    )
+
+
+def _check_size(spec: TokenizerSpec, size: int) -> None:
+    if size < spec.vocab_size:
+        raise ValueError(
+            f"the corpus supports a {spec.kind} vocabulary of at most {size} pieces, not "
+            f"{spec.vocab_size}; set --config.tokenizer.vocab_size={size} or less, or take a "
+            "larger corpus"
+        )
+    if size > spec.vocab_size:
+        raise ValueError(_training.too_small(spec.kind, spec.vocab_size, size))
+
+
+def _write(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,84 @@
+"""All nine GLUE tasks of one net, and one table.
+
+  python -m scalelab.eval.glue --init=RUN --workdir=DIR --data=DATA [--tasks=rte,...] [--seeds=5]
+
+Leaves DIR/<task>/seed<k>/, the same of a net that starts from random weights in DIR/scratch/, and
+DIR/glue.md and glue.csv. Started again, it goes on where it was stopped.
+"""
+
+import pathlib
+
+from absl import flags
+
+from scalelab import cli, environment, finetune
+from scalelab.eval import submission, task
+from scalelab.names import nearest
+
+# MNLI before the tasks that may start from its weights; the small ones first otherwise.
+ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
+AFTER_MNLI = ("rte", "mrpc", "stsb")  # Liu et al. 2019, RoBERTa, section 5.1
+
+TASKS = flags.DEFINE_list(
+    "tasks", list(ORDER), "Which tasks, joined by commas; all nine by default."
+)
+BASELINE = flags.DEFINE_enum(
+    "baseline",
+    "run",
+    ("run", "none"),
+    "The same net from random weights, beside: trained too, or left out of the table.",
+)
+MNLI_FIRST = flags.DEFINE_bool(
+    "mnli_first", False, "Start RTE, MRPC and STS-B from the run on MNLI; the table says so."
+)
+
+
+def chosen(names: list[str]) -> list[task.Task]:
+    """The tasks of these names, in ORDER.
+
+    Raises:
+      ValueError: there is no such task.
+    """
+    for name in names:
+        if name not in ORDER:
+            raise ValueError(f"unknown task {name!r}: {nearest(name, ORDER)}")
+    return [task.load_task(name) for name in ORDER if name in names]
+
+
+def main(argv: list[str]) -> None:
+    """Fine-tunes on every task and prints the table."""
+    del argv
+    environment.keep_freed_memory()
+    tasks = chosen(TASKS.value)
+    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    init, like = cli.required(finetune.INIT.value, "init"), finetune.LIKE.value
+    if MNLI_FIRST.value and "mnli" not in TASKS.value:
+        raise ValueError("--mnli_first needs the task mnli among --tasks")
+    if finetune.MNLI.value is not None:
+        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
+    from scalelab import finetune_run
+    from scalelab.lab import glue_table
+
+    values, options = cli.config_values(), finetune.options()
+    starts = [(workdir, init, like)]
+    if init != "none" and BASELINE.value == "run" and not options.submit:
+        starts.append((workdir / "scratch", "none", init))
+    for one in tasks:
+        for folder, weights, net in starts:
+            mnli = str(folder / "mnli") if MNLI_FIRST.value and one.name in AFTER_MNLI else None
+            mnli = None if weights == "none" else mnli
+            start = finetune_run.open_start(weights, net, mnli)
+            fields = finetune.settings(one.name)
+            finetune.fine_tune(one, start, values, folder / one.name, options, fields)
+    if options.submit:
+        for one in tasks:
+            written = workdir / one.name / "submission"
+            for path in written.glob("*.tsv"):
+                (workdir / "submission").mkdir(exist_ok=True)
+                (workdir / "submission" / path.name).write_bytes(path.read_bytes())
+        absent = submission.zip_all(workdir / "submission", workdir / "submission.zip")
+        print(f"wrote {workdir}/submission.zip" + f"; absent: {', '.join(absent)}" * bool(absent))
+    print(glue_table.write(workdir))
+
+
+if __name__ == "__main__":
+    finetune.program(main)

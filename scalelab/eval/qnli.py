@@ -1,0 +1,27 @@
+"""QNLI, inference made of SQuAD's questions (Rajpurkar et al. 2016, as turned into pairs by GLUE).
+
+Does a sentence hold the answer to a question? The sets are those of GLUE's second release.
+"""
+
+from scalelab.data.task_files import Columns
+from scalelab.eval.task import Split, Task
+
+TASK = Task(
+    name="qnli",
+    title="QNLI",
+    relation="entailment",
+    metrics=("accuracy",),
+    labels=("entailment", "not_entailment"),
+    columns=Columns(("question", "sentence"), "label"),
+    test_columns=Columns(("question", "sentence")),
+    train=Split("train", ("QNLI/train.tsv",), 104743, "qnli/train"),
+    dev_splits=(Split("dev", ("QNLI/dev.tsv",), 5463, "qnli/validation"),),
+    test_splits=(Split("test", ("QNLI/test.tsv",), 5463, "qnli/test", "QNLI.tsv"),),
+    tfds_texts=("question", "sentence"),
+)
+
+
+if __name__ == "__main__":
+    from scalelab import finetune
+
+    finetune.run(TASK)

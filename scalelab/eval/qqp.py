@@ -1,0 +1,28 @@
+"""QQP, the Quora Question Pairs (Iyer, Dandekar and Csernai 2017, as split by GLUE).
+
+Do two questions ask the same (1) or not (0)? The official files have questions with a line break in
+them; `scalelab.data.task_files.read` says what becomes of these.
+"""
+
+from scalelab.data.task_files import Columns
+from scalelab.eval.task import Split, Task
+
+TASK = Task(
+    name="qqp",
+    title="QQP",
+    relation="similarity",
+    metrics=("accuracy", "f1"),
+    labels=("0", "1"),
+    columns=Columns(("question1", "question2"), "is_duplicate"),
+    test_columns=Columns(("question1", "question2")),
+    train=Split("train", ("QQP/train.tsv",), 363846, "qqp/train"),
+    dev_splits=(Split("dev", ("QQP/dev.tsv",), 40430, "qqp/validation"),),
+    test_splits=(Split("test", ("QQP/test.tsv",), 390965, "qqp/test", "QQP.tsv"),),
+    tfds_texts=("question1", "question2"),
+)
+
+
+if __name__ == "__main__":
+    from scalelab import finetune
+
+    finetune.run(TASK)

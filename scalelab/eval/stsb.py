@@ -1,0 +1,27 @@
+"""STS-B, the Semantic Textual Similarity Benchmark (Cer et al. 2017, arXiv:1708.00055).
+
+How similar in meaning are two sentences, from 0 (nothing in common) to 5 (the same)? A regression.
+"""
+
+from scalelab.data.task_files import Columns
+from scalelab.eval.task import Split, Task
+
+TASK = Task(
+    name="stsb",
+    title="STS-B",
+    relation="similarity",
+    metrics=("pearson", "spearman"),
+    score_range=(0.0, 5.0),
+    columns=Columns(("sentence1", "sentence2"), "score"),
+    test_columns=Columns(("sentence1", "sentence2")),
+    train=Split("train", ("STS-B/train.tsv",), 5749, "stsb/train"),
+    dev_splits=(Split("dev", ("STS-B/dev.tsv",), 1500, "stsb/validation"),),
+    test_splits=(Split("test", ("STS-B/test.tsv",), 1379, "stsb/test", "STS-B.tsv"),),
+    tfds_texts=("sentence1", "sentence2"),
+)
+
+
+if __name__ == "__main__":
+    from scalelab import finetune
+
+    finetune.run(TASK)

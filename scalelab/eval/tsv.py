@@ -1,0 +1,120 @@
+"""A task of a user's own: `train.tsv`, `dev.tsv` and perhaps `test.tsv` in one folder.
+
+  python -m scalelab.eval.tsv --init=RUN --workdir=DIR --data=FOLDER \
+      --kind=classification --columns=question,answer,verdict
+
+The files' first line names the columns; fields are separated by tabs, without quoting. The classes
+are the labels of the training file. Of `test.tsv`, which is only predicted, no label is read.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from scalelab import cli
+from scalelab.data import task_files
+from scalelab.data.task_files import Columns
+from scalelab.eval.task import RELATIONS, Split, Task
+from scalelab.names import nearest
+
+KINDS = ("classification", "regression")
+MOST_CLASSES = 1000  # more are taken for texts or scores in the label's place
+
+KIND = flags.DEFINE_enum("kind", None, KINDS, "Whether a row's label is a class or a number.")
+COLUMNS = flags.DEFINE_list(
+    "columns", None, "Names of the text column, or of both, then of the label's column."
+)
+RELATION = flags.DEFINE_enum(
+    "relation",
+    None,
+    RELATIONS[1:],
+    "Of two texts: similarity if their order means nothing (GPT-style nets then see both orders),"
+    " else entailment, which is the default.",
+)
+
+
+def make_task(
+    data_dir: str | os.PathLike[str],
+    kind: str,
+    columns: Sequence[str],
+    name: str | None = None,
+    *,
+    relation: str | None = None,
+) -> Task:
+    """Describes the task in a folder.
+
+    Args:
+      data_dir: the folder; also what `scalelab.eval.task.load` is to be given.
+      kind: "classification" or "regression".
+      columns: one or two text columns, then the label's.
+      name: what tables call it; the folder's name by default.
+      relation: of two texts, "entailment" (the default) or "similarity".
+
+    Raises:
+      ValueError: an argument is not as said, the training file cannot be read, or its labels are
+        no classes.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind {kind!r}: {nearest(kind, KINDS)}")
+    if len(columns) not in (2, 3) or len(set(columns)) < len(columns) or not all(columns):
+        raise ValueError(
+            "columns: expected one or two text columns and the label's, each once, such as"
+            f" text,label or text_a,text_b,label; got {','.join(columns)!r}"
+        )
+    *texts, label = columns
+    if relation is not None and (len(texts) == 1 or relation not in RELATIONS[1:]):
+        raise ValueError(
+            f"relation: expected entailment or similarity, of two text columns; got {relation!r}"
+            f" and {len(texts)} text column(s)"
+        )
+    labelled = Columns(tuple(texts), label)
+    folder = Path(data_dir).expanduser()
+    classes = kind == "classification"
+    name = name or folder.resolve().name
+    return Task(
+        name=name,
+        title=name,
+        relation="single" if len(texts) == 1 else relation or "entailment",
+        metrics=("accuracy",) if classes else ("pearson", "spearman"),
+        labels=_classes(folder / "train.tsv", labelled) if classes else None,
+        columns=labelled,
+        test_columns=Columns(tuple(texts)),
+        train=Split("train", ("train.tsv",)),
+        dev_splits=(Split("dev", ("dev.tsv",)),),
+        test_splits=(Split("test", ("test.tsv",), submission=f"{name}.tsv"),),
+    )
+
+
+def from_flags() -> Task:
+    """The task that the flags describe.
+
+    Raises:
+      ValueError: as `make_task`, or a flag is missing.
+    """
+    return make_task(
+        cli.required(flags.FLAGS["data"].value, "data"),
+        cli.required(KIND.value, "kind"),
+        cli.required(COLUMNS.value, "columns"),
+        relation=RELATION.value,
+    )
+
+
+def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
+    """The labels of a training file, sorted."""
+    counts = task_files.label_counts(path, columns)
+    if not 2 <= len(counts) <= MOST_CLASSES:
+        shown = ", ".join(repr(label[: task_files.SHOWN]) for label in list(counts)[:5])
+        raise ValueError(
+            f"{path}: expected from 2 to {MOST_CLASSES} different labels in the column"
+            f" {columns.label!r}, found {len(counts)}: {shown}{', ...' * (len(counts) > 5)};"
+            " numbers to be predicted are --kind=regression"
+        )
+    return tuple(counts)
+
+
+if __name__ == "__main__":
+    from scalelab import finetune
+
+    finetune.run(from_flags)

@@ -1,0 +1,262 @@
+"""Fine-tuning: the engine behind every eval binary.
+
+  python -m scalelab.eval.rte --init=RUN --workdir=DIR --data=GLUE_DIR [--seeds=5]
+
+Leaves DIR/seed0, DIR/seed1, ...: run folders, each with result.json and predictions.tsv. What is
+finished is not done again; what was killed continues.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from absl import flags
+
+from scalelab import cli, environment
+from scalelab.eval import recipes
+from scalelab.eval import task as task_lib
+from scalelab.eval.task import Task
+from scalelab.finetune_config import FinetuneConfig, override, resolve
+
+INIT = flags.DEFINE_string(
+    "init", None, "Run folder of a pre-training to start from; none: from random weights."
+)
+LIKE = flags.DEFINE_string(
+    "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
+)
+DATA = flags.DEFINE_string(
+    "data",
+    None,
+    "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
+)
+RECIPE = flags.DEFINE_string(
+    "recipe",
+    None,
+    f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",
+)
+PER_TASK = flags.DEFINE_list(
+    "per_task",
+    [],
+    "Fields for one task alone, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
+)
+SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
+TOGETHER = flags.DEFINE_integer(
+    "seeds_together", 1, "Seeds that train in one program; changes no number.", lower_bound=1
+)
+MNLI = flags.DEFINE_string(
+    "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
+)
+EVAL_ONLY = flags.DEFINE_bool("eval_only", False, "Evaluate finished runs again, train nothing.")
+SUBMIT = flags.DEFINE_bool("submit", False, "Write the leaderboard's files for the test sets too.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a fine-tuning is asked to do besides its config.
+
+    Attributes:
+      seeds: the seeds to run.
+      together: how many of them train in one program.
+      data: folder of the tasks' data; None: TensorFlow Datasets.
+      eval_only: evaluate finished runs again.
+      submit: predict the test sets too.
+    """
+
+    seeds: tuple[int, ...] = (0,)
+    together: int = 1
+    data: str | None = None
+    eval_only: bool = False
+    submit: bool = False
+
+
+def run(task: Task | Callable[[], Task]) -> None:
+    """The whole program of a task's file: reads the flags, fine-tunes, prints a table.
+
+    Args:
+      task: the task, or what makes it once the flags are read.
+    """
+
+    def main(argv: list[str]) -> None:
+        del argv
+        environment.keep_freed_memory()
+        chosen = task() if callable(task) else task
+        workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+        from scalelab import finetune_run
+
+        start = finetune_run.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
+        values = cli.config_values()
+        fine_tune(chosen, start, values, workdir, options(), settings(chosen.name))
+        from scalelab.lab import glue_table
+
+        print(glue_table.of_task(workdir, chosen.name))
+
+    program(main)
+
+
+def program(main: Callable[[list[str]], None]) -> None:
+    """Runs a binary whose --config is configs/finetune.py unless another is named."""
+    for name in ("config", "workdir"):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    for flag in flags.FLAGS.get_key_flags_for_module(__name__):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    names = [argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]]
+    if "config" not in names:
+        path = pathlib.Path(__file__).resolve().parent.parent / "configs/finetune.py"
+        recipe = ""
+        for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+            name, equals, value = argument.lstrip("-").partition("=")
+            if name == "recipe" and argument.startswith("-"):
+                recipe = f":recipe={value if equals else following}"
+        sys.argv.insert(1, f"--config={path}{recipe}")
+    elif "recipe" in names:
+        sys.exit("error: --recipe is short for --config=configs/finetune.py:recipe=...: give one")
+    cli.run(main, FinetuneConfig)
+
+
+def options() -> Options:
+    """What the flags ask for."""
+    return Options(
+        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value
+    )
+
+
+def settings(task: str) -> dict[str, Any]:
+    """The fields that --per_task sets for one task.
+
+    Raises:
+      ValueError: it is not written task.field=value.
+    """
+    found = {}
+    for part in PER_TASK.value:
+        field, equals, value = part.partition("=")
+        name, dot, field = field.partition(".")
+        if not equals or not dot:
+            raise ValueError(
+                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"
+            )
+        task_lib.load_task(name)
+        if name == task:
+            try:
+                found[field] = json.loads(value.replace("None", "null"))
+            except ValueError:
+                found[field] = value
+    return found
+
+
+def fine_tune(
+    task: Task,
+    start: Any,
+    values: Mapping[str, Any],
+    workdir: pathlib.Path,
+    options: Options,
+    overrides: Mapping[str, Any] = {},  # noqa: B006 never changed
+) -> list[dict[str, Any]]:
+    """Fine-tunes every seed that is not finished yet.
+
+    Args:
+      task: the task.
+      start: a finetune_run.Start.
+      values: fields of `configs/finetune.py`.
+      workdir: the seeds' run folders are made in it.
+      options: what to do.
+      overrides: dotted fields of this task that differ from `values` and from the recipe's own.
+
+    Returns:
+      The results of all seeds.
+
+    Raises:
+      ValueError: config, data or a folder is not as it should be.
+    """
+    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_outcome as outcome
+
+    recipe = recipes.get(values["recipe"])
+    values = override(values, dict(recipe.tasks.get(task.name, {})) | dict(overrides))
+    splits = task_lib.load(task, options.data, tests=options.submit)
+    if recipe.grid and not options.eval_only:
+        values = _best_of_grid(task, start, values, workdir, options, splits)
+    elif recipe.grid:
+        values = override(values, _chosen(workdir))
+    prepared = finetune_run.TaskRun(task, splits, start, resolve(values), workdir)
+    if options.eval_only:
+        for seed in options.seeds:
+            found = outcome.evaluate_again(prepared, seed)
+            print(f"{task.title} seed {seed}: {json.dumps(found)}")
+    else:
+        print(prepared.facts())
+        left = [seed for seed in options.seeds if not _is_finished(prepared, seed)]
+        for i in range(0, len(left), options.together):
+            finetune_loop.train(prepared, left[i : i + options.together])
+    if options.submit:
+        outcome.submit(prepared, options.seeds)
+    return [
+        json.loads((prepared.folder(seed) / "result.json").read_text()) for seed in options.seeds
+    ]
+
+
+def _is_finished(prepared: Any, seed: int) -> bool:
+    """Whether a seed has been finished, by this very config.
+
+    Raises:
+      ValueError: its folder holds another run.
+    """
+    from scalelab import run_folder
+
+    return run_folder.claim(prepared.folder(seed), prepared.describe(seed)) is not None
+
+
+def _grid(recipe: recipes.Recipe) -> list[dict[str, Any]]:
+    """The points of a recipe's grid, as dotted fields."""
+    return [
+        dict(zip(recipe.grid, point, strict=True))
+        for point in itertools.product(*recipe.grid.values())
+    ]
+
+
+def _best_of_grid(
+    task: Task,
+    start: Any,
+    values: dict[str, Any],
+    workdir: pathlib.Path,
+    options: Options,
+    splits: task_lib.Splits,
+) -> dict[str, Any]:
+    """Runs the recipe's grid with the first seed and takes the point that is best on dev."""
+    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_outcome as outcome
+    from scalelab.metrics import write_json
+
+    seed, points = options.seeds[0], []
+    for fields in _grid(recipes.get(values["recipe"])):
+        name = "_".join(f"{field.rpartition('.')[2]}={value:g}" for field, value in fields.items())
+        prepared = finetune_run.TaskRun(
+            task, splits, start, resolve(override(values, fields)), workdir / "grid" / name
+        )
+        if not _is_finished(prepared, seed):
+            finetune_loop.train(prepared, [seed])
+        result = json.loads((prepared.folder(seed) / "result.json").read_text())
+        points.append({"fields": fields, "score": outcome.main_score(task, result["eval"])})
+        print(f"{task.name}: {name} has {task.metrics[0]} {points[-1]['score']:.4f} on dev")
+    best = max(points, key=lambda point: point["score"])
+    write_json(workdir / "grid.json", {"points": points, "chosen": best["fields"], "seed": seed})
+    return override(values, best["fields"])
+
+
+def _chosen(workdir: pathlib.Path) -> dict[str, Any]:
+    """The fields that an earlier start chose out of the grid.
+
+    Raises:
+      ValueError: none did.
+    """
+    from scalelab import run_folder
+
+    made = run_folder.read_json(workdir / "grid.json")
+    if made is None:
+        raise ValueError(
+            f"{workdir} has no grid.json: the grid has not been run; leave out --eval_only"
+        )
+    return made["chosen"]

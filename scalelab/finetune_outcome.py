@@ -1,0 +1,171 @@
+"""What a fine-tuned seed leaves: scores, predictions, pictures, result.json, submission files."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from scalelab import environment, flops
+from scalelab.eval import submission
+from scalelab.eval.task import Splits, Task
+from scalelab.lab import predictions, scores
+from scalelab.metrics import write_json
+
+
+def answers(task: Task, outputs: np.ndarray) -> np.ndarray:
+    """What is predicted: classes [n], or scores [n], of the head's outputs [n, C]."""
+    return outputs[:, 0] if task.regression else outputs.argmax(axis=-1)
+
+
+def measure(task: Task, splits: Splits, outputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The task's metrics on each dev split that is there.
+
+    Args:
+      task: the task.
+      splits: its records.
+      outputs: of the head, by split, [n, C].
+
+    Returns:
+      split -> metric -> value; None where an output is not finite.
+    """
+    measured: dict[str, Any] = {}
+    for split, values in outputs.items():
+        gold = splits.dev[split].labels  # pyright: ignore[reportOptionalMemberAccess]
+        finite = bool(np.isfinite(values).all())
+        measured[split] = {
+            name: scores.METRICS[name](gold, answers(task, values)) if finite else None
+            for name in task.metrics
+        }
+    return measured
+
+
+def main_score(task: Task, dev: dict[str, Any]) -> float:
+    """The main metric on the main split; below every score where it is None."""
+    value = next(iter(dev.values()))[task.metrics[0]]
+    return -np.inf if value is None else value
+
+
+def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> None:
+    """Writes predictions, pictures and, last, result.json.
+
+    Args:
+      run: a finetune_run.TaskRun.
+      seed: which.
+      course: its finetune_loop.Course.
+      outputs: of the head, by dev split, [n, C].
+    """
+    task, opened = run.task, run.start.opened
+    folder = run.folder(seed)
+    _write_predictions(run, folder, outputs)
+    dev = measure(task, run.splits, outputs)
+    main = next(iter(outputs))
+    last_epoch = [
+        loss for step, loss in course.losses if step > course.clocks.steps - run.steps_per_epoch
+    ]
+    train_loss = float(np.mean(last_epoch)) if last_epoch else None
+    degenerate = course.failed or scores.degenerate(
+        run.splits.dev[main].labels,
+        answers(task, outputs[main]),
+        train_loss=train_loss,
+        train_gold=run.train.labels,
+        regression=task.regression,
+    )
+    net, best = opened.config.net, course.evals[course.best] if course.best is not None else None
+    write_json(
+        folder / "result.json",
+        {
+            "status": "failed" if course.failed else "completed",
+            "task": task.name,
+            "system": opened.config.system,
+            "shape": {"A": net.num_heads, "H": net.width, "L": net.num_layers},
+            "n_model": flops.n_model(net.width, net.num_layers),
+            "params": flops.count_parameters(opened.params),
+            "seed": seed,
+            "pretrain_seed": opened.config.seed,
+            "recipe": run.config.recipe,
+            "init": run.start.label,
+            "init_digest": run.start.digest,
+            "mnli_first": run.start.mnli_first,
+            "steps": course.clocks.steps,
+            "tokens": course.clocks.tokens,
+            "flops": course.clocks.flops,
+            "seconds": course.clocks.secs,
+            "eval": dev,
+            "best": best,
+            "early_stopping": run.config.patience is not None,
+            "stopped": course.stopped,
+            "train_loss": train_loss,
+            "degenerate": degenerate,
+            "remarks": run.remarks(),
+            "truncated": {"train": run.train.num_truncated}
+            | {k: v.num_truncated for k, v in run.dev.items() if v is not None},
+            "data": run.splits.digests,
+            "settings": run.describe(seed)["optim"]
+            | {"epochs": run.config.epochs, "batch_size": run.config.batch_size},
+            "peak_memory_bytes": environment.peak_memory_bytes(),
+        },
+    )
+
+
+def _write_predictions(run: Any, folder: pathlib.Path, outputs: dict[str, np.ndarray]) -> None:
+    task = run.task
+    for place, (split, values) in enumerate(outputs.items()):
+        records = run.splits.dev[split]
+        ending = f"-{split}" if place else ""
+        predictions.write(
+            folder / f"predictions{ending}.tsv",
+            texts=records.texts,
+            gold=records.labels,
+            outputs=values,
+            labels=task.labels,
+        )
+        predictions.draw(
+            folder / f"predictions{ending}.png",
+            gold=records.labels,
+            predicted=answers(task, values),
+            labels=task.labels,
+            title=f"{task.title} {split}, {run.start.opened.config.system}",
+        )
+
+
+def evaluate_again(run: Any, seed: int) -> dict[str, Any]:
+    """Evaluates a finished seed's parameters and writes its predictions anew.
+
+    Returns:
+      split -> metric -> value.
+
+    Raises:
+      ValueError: the seed is not finished.
+    """
+    from scalelab import finetune_run, finetune_step
+
+    params = finetune_run.load_trained(run.folder(seed))
+    _, run_predict = finetune_step.compiled(run.learner, 1)
+    outputs = {
+        split: run.predict(run_predict, params, {}, examples, 1)[0]
+        for split, examples in run.dev.items()
+        if examples is not None
+    }
+    _write_predictions(run, run.folder(seed), outputs)
+    return measure(run.task, run.splits, outputs)
+
+
+def submit(run: Any, seeds: tuple[int, ...]) -> None:
+    """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files."""
+    from scalelab import finetune_run, finetune_step
+
+    results = {seed: json.loads((run.folder(seed) / "result.json").read_text()) for seed in seeds}
+    seed = max(seeds, key=lambda s: main_score(run.task, results[s]["eval"]))
+    params = finetune_run.load_trained(run.folder(seed))
+    _, run_predict = finetune_step.compiled(run.learner, 1)
+    found = {
+        split: answers(run.task, run.predict(run_predict, params, {}, examples, 1)[0])
+        for split, examples in run.test.items()
+        if examples is not None
+    }
+    written = submission.write(run.task, run.splits, found, run.workdir / "submission")
+    print(f"{run.task.title}: wrote {', '.join(str(p) for p in written)} from seed {seed}")
+    absent = [name for name, examples in run.test.items() if examples is None]
+    if absent:
+        print(f"{run.task.title}: absent, so not predicted: {', '.join(absent)}")

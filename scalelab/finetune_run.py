@@ -1,0 +1,333 @@
+"""A task prepared for a net: where it starts, its examples and classifier, what each seed keeps."""
+
+import dataclasses
+import functools
+import pathlib
+import shutil
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from scalelab import build, flops, pretrained, run_folder
+from scalelab.checkpoint import Checkpoints
+from scalelab.data import task_examples
+from scalelab.data.task_examples import TaskBatches, TaskExamples
+from scalelab.eval.task import Splits, Task, remarks
+from scalelab.finetune_config import FinetuneConfig
+from scalelab.finetune_step import Learner
+from scalelab.formats.documents import Frame
+from scalelab.nets.classifier import Classifier
+from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+from scalelab.optim import adamw
+from scalelab.pretrained import Pretrained
+
+_open = functools.lru_cache(maxsize=2)(pretrained.load)  # many tasks start from the same run
+HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a fine-tuning begins.
+
+    Attributes:
+      opened: the pre-training run that gives the net, its system and its tokenizer.
+      label: what tables call the initial weights: a path, or "none".
+      bodies: for a seed the net's parameters; None: from scratch.
+      digest: eight hexadecimal digits of the weights; "none" from scratch.
+      mnli_first: whether the weights were fine-tuned on MNLI before.
+    """
+
+    opened: Pretrained
+    label: str
+    bodies: Callable[[int], Any] | None
+    digest: str
+    mnli_first: bool = False
+
+
+@flax.struct.dataclass
+class Trained:
+    """What is kept of a finished fine-tuning.
+
+    Attributes:
+      params: {"body", "head"}.
+      step: steps taken.
+    """
+
+    params: Any  # in the order of a dict's keys, as which they are read back
+    step: jax.Array
+
+
+def digest_of(params: Any) -> str:
+    """Eight hexadecimal digits that change when any parameter does."""
+    crc = 0
+    for leaf in jax.tree.leaves(params):
+        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
+    return f"{crc:08x}"
+
+
+def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:
+    """Opens what a fine-tuning starts from.
+
+    Args:
+      init: run folder of a pre-training, or "none".
+      like: with "none", the run folder whose net and tokenizer are taken.
+      mnli: folder of MNLI runs of the same net, whose weights are taken, seed by seed.
+
+    Raises:
+      ValueError: a folder is none of these.
+    """
+    if init == "none":
+        if like is None:
+            raise ValueError(
+                "--init=none starts from random weights, but of which net? --like=RUN takes the"
+                " shape, system and tokenizer of a pre-training run"
+            )
+        if mnli is not None:
+            raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
+        return Start(_open(like), "none", None, "none")
+    if like is not None:
+        raise ValueError("--like is for --init=none; leave it out")
+    opened = _open(init)
+    if not opened.finished:
+        print(f"note: the run in {init} is not finished; what it had learnt by step {opened.step}")
+    if mnli is None:
+        return Start(opened, init, lambda seed: opened.params, digest_of(opened.params))
+    folder = pathlib.Path(mnli)
+    made = run_folder.read_json(folder / "seed0" / "config.json") or {}
+    if made.get("task") != "mnli" or made.get("init") != digest_of(opened.params):
+        raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
+
+    def body(seed: int) -> Any:
+        return load_trained(folder / f"seed{seed}")["body"]
+
+    return Start(opened, init, body, f"{digest_of(opened.params)}-mnli", mnli_first=True)
+
+
+def load_trained(folder: pathlib.Path) -> Any:
+    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
+
+    Raises:
+      ValueError: it keeps none.
+    """
+    directory = folder / "checkpoints"
+    if not directory.is_dir():
+        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
+    kept = Checkpoints(directory, None)
+    restored = kept.restore_as_saved()
+    kept.close()
+    if restored is None:
+        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
+    return restored[0]["params"]
+
+
+class TaskRun:
+    """A task prepared for a net: examples, classifier, and what every seed's run has in common.
+
+    Args:
+      task: the task.
+      splits: its records.
+      start: where to begin.
+      config: how to adapt.
+      workdir: holds the seeds' folders.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        splits: Splits,
+        start: Start,
+        config: FinetuneConfig,
+        workdir: pathlib.Path,
+    ) -> None:
+        self.task, self.splits, self.start = task, splits, start
+        self.config, self.workdir = config, workdir
+        opened = start.opened
+        adaptation = opened.system.ADAPTATION
+        both = adaptation.both_orders and task.relation == "similarity"
+        _check(opened, config)
+        self.tokenizer = opened.tokenizer.with_added(adaptation.added_tokens)
+        self.learner = self._learner(2 if both else 1, len(adaptation.added_tokens))
+        frame = Frame(
+            *(
+                tuple(self.tokenizer.token_id(text) for text in part)
+                for part in (adaptation.begin, adaptation.between, adaptation.end)
+            )
+        )
+        tokenizer_digest = task_examples.digest(opened.tokenizer_dir / "tokenizer.json")
+
+        def encode(records: Any) -> TaskExamples | None:
+            return records and task_examples.encode(
+                records.texts,
+                records.labels,
+                self.tokenizer,
+                frame,
+                max_len=config.max_len,
+                both_orders=both,
+                cache_dir=config.machine.cache_dir,
+                digest=records.digest,
+                tokenizer_digest=tokenizer_digest,
+            )
+
+        train = encode(splits.train)
+        assert train is not None
+        self.train = train.first(config.max_train_examples)
+        self.dev = {name: encode(records) for name, records in splits.dev.items()}
+        self.test = {name: encode(records) for name, records in splits.test.items()}
+        self.steps_per_epoch = -(-len(self.train) // config.batch_size)
+        self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
+        self.batches(0)  # refuses a batch that is larger than the training set
+
+    def _learner(self, num_orders: int, num_added: int) -> Learner:
+        """Builds the classifier and what trains it."""
+        config, opened = self.config, self.start.opened
+        pretraining = opened.config
+        sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
+        size = pretraining.tokenizer.vocab_size + num_added
+        tokenizer = dataclasses.replace(pretraining.tokenizer, vocab_size=size)
+        body = build.make_net(
+            dataclasses.replace(pretraining, net=sizes, tokenizer=tokenizer), opened.system
+        )
+        rate = config.head.dropout_rate
+        if config.head.kind == "double":
+            head = TwoLayerHead(self.task.num_outputs, sizes.width, rate, HEAD_INIT)
+        else:
+            head = OneLayerHead(self.task.num_outputs, rate, HEAD_INIT)
+        objectives = ()
+        if config.lm_weight:
+            special = self.tokenizer.special_ids
+            objectives = build.make_objectives(
+                dataclasses.replace(pretraining, objective="clm"), special
+            )
+        o = config.optim
+        return Learner(
+            Classifier(body, head, opened.system.ADAPTATION.reads, num_orders),
+            adamw.adamw(
+                beta1=o.beta1,
+                beta2=o.beta2,
+                eps=o.eps,
+                weight_decay=o.weight_decay,
+                clip_norm=o.clip_norm,
+            ),
+            self.task.regression,
+            objectives,
+            config.lm_weight,
+            config.feature_layers,
+            o.layer_decay,
+            pretrained_head=config.head.pretrained,
+            keep_best=config.patience is not None,
+        )
+
+    def batches(self, seed: int) -> TaskBatches:
+        """The training batches of a seed."""
+        config = self.config
+        return TaskBatches(
+            self.train, config.batch_size, config.max_len, seed, config.group_batches
+        )
+
+    def folder(self, seed: int) -> pathlib.Path:
+        """The run folder of a seed."""
+        return self.workdir / f"seed{seed}"
+
+    def describe(self, seed: int) -> dict[str, Any]:
+        """The content of config.json: every field, and what else decides the result."""
+        config, opened = dataclasses.asdict(self.config), self.start.opened
+        machine = config.pop("machine") | {"init": self.start.label}
+        return {
+            "task": self.task.name,
+            "seed": seed,
+            "system": opened.config.system,
+            "init": self.start.digest,
+            "mnli_first": self.start.mnli_first,
+            "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
+            "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
+            **config,
+            "machine": machine,
+        }
+
+    def facts(self) -> str:
+        """What to say of it at the start: sizes, and how many examples had to be cut."""
+        parts = []
+        for name, examples in {"train": self.train, **self.dev, **self.test}.items():
+            if examples is not None:
+                cut = examples.num_truncated
+                parts.append(f"{name} {len(examples):,}" + f" ({cut:,} cut)" * bool(cut))
+        return (
+            f"{self.task.title}: {', '.join(parts)}; {self.num_steps:,} steps of batch"
+            f" {self.config.batch_size}, recipe {self.config.recipe}, from {self.start.label}"
+        )
+
+    def remarks(self) -> list[str]:
+        """What a table must say of the data."""
+        said = remarks(self.task, self.splits)
+        if len(self.train) < len(self.splits.train):
+            said.append(
+                f"{self.task.title} trained on the first {len(self.train):,} of"
+                f" {len(self.splits.train):,} examples"
+            )
+        return said
+
+    def flops(self, params: Any, length: int) -> float:
+        """Of a training step on a batch padded to `length`."""
+        opened, net = self.start.opened, self.learner.net
+        return flops.of_batch(
+            params["body"],
+            width=opened.config.net.width,
+            num_layers=opened.config.net.num_layers,
+            batch_size=self.config.batch_size * net.num_orders,
+            length=length,
+            predicted=length - 1 if self.config.lm_weight else 0,
+            causal=opened.system.CAUSAL,
+        ).train
+
+    # --- What was learnt ----------------
+
+    def predict(
+        self, run_predict: Callable[..., Any], params: Any, fixed: Any, examples: TaskExamples,
+        num_seeds: int,
+    ) -> np.ndarray:  # fmt: skip
+        """Scores of every example exactly once: float32 [K, n, C]."""
+        found = np.zeros((num_seeds, len(examples), self.task.num_outputs), np.float32)
+        pending = []
+        size = self.config.machine.eval_batch_size
+        for ids, batch in task_examples.evaluation_batches(examples, size, self.config.max_len):
+            pending.append((ids, run_predict(params, fixed, batch)))
+        for ids, made in pending:
+            real = ids >= 0
+            found[:, ids[real]] = np.asarray(made).reshape(num_seeds, len(ids), -1)[:, real]
+        return found
+
+    def save(self, seed: int, step: int, params: Any) -> None:
+        """Keeps the parameters of a finished seed, and the tokenizer that goes with them."""
+        folder = self.folder(seed)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        kept = Checkpoints(folder / "checkpoints", 1)
+        kept.save(Trained(params, jnp.int32(step)), {})
+        kept.close()
+        self.tokenizer.save(self.start.opened.tokenizer_dir, folder / "tokenizer")
+
+
+def _check(opened: Pretrained, config: FinetuneConfig) -> None:
+    """Refuses a recipe that this net cannot follow."""
+    system = opened.config.system
+    if config.max_len > opened.config.net.max_len:
+        raise ValueError(
+            f"config.max_len = {config.max_len} exceeds the positions of the net,"
+            f" {opened.config.net.max_len}"
+        )
+    if config.lm_weight and "clm" not in opened.system.OBJECTIVES:
+        raise ValueError(
+            f"config.lm_weight = {config.lm_weight} needs a causal language model, which"
+            f" {system} is not; set --config.lm_weight=0"
+        )
+    layers = config.feature_layers
+    if layers and layers > opened.config.net.num_layers:
+        raise ValueError(
+            f"config.feature_layers = {layers}: the net has {opened.config.net.num_layers} layers;"
+            f" set --config.feature_layers={opened.config.net.num_layers} or less"
+        )

@@ -1,0 +1,240 @@
+"""The pure functions of fine-tuning: (state, batch) -> (state, metrics), for one seed or several.
+
+Several seeds train together by `vmap` over all of the state but its step: each has its own
+parameters, batches, head and dropout.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from scalelab.nets.classifier import Classifier
+from scalelab.nn.stack import STATES
+from scalelab.optim import layerwise
+from scalelab.state import named_key
+
+Batch = dict[str, jax.Array]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+@flax.struct.dataclass
+class FinetuneState:
+    """All that a step changes, and what it must not.
+
+    Attributes:
+      step: int32 [], steps taken so far.
+      params: what is trained: {"body", "head"}, or {"head"} on a frozen net.
+      fixed: what is not: {}, or {"body"}.
+      opt_state: the optimizer's state.
+      rng: key data of the seed's root key, uint32; each step folds its number in.
+      best: the parameters that were best on dev, for early stopping; {} without it.
+
+    Where several seeds train together, all but `step` have a leading axis K.
+    """
+
+    step: jax.Array
+    params: Any
+    fixed: Any
+    opt_state: Any
+    rng: jax.Array
+    best: Any
+
+
+AXES: Any = FinetuneState(step=None, params=0, fixed=0, opt_state=0, rng=0, best=0)  # pyright: ignore[reportArgumentType]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What the steps of a fine-tuning have in common.
+
+    Attributes:
+      net: the classifier, unbound.
+      tx: the optimizer at learning rate 1.
+      regression: whether scores are fitted (mean squared error), not classes (cross-entropy).
+      objectives: of pre-training, trained beside the task.
+      lm_weight: their weight, lambda in Radford et al. 2018, equation 5.
+      feature_layers: the net is frozen, the head sees so many top layers side by side; None: off.
+      layer_decay: see optim.layerwise; None: off.
+      pretrained_head: whether the first of two layers starts from the pooler that NSP has trained,
+        as in Devlin et al. 2019, where there is one.
+      keep_best: whether the state has room for the parameters that were best on dev.
+    """
+
+    net: Classifier
+    tx: optax.GradientTransformation
+    regression: bool
+    objectives: tuple[Any, ...] = ()
+    lm_weight: float = 0.0
+    feature_layers: int | None = None
+    layer_decay: float | None = None
+    pretrained_head: bool = False
+    keep_best: bool = False
+
+    def init(self, seed: int, pretrained: Any, example: Batch) -> FinetuneState:
+        """Initialises the state of a seed.
+
+        Args:
+          seed: of the head, of new rows of the embedding, and of every later draw.
+          pretrained: parameters of the net that pre-training has left; None: from scratch.
+          example: a batch, for shapes.
+        """
+        key = jax.random.key(seed)
+        params = nn.unbox(_init(self, named_key(key, "params"), example))
+        if pretrained is not None:
+            params["body"] = _start_from(pretrained, params["body"])
+            if self.pretrained_head and "pair_head" in pretrained and "dense" in params["head"]:
+                pooler = jax.tree.map(jnp.copy, pretrained["pair_head"]["pooler"])
+                params["head"] = params["head"] | {"dense": pooler}
+        fixed = {"body": params.pop("body")} if self.feature_layers else {}
+        return FinetuneState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            fixed=fixed,
+            opt_state=self.tx.init(params),
+            rng=jax.random.key_data(named_key(key, "train")),
+            best=jax.tree.map(jnp.copy, params) if self.keep_best else {},
+        )
+
+    def fresh(self, key: jax.Array, batch: Batch) -> Any:
+        """Parameters of body and head, boxed with the names of their axes."""
+        params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
+        if self.feature_layers:
+            hidden = self._features({"body": nn.unbox(params["body"])}, batch)
+            params["head"] = self.net.init(key, hidden, batch, train=False, method="classify")[
+                "params"
+            ]["head"]
+        return dict(params)
+
+    def _features(self, params: Any, batch: Batch) -> jax.Array:
+        """Hidden states of the top layers side by side, the last layer last: [R, T, k D]."""
+        _, states = self.net.body.apply(
+            {"params": params["body"]}, batch, train=False, mutable=[STATES]
+        )
+        (layers,) = jax.tree.leaves(states)
+        chosen = layers[-self.feature_layers :]  # pyright: ignore[reportOptionalOperand]
+        return jax.lax.stop_gradient(jnp.concatenate(list(chosen), axis=-1))
+
+    def scores(
+        self, params: Any, batch: Batch, *, train: bool, rng: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, Any]]:
+        """Scores [B, C] of a batch, and the terms of the objectives beside."""
+        rngs = {} if rng is None else {"dropout": rng}
+        if self.feature_layers:
+            head = {"params": {"head": params["head"]}}
+            hidden = self._features(params, batch)
+            return self.net.apply(
+                head, hidden, batch, train=train, method="classify", rngs=rngs
+            ), {}
+        return self.net.apply(
+            {"params": params},
+            batch,
+            train=train,
+            objectives=self.objectives if train else (),
+            rngs=rngs,
+        )
+
+    def train_step(
+        self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
+    ) -> tuple[FinetuneState, Metrics]:
+        """One step of one seed.
+
+        Returns:
+          The state and (sum, weight) pairs: "loss" over examples, "lm_loss" over tokens, and
+          "grad_norm" and "finite" as in `step.make_train_step`.
+        """
+        rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+
+        def loss_fn(params: Any) -> tuple[jax.Array, Metrics]:
+            scores, terms = self.scores(
+                params | state.fixed, batch, train=True, rng=named_key(rng, "dropout")
+            )
+            total = jnp.sum(losses(scores, batch["labels"], self.regression) * batch["weights"])
+            weight = jnp.sum(batch["weights"])
+            pairs = {"loss": (total, weight)}
+            pairs |= {f"{name}_loss": term["loss"] for name, term in terms.items()}
+            beside = [term["loss"][0] / jnp.maximum(term["loss"][1], 1) for term in terms.values()]
+            return total / jnp.maximum(weight, 1) + self.lm_weight * sum(beside), pairs
+
+        (loss, pairs), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        grad_norm = optax.tree.norm(grads)
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
+        if self.layer_decay is not None:
+            factors = layerwise.factors(
+                state.params, self.net.body.stack.num_layers, self.layer_decay
+            )
+            updates = jax.tree.map(jnp.multiply, updates, factors)
+        params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
+        one = jnp.ones((), jnp.float32)
+        state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
+        return state, pairs | {"grad_norm": (grad_norm, one), "finite": (finite * one, one)}
+
+    def predict_step(self, params: Any, fixed: Any, batch: Batch) -> jax.Array:
+        """Scores [B, C] without dropout."""
+        return self.scores(params | fixed, batch, train=False)[0]
+
+
+_init = jax.jit(Learner.fresh, static_argnums=0)
+
+
+@functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones
+def compiled(learner: Learner, num_seeds: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Jitted train_step, its state donated, and predict_step, for so many seeds together."""
+    train, predict = learner.train_step, learner.predict_step
+    if num_seeds > 1:
+        train = jax.vmap(train, in_axes=(AXES, 0, None), out_axes=(AXES, 0))
+        predict = jax.vmap(predict, in_axes=(0, 0, None))
+    return jax.jit(train, donate_argnums=0), jax.jit(predict)
+
+
+def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
+    """Loss of each example [B]: squared error, or cross-entropy in nats.
+
+    Args:
+      scores: [B, C] float32.
+      labels: [B] float32 scores, or int32 classes.
+      regression: which of the two.
+    """
+    if regression:
+        return jnp.square(scores[:, 0] - labels)
+    log_probs = jax.nn.log_softmax(scores)
+    return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
+
+
+def stack_states(states: list[FinetuneState]) -> FinetuneState:
+    """Joins the states of seeds that train together; that of a single one stays as it is."""
+    if len(states) == 1:
+        return states[0]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    return stacked.replace(step=states[0].step)
+
+
+def pick(tree: Any, seed_index: int, num_seeds: int) -> Any:
+    """One seed's part of what `stack_states` or a step of several seeds made."""
+    return jax.tree.map(lambda x: x[seed_index], tree) if num_seeds > 1 else tree
+
+
+def _start_from(pretrained: Any, made: Any) -> Any:
+    """The net's parameters from pre-training; rows added to the embedding stay as they were made.
+
+    Raises:
+      ValueError: the parameters do not fit the net.
+    """
+
+    def take(path: tuple[Any, ...], new: jax.Array) -> jax.Array:
+        old = pretrained
+        for key in path:
+            old = old[key.key]
+        added = new.shape[0] - old.shape[0] if new.ndim and old.ndim else 0
+        assert old.shape[1:] == new.shape[1:] and added >= 0, (path, old.shape, new.shape)
+        # A copy: a step takes its state's memory, and other seeds start from the same parameters.
+        return jnp.concatenate([old, new[old.shape[0] :]]) if added else jnp.copy(old)
+
+    return jax.tree_util.tree_map_with_path(take, made)

@@ -1,0 +1,235 @@
+"""What the formats share: walking over documents, and copying planned pieces into examples."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from scalelab.formats.documents import Documents, Examples, Frame
+
+SENTENCES_PER_CHUNK = 1 << 18  # planned at once
+TOKENS_PER_CHUNK = 1 << 22  # copied at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Some whole documents, their sentences laid end to end.
+
+    Attributes:
+      sentences: [n] int64, index of each sentence in the split.
+      offsets: [n + 1] int64, tokens before each sentence, counted within the block.
+      document_begins: [n] int64, where in the block the sentence's document begins.
+      document_ends: [n] int64, where in the block the sentence's document ends.
+    """
+
+    sentences: np.ndarray
+    offsets: np.ndarray
+    document_begins: np.ndarray
+    document_ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Examples as pieces of text; a piece is a stretch of tokens of the split.
+
+    Attributes:
+      num_pieces: [num_examples] int64, at least 1 each.
+      first: [sum(num_pieces)] int64, offset of each piece's first token in the split.
+      length: [sum(num_pieces)] int64, tokens in each piece, at least 1.
+    """
+
+    num_pieces: np.ndarray
+    first: np.ndarray
+    length: np.ndarray
+
+
+def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Lays the ranges [first, first + length) end to end: int64 [sum(length)]."""
+    ends = np.cumsum(length)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - length), length)
+
+
+def follow(following: np.ndarray) -> np.ndarray:
+    """Collects 0, following[0], following[following[0]], ... up to the array's end.
+
+    Args:
+      following: [n] int64, following[i] > i.
+
+    Returns:
+      The places reached, in order; int64.
+    """
+    steps, reached, at = following.tolist(), [], 0
+    while at < len(steps):
+        reached.append(at)
+        at = steps[at]
+    return np.array(reached, np.int64)
+
+
+def with_text(documents: Documents) -> Documents:
+    """Leaves out sentences in which the tokenizer found no token; documents keep their index."""
+    starts = np.asarray(documents.sentence_starts, np.int64)
+    keep = np.diff(starts) > 0
+    if keep.all():
+        return documents
+    kept_before = np.concatenate([[0], np.cumsum(keep)])
+    return Documents(
+        tokens=documents.tokens,
+        sentence_starts=np.concatenate([starts[:-1][keep], starts[-1:]]),
+        sentence_bytes=np.asarray(documents.sentence_bytes)[keep],
+        document_starts=kept_before[documents.document_starts],
+    )
+
+
+def select(documents: Documents, document_ids: np.ndarray | None) -> np.ndarray:
+    """The documents to format, int64, ascending: those asked for, or all."""
+    if document_ids is None:
+        return np.arange(documents.num_documents, dtype=np.int64)
+    return np.unique(np.asarray(document_ids, np.int64))
+
+
+def block_of(documents: Documents, document_ids: np.ndarray) -> Block:
+    """Lays the sentences of the given documents end to end."""
+    first = np.asarray(documents.document_starts)[document_ids]
+    count = np.asarray(documents.document_starts)[document_ids + 1] - first
+    sentences = ranges(first, count)
+    starts = documents.sentence_starts
+    lengths = np.asarray(starts)[sentences + 1] - np.asarray(starts)[sentences]
+    ends = np.cumsum(count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Block(sentences, offsets, np.repeat(ends - count, count), np.repeat(ends, count))
+
+
+def chunks_of(documents: Documents, document_ids: np.ndarray) -> Iterator[np.ndarray]:
+    """Cuts `document_ids` into runs of about SENTENCES_PER_CHUNK sentences, not within one."""
+    starts = np.asarray(documents.document_starts)
+    ends = np.cumsum(starts[document_ids + 1] - starts[document_ids])
+    cuts = np.flatnonzero(np.diff(ends // SENTENCES_PER_CHUNK)) + 1
+    yield from (ids for ids in np.split(document_ids, cuts) if len(ids))
+
+
+def room_for_text(frame: Frame, max_len: int, num_pieces: int, at_least: int) -> int:
+    """Tokens of text that fit between the special ones.
+
+    Raises:
+      ValueError: fewer than `at_least`.
+    """
+    special = len(frame.begin) + (num_pieces - 1) * len(frame.between) + len(frame.end)
+    if max_len - special < at_least:
+        raise ValueError(
+            f"max_len = {max_len} leaves {max_len - special} tokens for text beside {special}"
+            f" special ones; at least {at_least} must fit: set it to {special + at_least} or more"
+        )
+    return max_len - special
+
+
+def assemble(
+    documents: Documents,
+    plan: Plan,
+    frame: Frame,
+    byte_offsets: np.ndarray,
+    dropped_tokens: int,
+    nsp_labels: np.ndarray | None = None,
+) -> Iterator[Examples]:
+    """Copies planned pieces: begin, piece, between, piece, ..., end.
+
+    Args:
+      documents: the split.
+      plan: the examples.
+      frame: special ids.
+      byte_offsets: [num_sentences + 1], source bytes before each sentence.
+      dropped_tokens: text tokens that the plan leaves out; reported with the first chunk.
+      nsp_labels: [num_examples]; with it, `boundaries` tells where the second piece begins.
+
+    Yields:
+      Chunks of about TOKENS_PER_CHUNK tokens; at least one, so that `dropped_tokens` is always
+      told.
+    """
+    piece_ends = np.cumsum(plan.num_pieces)
+    text_ends = np.cumsum(plan.length)
+    example_ends = text_ends[piece_ends - 1]
+    cuts = np.flatnonzero(np.diff(example_ends // TOKENS_PER_CHUNK)) + 1
+    edges = [0, *cuts.tolist(), len(piece_ends)]
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        lo = int(piece_ends[begin - 1]) if begin else 0
+        hi = int(piece_ends[end - 1]) if end else 0
+        part = Plan(plan.num_pieces[begin:end], plan.first[lo:hi], plan.length[lo:hi])
+        labels = None if nsp_labels is None else nsp_labels[begin:end].astype(np.int32)
+        yield _copy(
+            documents, part, frame, byte_offsets, dropped_tokens if begin == 0 else 0, labels
+        )
+
+
+def _copy(
+    documents: Documents,
+    plan: Plan,
+    frame: Frame,
+    byte_offsets: np.ndarray,
+    dropped_tokens: int,
+    nsp_labels: np.ndarray | None,
+) -> Examples:
+    num_begin, num_between, num_end = len(frame.begin), len(frame.between), len(frame.end)
+    piece_ends = np.cumsum(plan.num_pieces)
+    opens = piece_ends - plan.num_pieces  # each example's first piece
+    is_open = np.zeros(len(plan.first), bool)
+    is_open[opens] = True
+    is_close = np.roll(is_open, -1)
+    # A piece travels with the special ids before it, and the last one with those after it too.
+    before = np.where(is_open, num_begin, num_between)
+    ends = np.cumsum(before + plan.length + num_end * is_close)
+    text_at = ends - num_end * is_close - plan.length
+    tokens = np.empty(ends[-1] if len(ends) else 0, documents.tokens.dtype)
+    tokens[ranges(text_at, plan.length)] = np.asarray(documents.tokens)[
+        ranges(plan.first, plan.length)
+    ]
+    starts = np.concatenate([[0], ends[is_close]]).astype(np.int64)
+    _put(tokens, starts[:-1], frame.begin)
+    _put(tokens, text_at[~is_open] - num_between, frame.between)
+    _put(tokens, starts[1:] - num_end, frame.end)
+    if nsp_labels is None:
+        boundaries = np.diff(starts)
+    else:
+        boundaries = text_at[opens + 1] - starts[:-1]
+    return Examples(
+        tokens=tokens,
+        starts=starts,
+        boundaries=boundaries.astype(np.int32),
+        num_bytes=_bytes(documents, plan, opens, byte_offsets),
+        num_text_tokens=_sums(plan.length, opens),
+        nsp_labels=nsp_labels,
+        dropped_tokens=dropped_tokens,
+    )
+
+
+def _put(tokens: np.ndarray, at: np.ndarray, ids: tuple[int, ...]) -> None:
+    for offset, token in enumerate(ids):
+        tokens[at + offset] = token
+
+
+def _bytes(
+    documents: Documents, plan: Plan, opens: np.ndarray, byte_offsets: np.ndarray
+) -> np.ndarray:
+    """Source bytes of each example; inside a sentence, bytes are spread evenly over its tokens."""
+    starts = np.asarray(documents.sentence_starts)
+
+    def bytes_before(token: np.ndarray) -> np.ndarray:
+        at = np.searchsorted(starts, token, side="right") - 1
+        at = np.minimum(at, len(starts) - 2)
+        share = (token - starts[at]) / (starts[at + 1] - starts[at])
+        return byte_offsets[at] + share * (byte_offsets[at + 1] - byte_offsets[at])
+
+    covered = bytes_before(plan.first + plan.length) - bytes_before(plan.first)
+    return _sums(np.rint(covered), opens)
+
+
+def _sums(values: np.ndarray, opens: np.ndarray) -> np.ndarray:
+    """Sums over the pieces of each example, int32."""
+    return np.add.reduceat(values, opens).astype(np.int32) if len(opens) else np.zeros(0, np.int32)
+
+
+def byte_offsets_of(documents: Documents) -> np.ndarray:
+    """Source bytes before each sentence, [num_sentences + 1] int64."""
+    return np.concatenate([[0], np.cumsum(documents.sentence_bytes, dtype=np.int64)])

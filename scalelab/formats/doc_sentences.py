@@ -1,0 +1,65 @@
+"""DOC-SENTENCES: contiguous sentences of one document, up to the maximum length.
+
+Liu et al. 2019 ("RoBERTa", section 4.2) name the format; the protocol's text decides the details:
+
+- An example is `begin` text `end`. Sentences are strung together until the text reaches the room
+  that the special tokens leave, or the document ends (then the example is shorter).
+- The sentence that does not fit is cut there and its remainder is dropped: `dropped_tokens` counts
+  it. A sentence longer than the room is thus an example of its own first tokens.
+- The next example starts with the next sentence. No example holds text of two documents.
+- A document without text makes no example.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scalelab.formats import assembly
+from scalelab.formats.documents import Documents, Examples, Frame
+
+VERSION = 1
+HAS_PAIRS = False
+
+
+def build(
+    documents: Documents,
+    *,
+    frame: Frame,
+    max_len: int,
+    seed: int = 0,
+    document_ids: np.ndarray | None = None,
+    short_rate: float = 0.1,
+) -> Iterator[Examples]:
+    """Formats documents; nothing here is random.
+
+    Args:
+      documents: one split.
+      frame: the special ids around the text.
+      max_len: tokens of the longest example, special ones included.
+      seed: unused.
+      document_ids: which documents, or None for all.
+      short_rate: unused.
+
+    Yields:
+      Chunks of examples, in the order of the documents.
+
+    Raises:
+      ValueError: `max_len` leaves no room for text.
+    """
+    del seed, short_rate
+    room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
+    documents = assembly.with_text(documents)
+    byte_offsets = assembly.byte_offsets_of(documents)
+    for ids in assembly.chunks_of(documents, assembly.select(documents, document_ids)):
+        block = assembly.block_of(documents, ids)
+        # Planned from every sentence, then only the sentences at which an example starts are kept.
+        ends = np.searchsorted(block.offsets, block.offsets[:-1] + room)
+        ends = np.minimum(ends, block.document_ends)
+        at = assembly.follow(ends)
+        available = block.offsets[ends[at]] - block.offsets[at]
+        length = np.minimum(available, room)
+        first = np.asarray(documents.sentence_starts)[block.sentences[at]]
+        plan = assembly.Plan(np.ones(len(at), np.int64), first, length)
+        yield from assembly.assemble(
+            documents, plan, frame, byte_offsets, int((available - length).sum())
+        )

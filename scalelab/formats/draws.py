@@ -1,0 +1,51 @@
+"""Random numbers by address: draw number i of a stream, without drawing the ones before it.
+
+SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators") is a
+counter passed through a mixing function, so that any element of its sequence costs the same.
+"""
+
+import numpy as np
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: a bijection of uint64; every input bit moves every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def key(*parts: int) -> int:
+    """Mixes integers of any size and sign, in order, into one 64-bit key."""
+    state = 0
+    for part in parts:
+        for word in (part & _MASK, (part >> 64) & _MASK):
+            state = int(mix(np.array([(state ^ word) + _GAMMA & _MASK], np.uint64))[0])
+    return state
+
+
+def bits(stream: int, index: np.ndarray) -> np.ndarray:
+    """64 random bits for each address.
+
+    Args:
+      stream: a key.
+      index: addresses, any shape, integers >= 0.
+
+    Returns:
+      uint64 of index's shape.
+    """
+    with np.errstate(over="ignore"):  # numpy warns where `index` is a single number
+        counter = (np.asarray(index).astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
+        return mix(counter + np.uint64(stream))
+
+
+def uniform(stream: int, index: np.ndarray) -> np.ndarray:
+    """A number in [0, 1) for each address: float64 of index's shape."""
+    return (bits(stream, index) >> np.uint64(11)) * 2.0**-53
+
+
+def below(stream: int, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
+    """An integer in [0, limit) for each address: int64 of index's shape; limit >= 1."""
+    return (uniform(stream, index) * limit).astype(np.int64)

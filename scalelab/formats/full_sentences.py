@@ -1,0 +1,120 @@
+"""FULL-SENTENCES: contiguous sentences up to the maximum length, across documents.
+
+After Liu et al. 2019 ("RoBERTa", section 4.2). It is DOC-SENTENCES but for one thing, so that the
+two can be compared: where a document ends, the frame's `between` follows and the next document goes
+on.
+
+- An example is `begin` text `end`; the text of two documents in it is separated by `between`.
+- The sentence that does not fit is cut there and its remainder dropped: `dropped_tokens` counts it.
+  (Liu et al. leave such a sentence to the next example.)
+- Where `between` and one token of the next document no longer fit, the example ends with the
+  document.
+- The next example starts with the next sentence. Only the last example may be shorter than that.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scalelab.formats import assembly
+from scalelab.formats.documents import Documents, Examples, Frame
+
+VERSION = 1
+HAS_PAIRS = False
+
+
+def build(
+    documents: Documents,
+    *,
+    frame: Frame,
+    max_len: int,
+    seed: int = 0,
+    document_ids: np.ndarray | None = None,
+    short_rate: float = 0.1,
+) -> Iterator[Examples]:
+    """Formats documents in the order of their indices; nothing here is random.
+
+    Args:
+      documents: one split.
+      frame: the special ids around the text and between documents.
+      max_len: tokens of the longest example, special ones included.
+      seed: unused.
+      document_ids: which documents, or None for all.
+      short_rate: unused.
+
+    Yields:
+      Chunks of examples.
+
+    Raises:
+      ValueError: `max_len` leaves no room for text.
+    """
+    del seed, short_rate
+    room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
+    documents = assembly.with_text(documents)
+    byte_offsets = assembly.byte_offsets_of(documents)
+    starts = np.asarray(documents.sentence_starts)
+    chunks = list(assembly.chunks_of(documents, assembly.select(documents, document_ids)))
+    waiting, waiting_first = np.zeros(0, np.int64), np.zeros(0, bool)
+    for number, ids in enumerate(chunks):
+        block = assembly.block_of(documents, ids)
+        sentences = np.concatenate([waiting, block.sentences])
+        is_first = np.concatenate([waiting_first, block.document_begins == np.arange(len(block))])
+        lengths = starts[sentences + 1] - starts[sentences]
+        at, end, kept = _pack(lengths, is_first, room, len(frame.between))
+        if number + 1 < len(chunks):  # the last example may go on in the next chunk
+            begin = at[-1] if len(at) else 0
+            waiting, waiting_first = sentences[begin:], is_first[begin:]
+            at, end, kept = at[:-1], end[:-1], kept[:-1]
+        plan, dropped = _plan(starts, sentences, lengths, is_first, at, end, kept)
+        yield from assembly.assemble(documents, plan, frame, byte_offsets, dropped)
+
+
+def _pack(
+    lengths: np.ndarray, is_first: np.ndarray, room: int, num_between: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fills examples with sentences.
+
+    Args:
+      lengths: [n] tokens of each sentence.
+      is_first: [n] whether a sentence begins a document; `between` comes before it within an
+        example.
+      room: tokens in an example, separators included.
+      num_between: tokens of a separator.
+
+    Returns:
+      For each example its first sentence, the one after its last, and the tokens kept of its last.
+    """
+    separators = num_between * is_first
+    offsets = np.concatenate([[0], np.cumsum(lengths + separators)])
+    begins = offsets[:-1] + separators  # an example does not begin with a separator
+    ends = np.minimum(np.searchsorted(offsets, begins + room), len(lengths))
+    last = ends - 1
+    is_alone = last == np.arange(len(lengths))
+    space = np.where(is_alone, room, room - (offsets[last] + separators[last] - begins))
+    ends = np.where(space > 0, ends, last)
+    at = assembly.follow(ends)
+    kept = np.where(space > 0, np.minimum(lengths[last], space), lengths[last - 1])
+    return at, ends[at], kept[at]
+
+
+def _plan(
+    starts: np.ndarray,
+    sentences: np.ndarray,
+    lengths: np.ndarray,
+    is_first: np.ndarray,
+    at: np.ndarray,
+    end: np.ndarray,
+    kept: np.ndarray,
+) -> tuple[assembly.Plan, int]:
+    """Cuts examples into pieces of one document each: the plan, and the dropped tokens."""
+    covered = int(end[-1]) if len(end) else 0
+    opens = is_first[:covered].copy()
+    opens[at] = True
+    pieces = np.flatnonzero(opens)
+    offsets = np.concatenate([[0], np.cumsum(lengths[:covered])])
+    length = np.diff(offsets[np.append(pieces, covered)])
+    example = np.searchsorted(at, pieces, side="right") - 1
+    num_pieces = np.bincount(example, minlength=len(at))
+    cut = lengths[end - 1] - kept
+    length[np.cumsum(num_pieces) - 1] -= cut
+    return assembly.Plan(num_pieces, starts[sentences[pieces]], length), int(cut.sum())

@@ -1,0 +1,263 @@
+"""A folder in Hugging Face layout, opened and checked before anything big is read."""
+
+import dataclasses
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+
+from scalelab.interop import convert, settings, texts
+from scalelab.interop.rows import Architecture, Map
+from scalelab.interop.tensors import Tensors
+from scalelab.interop.texts import Texts
+from scalelab.interop.transforms import Sizes
+
+HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*", "vocab*",
+    "merges.txt", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """A checkpoint of others.
+
+    Attributes:
+      path: where it lies.
+      config: its config.json.
+      family: its map.
+      architecture: which of the family's fits its tensors.
+      fields: its sizes, by the names of rows.Field.ours.
+      sizes: what transforms need of them.
+      texts: its tokenizer.
+      tensors: its tensors.
+      names: name in the map -> name in its files.
+      unused: names in the map of tensors that are left out.
+      notes: what is left out, for the user.
+    """
+
+    path: pathlib.Path
+    config: dict[str, Any]
+    family: Map
+    architecture: Architecture
+    fields: dict[str, Any]
+    sizes: Sizes
+    texts: Texts
+    tensors: Tensors
+    names: dict[str, str]
+    unused: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor of a name in the map."""
+        return self.tensors.read(self.names[name])
+
+    @property
+    def num_classes(self) -> int | None:
+        """Scores of its classifier."""
+        if not self.architecture.classifies:
+            return None
+        return self.tensors.shapes[self.names[self.family.classes]][0]
+
+    def check_shapes(self, ours: dict[str, tuple[int, ...]]) -> None:
+        """Refuses tensors whose shapes are not those that config.json leads to.
+
+        Args:
+          ours: shapes of our parameters.
+
+        Raises:
+          ValueError: with both shapes of each.
+        """
+        rows = self.family.rows(self.architecture)
+        expected = convert.shapes(rows, ours, self.sizes)
+        found = {name: self.tensors.shapes[self.names[name]] for name in expected}
+        wrong = [
+            f"{self.names[name]}: config.json makes it {list(shape)}, the file has"
+            f" {list(found[name])}"
+            for name, shape in expected.items()
+            if found[name] != shape
+        ]
+        if wrong:
+            raise ValueError(
+                f"config.json contradicts the tensors in {self.path}:\n  " + _lines(wrong)
+            )
+
+    def check_tied(self) -> None:
+        """Refuses a table of scores that is not the embedding table, which is all that we have.
+
+        Raises:
+          ValueError: they differ.
+        """
+        for name, original in self.family.tied:
+            if name not in self.names or original not in self.names:
+                continue
+            if not np.array_equal(self.read(name), self.read(original)):
+                raise ValueError(
+                    f"{self.names[name]} differs from {self.names[original]}: an untied head;"
+                    f" scalelab's {self.family.system} scores tokens with its embedding table and"
+                    " has no second one"
+                )
+        untied = self.config.get("tie_word_embeddings") is False
+        predicts = self.architecture.serves and not self.architecture.bare
+        if untied and predicts and not self._stores_tied():
+            raise ValueError(
+                "config.json says tie_word_embeddings = false, but the files hold no table of"
+                " scores beside the embedding table"
+            )
+
+    def _stores_tied(self) -> bool:
+        tables = [name for name, _ in self.family.tied if name.endswith(".weight")]
+        return any(name in self.names for name in tables)
+
+
+def fetch(source: str) -> pathlib.Path:
+    """The folder of a source: itself, or a copy of a model on the hub.
+
+    Raises:
+      ValueError: it is neither.
+    """
+    path = pathlib.Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source[0] in "./~":
+        raise ValueError(
+            f"no folder {source!r}: expected one with config.json and model.safetensors"
+        )
+    import huggingface_hub
+
+    try:
+        return pathlib.Path(
+            huggingface_hub.snapshot_download(source, allow_patterns=list(HUB_FILES))
+        )
+    except Exception as error:  # no network, no such model, no permission
+        reason = str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__
+        raise ValueError(
+            f"no folder {source!r} here, and the hub gives no model of that name"
+            f" ({type(error).__name__}: {reason})"
+        ) from None
+
+
+def open_folder(path: pathlib.Path) -> Folder:
+    """Opens a folder in Hugging Face layout.
+
+    Raises:
+      ValueError: something in it is missing, damaged, contradictory or not supported.
+    """
+    config = _config(path)
+    family = settings.family_of(config)
+    read = settings.read(family, config)
+    tensors = Tensors(path)
+    found = texts.read(path)
+    fields = read.fields
+    notes = list(read.notes)
+    if found.vocab_size > fields["vocab_size"]:
+        raise ValueError(
+            f"config.json has vocab_size = {fields['vocab_size']}, but the tokenizer beside it has"
+            f" ids up to {found.vocab_size - 1}: they do not belong together"
+        )
+    if found.vocab_size < fields["vocab_size"]:
+        notes.append(
+            f"vocabulary cut from {fields['vocab_size']} to {found.vocab_size} rows: the tokenizer"
+            " gives no other id"
+        )
+    sizes = Sizes(
+        num_heads=fields["num_heads"],
+        num_layers=fields["num_layers"],
+        vocab_size=found.vocab_size,
+        vocab_rows=fields["vocab_size"],
+        num_segments=fields.get("num_segments", 1),
+    )
+    architecture, names, unused = _match(family, config, tensors, sizes)
+    notes += [f"{', '.join(left)}: left out, {why}" for why, left in unused.items() if left]
+    left_out = tuple(name for left in unused.values() for name in left)
+    return Folder(
+        path,
+        config,
+        family,
+        architecture,
+        fields,
+        sizes,
+        found,
+        tensors,
+        names,
+        left_out,
+        tuple(notes),
+    )
+
+
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
+        raise ValueError(f"{path} has no config.json (it holds {inside}): no Hugging Face folder")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}); fetch it again") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{file}: expected an object, got {type(config).__name__}")
+    if {"system", "machine"} <= config.keys():
+        raise ValueError(
+            f"{path} is a run folder of scalelab already; to write it in Hugging Face layout:"
+            f" python -m scalelab.interop.hf export {path} --to=DIR"
+        )
+    return config
+
+
+def _match(
+    family: Map, config: dict[str, Any], tensors: Tensors, sizes: Sizes
+) -> tuple[Architecture, dict[str, str], dict[str, list[str]]]:
+    """Finds the architecture that the tensors are of.
+
+    Returns:
+      It; name in the map -> name in the files; and why -> names in the map that are left out.
+
+    Raises:
+      ValueError: names on either side have no match.
+    """
+    candidates = {a: set(convert.names(family.rows(a), sizes)) for a in family.architectures}
+    known = set().union(*candidates.values(), *family.tied)
+    names: dict[str, str] = {}
+    for name in tensors.shapes:
+        place = convert.canonical(name, family, known)
+        if place in names:
+            raise ValueError(f"{names[place]} and {name} are the same parameter, stored twice")
+        names[place] = name
+    ties = {name for name, _ in family.tied}
+    here = {n for n in names if n not in ties and not _fits(n, family.buffers)}
+    declared = settings.declared_architecture(config)
+
+    def misfit(architecture: Architecture) -> tuple[int, bool]:
+        return len(candidates[architecture] ^ here), architecture.name != declared
+
+    best = min(family.architectures, key=misfit)
+    missing = sorted(candidates[best] - here)
+    extra = here - candidates[best]
+    unused = {
+        why: sorted(n for n in extra if re.fullmatch(pattern, n)) for pattern, why in family.unused
+    }
+    unmatched = sorted(names[n] for n in extra.difference(*unused.values()))
+    if missing or unmatched:
+        raise ValueError(_unmatched(best, missing, unmatched, sizes))
+    return best, names, unused
+
+
+def _unmatched(
+    architecture: Architecture, missing: list[str], unmatched: list[str], sizes: Sizes
+) -> str:
+    said = [f"the tensors are not those of a {architecture.name} of {sizes.num_layers} layers"]
+    if missing:
+        said.append(f"{len(missing)} expected that are not there:\n  " + _lines(missing))
+    if unmatched:
+        said.append(f"{len(unmatched)} there that are not expected:\n  " + _lines(unmatched))
+    return "; ".join(said)
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def _lines(items: list[str], limit: int = 60) -> str:
+    more = [f"... and {len(items) - limit} more"] if len(items) > limit else []
+    return "\n  ".join(items[:limit] + more)

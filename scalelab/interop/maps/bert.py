@@ -1,0 +1,82 @@
+"""BERT, `transformers`' BertFor...: Devlin et al. 2019."""
+
+from scalelab.interop.rows import Architecture, Field, Fixed, Map, affine, norm, row
+
+LAYER, THEIRS = "stack/layer", "bert.encoder.layer.{}"
+EMBED = "bert.embeddings"
+HEAD = "cls.predictions"
+
+MAP = Map(
+    system="bert",
+    model_type="bert",
+    prefix="bert.",
+    fields=(
+        Field("num_heads", "num_attention_heads", 12),
+        Field("width", "hidden_size", 768),
+        Field("num_layers", "num_hidden_layers", 12),
+        Field("ffn_width", "intermediate_size", 3072),
+        Field("max_len", "max_position_embeddings", 512),
+        Field("vocab_size", "vocab_size", 30522),
+        Field("dropout_rate", "hidden_dropout_prob", 0.1),
+        Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
+    ),
+    fixed=(
+        Fixed("hidden_act", ("gelu", "gelu_python"), "gelu", "its activation is the exact GELU"),
+        Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
+        Fixed("type_vocab_size", (2,), 2, "it has two segments"),
+        Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
+        Fixed("is_decoder", (False,), False, "every token sees every other"),
+        Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
+    ),
+    body=(
+        row("embed/tokens/table", f"{EMBED}.word_embeddings.weight", "vocabulary"),
+        row("embed/positions/table", f"{EMBED}.position_embeddings.weight"),
+        row("embed/segments/table", f"{EMBED}.token_type_embeddings.weight"),
+        *norm("embed/norm", f"{EMBED}.LayerNorm"),
+        *(
+            r
+            for part in ("query", "key", "value")
+            for r in affine(
+                f"{LAYER}/attention/{part}",
+                f"{THEIRS}.attention.self.{part}",
+                "split_heads",
+                "split_heads_bias",
+            )
+        ),
+        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attention.output.dense", "join_heads"),
+        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.attention.output.LayerNorm"),
+        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.intermediate.dense"),
+        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.output.dense"),
+        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.output.LayerNorm"),
+    ),
+    heads={
+        "mlm": (
+            *affine("token_head/dense", f"{HEAD}.transform.dense"),
+            *norm("token_head/norm", f"{HEAD}.transform.LayerNorm"),
+            row("token_head/bias", f"{HEAD}.bias", "vocabulary"),
+        ),
+        "pooler": affine("pair_head/pooler", "bert.pooler.dense"),
+        "nsp": affine("pair_head/classifier", "cls.seq_relationship"),
+        "classify": (
+            *affine("head/dense", "bert.pooler.dense"),
+            *affine("head/out", "classifier"),
+        ),
+    },
+    architectures=(
+        Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), ("mlm", "nsp")),
+        Architecture("BertForMaskedLM", ("mlm",), ("mlm",)),
+        Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), ("nsp",)),
+        Architecture("BertForSequenceClassification", ("classify",)),
+        Architecture("BertModel", ("pooler",), ("mlm", "nsp"), bare=True),
+        Architecture("BertModel", (), ("mlm",), bare=True),
+    ),
+    classes="classifier.weight",
+    head_kind="double",
+    inputs=("input_ids", "token_type_ids", "attention_mask"),
+    tied=(
+        (f"{HEAD}.decoder.weight", f"{EMBED}.word_embeddings.weight"),
+        (f"{HEAD}.decoder.bias", f"{HEAD}.bias"),
+    ),
+    buffers=(r"bert\.embeddings\.(position|token_type)_ids",),
+    unused=((r"bert\.pooler\.dense\.(weight|bias)", "no head of this checkpoint uses it"),),
+)

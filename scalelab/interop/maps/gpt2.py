@@ -1,0 +1,70 @@
+"""GPT-2, `transformers`' GPT2...: Radford et al. 2019."""
+
+from scalelab.interop.rows import Architecture, Field, Fixed, Map, Row, affine, norm, row
+
+LAYER, THEIRS = "stack/layer", "transformer.h.{}"
+PARTS = ("query", "key", "value")
+
+MAP = Map(
+    system="gpt2",
+    model_type="gpt2",
+    prefix="transformer.",
+    fields=(
+        Field("num_heads", "n_head", 12),
+        Field("width", "n_embd", 768),
+        Field("num_layers", "n_layer", 12),
+        Field("ffn_width", "n_inner", None),
+        Field("max_len", "n_positions", 1024),
+        Field("vocab_size", "vocab_size", 50257),
+        Field("dropout_rate", "resid_pdrop", 0.1),
+        Field("dropout_rate", "embd_pdrop", 0.1),
+        Field("dropout_rate", "attn_pdrop", 0.1),
+    ),
+    fixed=(
+        Fixed(
+            "activation_function",
+            ("gelu_new", "gelu_pytorch_tanh"),
+            "gelu_new",
+            "its activation is the tanh form of GELU",
+        ),
+        Fixed("layer_norm_epsilon", (1e-5,), 1e-5, "the epsilon of its norms is 1e-5"),
+        Fixed("scale_attn_weights", (True,), True, "its scores are divided by sqrt(K)"),
+        Fixed("scale_attn_by_inverse_layer_idx", (False,), False, "every layer scales alike"),
+        Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
+    ),
+    body=(
+        row("embed/tokens/table", "transformer.wte.weight", "vocabulary"),
+        row("embed/positions/table", "transformer.wpe.weight"),
+        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.ln_1"),
+        Row(
+            tuple(f"{LAYER}/attention/{part}/kernel" for part in PARTS),
+            (f"{THEIRS}.attn.c_attn.weight",),
+            "fused_qkv",
+        ),
+        Row(
+            tuple(f"{LAYER}/attention/{part}/bias" for part in PARTS),
+            (f"{THEIRS}.attn.c_attn.bias",),
+            "fused_qkv",
+        ),
+        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attn.c_proj", "conv1d_join_heads"),
+        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.ln_2"),
+        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.mlp.c_fc", "same"),
+        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.mlp.c_proj", "same"),
+        *norm("norm", "transformer.ln_f"),
+    ),
+    heads={
+        "clm": (),
+        "classify": (Row(("head/out/kernel", "head/out/bias"), ("score.weight",), "without_bias"),),
+    },
+    architectures=(
+        Architecture("GPT2LMHeadModel", ("clm",), ("clm",)),
+        Architecture("GPT2ForSequenceClassification", ("classify",)),
+        Architecture("GPT2Model", ("clm",), ("clm",), bare=True),
+    ),
+    classes="score.weight",
+    head_kind="single",
+    inputs=("input_ids", "attention_mask"),
+    tied=(("lm_head.weight", "transformer.wte.weight"),),
+    buffers=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
+    last_shift="norm/bias",
+)

@@ -1,0 +1,64 @@
+"""WORKDIR/curves.png: training and validation loss against each clock."""
+
+import json
+import pathlib
+from typing import Any
+
+# Okabe and Ito's palette: told apart by the colour-blind.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+CLOCKS = (
+    ("step", "steps"),
+    ("tokens", "tokens"),
+    ("flops", "training FLOPs"),
+    ("seconds", "seconds of training"),
+)
+
+
+def read_metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads metrics.jsonl; a last line that is still being written is left out."""
+    lines = (workdir / "metrics.jsonl").read_text().split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
+    """Draws the losses of a run.
+
+    Args:
+      workdir: the run folder.
+      title: what the figure says above.
+
+    Returns:
+      Path of the picture, or None if there is nothing to draw yet.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    rows = read_metrics(workdir)
+    lines = {"training": ([row for row in rows if "train/loss" in row], "train/loss")}
+    for length in sorted({row["eval/max_len"] for row in rows if "eval/max_len" in row}):
+        points = [row for row in rows if row.get("eval/max_len") == length]
+        lines[f"validation, length {length}"] = (points, "eval/loss")
+    lines = {label: line for label, line in lines.items() if line[0]}
+    if not lines:
+        return None
+    figure = Figure(figsize=(13, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(CLOCKS), sharey=True)
+    for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
+        for (name, (points, key)), color in zip(lines.items(), COLORS, strict=False):
+            marker = None if key == "train/loss" else "o"
+            x, y = [p[clock] for p in points], [p[key] for p in points]
+            axis.plot(x, y, color=color, lw=1, marker=marker, ms=3.5, label=name)
+        axis.set_xlabel(label)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+    panels[0].set_ylabel("loss (nats)")
+    panels[0].legend(frameon=False)
+    figure.suptitle(title)
+    path = workdir / "curves.png"
+    temporary = workdir / "curves.tmp.png"
+    figure.savefig(temporary, dpi=110)
+    temporary.replace(path)
+    return path

@@ -1,0 +1,128 @@
+"""What must be said below a table of fine-tunings, so that nobody takes it for more than it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from scalelab.lab import task_runs
+from scalelab.lab.task_runs import TITLES, SeedRun, TaskRuns
+
+SCORES = (
+    "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
+    " ones included."
+)
+INTERVAL = (
+    "95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev examples together;"
+    " pre-training was not repeated, and its chance is not in it."
+)
+BEST = "Best on dev: chosen by the very score that is shown, so too high; not the protocol's score."
+STOPPED = "Early stopping on dev: its scores were chosen by themselves and are too high"
+
+
+def of_table(
+    tasks: Mapping[str, TaskRuns], baselines: Mapping[str, TaskRuns], averages: Sequence[str]
+) -> list[str]:
+    """The notes of a table.
+
+    Args:
+      tasks: what it shows.
+      baselines: what it shows beside.
+      averages: names of the averages in it.
+    """
+    runs = [run for task in tasks.values() for run in task.finished]
+    found = [SCORES, INTERVAL, *of_recipe(runs)]
+    found += _averages(tasks, averages)
+    shown = {name: task for name, task in baselines.items() if name in tasks}
+    if runs and all(run.from_scratch for run in runs):
+        found.append("These runs themselves start from random weights.")
+    elif shown:
+        found.append("From scratch: the same net from random weights, mean and 95% interval.")
+        beside = [run for task in shown.values() for run in task.finished]
+        for field in ("recipe", "system"):
+            ours, theirs = task_runs.said(runs, field), task_runs.said(beside, field)
+            if runs and beside and set(map(str, ours)) != set(map(str, theirs)):
+                found.append(
+                    f"From scratch has another {field}: {_listed(theirs)}, not {_listed(ours)}"
+                )
+    return found + of_runs(tasks) + [f"From scratch: {x}" for x in of_runs(shown, data=False)]
+
+
+def of_recipe(runs: Sequence[SeedRun]) -> list[str]:
+    """System, initial weights, recipe, and what was done beyond them."""
+    parts = [
+        f"{name} {_listed(values)}"
+        for name, field in (("System", "system"), ("recipe", "recipe"), ("initial weights", "init"))
+        if (values := [v for v in task_runs.said(runs, field) if v is not None])
+    ]
+    found = ["; ".join(parts) + "."] if parts else []
+    first, stopped = _titles(runs, "mnli_first"), _titles(runs, "early_stopping")
+    if first:
+        found.append(f"mnli-first: started from weights fine-tuned on MNLI: {first}.")
+    if stopped:
+        found.append(f"{STOPPED}: {stopped}.")
+    return found
+
+
+def of_runs(tasks: Mapping[str, TaskRuns], *, data: bool = True) -> list[str]:
+    """Runs that failed, are not finished or learnt nothing, and what the data lacks.
+
+    Args:
+      tasks: the runs.
+      data: whether to repeat the runs' own remarks.
+    """
+    found = []
+    for task in tasks.values():
+        unfinished = [run.seed for run in task.runs if run.unfinished]
+        if unfinished:
+            found.append(f"{task.title}: unfinished: {_seeds(unfinished)}")
+        for run in task.runs:
+            if run.failed is not None:
+                found.append(f"{task.title}: seed {run.seed} failed: {run.failed}")
+        found += _degenerate(task)
+        if len(task.finished) == 1:
+            found.append(f"{task.title}: one seed: its interval is over examples alone")
+    if data:
+        remarks = (r for task in tasks.values() for run in task.finished
+                   for r in run.result.get("remarks", []))  # fmt: skip
+        found += dict.fromkeys(remarks)
+    return found
+
+
+def _degenerate(task: TaskRuns) -> list[str]:
+    """The runs that learnt nothing, by reason, and the mean of the main metric without them."""
+    reasons: dict[str, list[int]] = {}
+    for run in task.finished:
+        if run.result.get("degenerate"):
+            reasons.setdefault(run.result["degenerate"], []).append(run.seed)
+    found = [f"{task.title}: degenerate: {_seeds(s)}: {reason}" for reason, s in reasons.items()]
+    sound = [run for run in task.finished if not run.result.get("degenerate")]
+    if found and sound:
+        key = task.keys[0]
+        mean = sum(run.scores[key] for run in sound) / len(sound)
+        found[-1] += f"; mean {key[1]} of the other {len(sound)}: {100 * mean:.1f}"
+    return found
+
+
+def _averages(tasks: Mapping[str, TaskRuns], averages: Sequence[str]) -> list[str]:
+    if not averages:
+        return []
+    absent = [title for name, title in TITLES.items()
+              if name not in tasks or not tasks[name].finished]  # fmt: skip
+    found = ["Averages: the mean over tasks of the mean of a task's metrics and dev splits."]
+    if absent:
+        found.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
+    if any(name.startswith("GLUE-Large") for name in averages):
+        found.append("GLUE-Large: the mean of MNLI-m, QQP and QNLI.")
+    return found
+
+
+def _titles(runs: Sequence[SeedRun], flag: str) -> str:
+    """The tasks of the runs with a flag."""
+    names = dict.fromkeys(str(run.result["task"]) for run in runs if run.result.get(flag))
+    return ", ".join(TITLES.get(name, name) for name in names)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
+def _listed(values: Iterable[object]) -> str:
+    return " and ".join(map(str, values))

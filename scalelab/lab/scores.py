@@ -1,0 +1,205 @@
+"""GLUE's metrics, and what tells a fine-tuning that has learnt nothing.
+
+Every metric takes gold [n], predicted [n] or [S, n] (S runs), and weights None, [n] or [R, n] (R
+resamples), and returns [R, S] without the axes that were not given. Weights are multiplicities: a
+weight of 2 counts an example as if it stood there twice. Scores are fractions, not percent.
+
+Where a definition divides by zero the score is 0: that of a prediction that says nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+FLAT = 0.01  # predicted scores that spread less than this share of gold's spread are constant
+
+Metric = Callable[..., Any]
+
+
+def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Share of examples whose class is predicted.
+
+    Args:
+      gold: [n] classes.
+      predicted: [n] or [S, n] classes.
+      weights: None, [n] or [R, n] multiplicities.
+
+    Raises:
+      ValueError: shapes that do not fit, a value that is not finite, or no example at all.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    return _shaped(w @ (many == gold).T / w.sum(axis=1)[:, None], shape)
+
+
+def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """F1 of class 1, 2 PR / (P + R); 0 if class 1 is neither there nor predicted.
+
+    Arguments and errors as for `accuracy`.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    hits = w @ ((many == 1) & (gold == 1)).T
+    marked = (w @ (gold == 1))[:, None] + w @ (many == 1).T
+    return _shaped(_ratio(2.0 * hits, marked), shape)
+
+
+def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Matthews' correlation coefficient; 0 if all gold, or all predicted, are of one class.
+
+    For more than two classes Gorodkin's R_K (2004, Comput. Biol. Chem. 28, equation 8). Of two
+    classes its absolute value is sqrt(chi2 / n). Arguments and errors as for `accuracy`.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    classes = np.unique(np.concatenate([gold, many.ravel()]))
+    total = w.sum(axis=1)[:, None]
+    true = np.stack([w @ (gold == c) for c in classes])[:, :, None]  # [C, R, 1]
+    said = np.stack([w @ (many == c).T for c in classes])  # [C, R, S]
+    covariance = w @ (many == gold).T * total - (true * said).sum(axis=0)
+    spread = (total**2 - (true**2).sum(axis=0)) * (total**2 - (said**2).sum(axis=0))
+    empty = ((true > 0).sum(axis=0) < 2) | ((said > 0).sum(axis=0) < 2)
+    return _shaped(_ratio(covariance, np.sqrt(np.where(empty, 0.0, spread))), shape)
+
+
+def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Pearson's correlation; 0 if all gold, or all predicted, are equal.
+
+    Arguments, of scores instead of classes, and errors as for `accuracy`.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    varies = _varies(gold[None], w) & _varies(many, w)
+    values = _correlation(gold[None, None], many[None], w[:, None])
+    return _shaped(np.where(varies, values, 0.0), shape)
+
+
+def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    """Spearman's correlation: Pearson's of the ranks, equal values sharing their mean rank.
+
+    0 if all gold, or all predicted, are equal. Arguments, of scores, and errors as for `accuracy`.
+    """
+    gold, many, w, shape = _prepare(gold, predicted, weights)
+    varies = _varies(gold[None], w) & _varies(many, w)
+    ranks = np.stack([_ranks(row, w) for row in many], axis=1)
+    values = _correlation(_ranks(gold, w)[:, None], ranks, w[:, None])
+    return _shaped(np.where(varies, values, 0.0), shape)
+
+
+METRICS: dict[str, Metric] = {
+    "matthews": matthews,
+    "accuracy": accuracy,
+    "f1": f1,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
+    """Loss of the best constant prediction.
+
+    Args:
+      gold: [n] classes or scores.
+      regression: whether they are scores.
+
+    Returns:
+      The entropy of the class frequencies in nats, or the variance of the scores.
+    """
+    if regression:
+        return float(np.var(np.asarray(gold, np.float64)))
+    _, counts = np.unique(gold, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def degenerate(
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    *,
+    train_loss: float | None,
+    train_gold: np.ndarray,
+    regression: bool,
+) -> str | None:
+    """Says why a run counts as degenerate: it predicts a constant, or its loss is at chance.
+
+    Args:
+      gold: [n] of the dev set.
+      predicted: [n] on it.
+      train_loss: mean training loss at the end: nats, or mean squared error; None if unknown.
+      train_gold: gold of the training set.
+      regression: whether these are scores, not classes.
+
+    Returns:
+      The reason, or None if the run is sound.
+    """
+    if not np.isfinite(predicted).all():
+        return "a prediction is not finite"
+    if regression:
+        spread, whole = float(np.std(predicted)), float(np.std(gold))
+        if spread <= FLAT * whole:
+            return f"constant prediction: {np.mean(predicted):.3g}, sd {spread:.2g} of {whole:.2g}"
+    elif np.unique(predicted).size == 1:
+        return f"constant prediction: class {predicted[0]}"
+    if train_loss is None:
+        return None
+    chance = chance_loss(train_gold, regression=regression)
+    if not train_loss < chance:  # also if it is NaN
+        return f"training loss at chance: {train_loss:.4g}, a constant has {chance:.4g}"
+    return None
+
+
+def _prepare(
+    gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...]]:
+    """Checks and widens to gold [n], predicted [S, n], weights [R, n] and the result's shape."""
+    gold = np.asarray(gold, np.float64)
+    predicted = np.asarray(predicted, np.float64)
+    w = np.ones_like(gold) if weights is None else np.asarray(weights, np.float64)
+    if gold.ndim != 1 or predicted.ndim not in (1, 2) or w.ndim not in (1, 2):
+        raise ValueError(
+            "expected gold [n], predicted [n] or [S, n] and weights [n] or [R, n]; found"
+            f" {gold.shape}, {predicted.shape}, {w.shape}"
+        )
+    if not gold.shape[0] == predicted.shape[-1] == w.shape[-1]:
+        raise ValueError(
+            f"{gold.shape[0]} gold, {predicted.shape[-1]} predicted and {w.shape[-1]} weights:"
+            " expected as many of each"
+        )
+    if not np.isfinite(gold).all() or not np.isfinite(predicted).all():
+        raise ValueError("gold and predicted must be finite numbers")
+    if not (w >= 0).all() or not (w.sum(axis=-1) > 0).all():
+        raise ValueError("no example to score: weights must be 0 or more and not all 0")
+    return gold, np.atleast_2d(predicted), np.atleast_2d(w), w.shape[:-1] + predicted.shape[:-1]
+
+
+def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> Any:
+    return values.reshape(shape) if shape else float(values[0, 0])
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Quotient; 0 where it is not defined."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def _varies(values: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Whether the rows of values [S, n] differ anywhere where w [R, n] counts: [R, S].
+
+    Asked of the values themselves: the variance of a constant is rounding error, seldom 0.
+    """
+    counts = (w > 0)[:, None]
+    high = np.where(counts, values, -np.inf).max(axis=-1)
+    return high > np.where(counts, values, np.inf).min(axis=-1)
+
+
+def _ranks(values: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Mean ranks [R, n] of values [n] under multiplicities w [R, n]."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    order = np.argsort(group, kind="stable")
+    weight = np.add.reduceat(w[:, order], np.cumsum(sizes) - sizes, axis=1)
+    return (np.cumsum(weight, axis=1) - (weight - 1) / 2)[:, group]
+
+
+def _correlation(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Weighted Pearson correlation over the last axis, broadcast; anything where x or y is flat."""
+    total = w.sum(axis=-1, keepdims=True)
+    x = x - (w * x).sum(axis=-1, keepdims=True) / total
+    y = y - (w * y).sum(axis=-1, keepdims=True) / total
+    scale = np.sqrt((w * x * x).sum(axis=-1)) * np.sqrt((w * y * y).sum(axis=-1))
+    return np.clip(_ratio((w * x * y).sum(axis=-1), scale), -1.0, 1.0)

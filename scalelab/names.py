@@ -1,0 +1,47 @@
+"""Finding things by name: modules of a room, and what a misspelt word probably meant."""
+
+import difflib
+import importlib
+import pkgutil
+import types
+from collections.abc import Iterable
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """Says which valid names come closest to `word`.
+
+    Args:
+      word: the name that was not found.
+      valid: every name that would have been found.
+
+    Returns:
+      A phrase to end an error message with: the close names first, or all of them if none is close.
+    """
+    names = sorted(valid)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(repr(name) for name in close) + "?"
+    return "valid names: " + ", ".join(names)
+
+
+def module_names(room: str) -> list[str]:
+    """Lists the public modules of the package `scalelab.<room>`."""
+    package = importlib.import_module(f"scalelab.{room}")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
+
+
+def load_module(room: str, name: str, *, but: Iterable[str] = ()) -> types.ModuleType:
+    """Imports `scalelab.<room>.<name>`.
+
+    Args:
+      room: a package below scalelab, such as "systems".
+      name: a module in it.
+      but: modules of the room that are shared parts, not choices.
+
+    Raises:
+      ValueError: no such module; the message names the nearest ones.
+    """
+    valid = [n for n in module_names(room) if n not in set(but)]
+    if name not in valid:
+        raise ValueError(f"unknown {room.removesuffix('s')} {name!r}: {nearest(name, valid)}")
+    return importlib.import_module(f"scalelab.{room}.{name}")

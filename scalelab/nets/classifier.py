@@ -1,0 +1,59 @@
+"""A pre-trained net with a head for a labelled task."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn.context import Context
+from scalelab.nn.masks import Mask
+
+Batch = dict[str, jax.Array]
+
+
+class Classifier(nn.Module):
+    """Net -> the vector of one token of each row -> scores.
+
+    Attributes:
+      body: a system's net.
+      head: (vectors [B, F], ctx) -> scores [B, C] float32.
+      reads: "first": a row is its first token's vector; "last": its last token's.
+      num_orders: rows of an example, one after another; their vectors are added.
+    """
+
+    body: nn.Module
+    head: nn.Module
+    reads: str
+    num_orders: int = 1
+
+    def __call__(
+        self, batch: Batch, *, train: bool, objectives: Sequence[Any] = ()
+    ) -> tuple[jax.Array, dict[str, Any]]:
+        """Scores examples.
+
+        Args:
+          batch: tokens [B * num_orders, T], lengths, examples, and boundaries of the same rows.
+          train: whether dropout is on.
+          objectives: of pre-training, to be trained beside the task.
+
+        Returns:
+          Scores [B, C] float32, and objective name -> {"loss": (sum, weight)}.
+        """
+        hidden, _ = self.body(batch, train=train)
+        terms = {o.name: o.terms(self.body, hidden, batch) for o in objectives}
+        return self.classify(hidden, batch, train=train), terms
+
+    def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
+        """Scores [B, C] of hidden states [B * num_orders, T, F]."""
+        if self.reads == "first":
+            vectors = hidden[:, 0]
+        else:
+            last = jnp.maximum(batch["lengths"] - 1, 0)
+            vectors = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
+        vectors = vectors.reshape(-1, self.num_orders, vectors.shape[-1]).sum(axis=1)
+        examples = batch["examples"][:: self.num_orders]
+        nowhere = jnp.zeros((len(examples), 1), jnp.int32)
+        ctx = Context(mask=Mask(), positions=nowhere, examples=examples, train=train)
+        return self.head(vectors, ctx)

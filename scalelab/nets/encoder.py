@@ -1,0 +1,73 @@
+"""The encoder: every token sees every other."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn.context import Context
+from scalelab.nn.heads import tied_logits
+from scalelab.nn.masks import Mask
+
+Batch = dict[str, jax.Array]
+
+
+class Encoder(nn.Module):
+    """Embeddings -> layers -> hidden states, and the heads on them.
+
+    Attributes:
+      embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
+      stack: (carry, ctx, cache) -> (carry, cache).
+      token_head: hidden -> (features, bias) for the tied table.
+      pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
+    """
+
+    embed: nn.Module
+    stack: nn.Module
+    token_head: nn.Module
+    pair_head: nn.Module | None = None
+
+    def __call__(self, batch: Batch, *, train: bool, cache: Any = None) -> tuple[jax.Array, Any]:
+        """Computes hidden states.
+
+        Args:
+          batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
+          train: whether dropout is on (needs the random key "dropout").
+          cache: must be None: an encoder has no use for one.
+
+        Returns:
+          [B, T, D] in the compute dtype, and None.
+        """
+        assert cache is None, "an encoder takes no cache"
+        tokens = batch["tokens"]
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        ctx = Context(
+            mask=Mask(lengths=batch["lengths"]),
+            positions=positions,
+            examples=batch["examples"],
+            train=train,
+        )
+        hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
+        return hidden, None
+
+    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
+        features, bias = self.token_head(hidden)
+        return features, self.embed.tokens.table, bias
+
+    def token_logits(self, hidden: jax.Array) -> jax.Array:
+        """Scores of all tokens at hidden [..., D] -> [..., V] float32."""
+        return tied_logits(*self.token_features(hidden))
+
+    def pair_logits(self, hidden: jax.Array) -> jax.Array:
+        """Scores of the two classes of a sentence pair, from hidden [B, T, D] -> [B, 2] float32.
+
+        Raises:
+          ValueError: the family has no head for pairs.
+        """
+        if self.pair_head is None:
+            raise ValueError(
+                "this net has no pair head; build a system whose OBJECTIVES name 'nsp'"
+            )
+        return self.pair_head(hidden)

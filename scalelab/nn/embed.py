@@ -1,0 +1,71 @@
+"""Embeddings, and their sum as the input of a net."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn import axes
+from scalelab.nn.context import Context
+from scalelab.nn.dropout import Dropout
+from scalelab.nn.named import constrain, parameter
+
+
+class Embed(nn.Module):
+    """A table of vectors.
+
+    Attributes:
+      num_rows: V for tokens, 2 for the segments of a pair.
+      width: D.
+      table_init: initialiser of the table.
+      rows_axis: logical name of the axis of rows.
+    """
+
+    num_rows: int
+    width: int
+    table_init: nn.initializers.Initializer
+    rows_axis: str = axes.VOCAB
+
+    def setup(self) -> None:
+        """Makes the table [V, D]."""
+        names, shape = (self.rows_axis, axes.WIDTH), (self.num_rows, self.width)
+        self.table = parameter(self, "table", self.table_init, names, shape)
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """Looks up ids [...] -> [..., D]."""
+        return jnp.take(self.table, ids, axis=0, mode="clip")
+
+
+class InputEmbed(nn.Module):
+    """Sum of token, position and segment embeddings, then norm, then dropout.
+
+    Attributes:
+      tokens: ids [B, T] -> [B, T, D], with a `table` for tied output.
+      positions: positions [B, T] -> [B, T, D].
+      segments: segment ids [B, T] -> [B, T, D]; None: no segments.
+      norm: None: no norm.
+      dropout_rate: after the norm.
+      dtype: dtype of the result.
+    """
+
+    tokens: nn.Module
+    positions: nn.Module
+    dropout_rate: float
+    segments: nn.Module | None = None
+    norm: nn.Module | None = None
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        """Makes the dropout."""
+        self.dropout = Dropout(self.dropout_rate)
+
+    def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
+        """Embeds batch["tokens"]; segment 1 begins at batch["boundaries"]. Returns [B, T, D]."""
+        x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
+        if self.segments is not None:
+            x = x + self.segments((ctx.positions >= batch["boundaries"][:, None]).astype(jnp.int32))
+        if self.norm is not None:
+            x = self.norm(x)
+        x = self.dropout(x.astype(self.dtype), ctx)
+        return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

@@ -1,0 +1,141 @@
+"""Prediction heads: what stands between hidden states and the scores of classes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn import axes
+from scalelab.nn.context import Context
+from scalelab.nn.dropout import Dropout
+from scalelab.nn.linear import Linear
+from scalelab.nn.named import parameter
+
+
+def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Scores of all tokens, by the product with the embedding table.
+
+    Args:
+      features: [..., D]; its dtype is the dtype of the product's inputs.
+      table: [V, D].
+      bias: [V] or None.
+
+    Returns:
+      [..., V] float32.
+    """
+    logits = jnp.matmul(
+        features, table.T.astype(features.dtype), preferred_element_type=jnp.float32
+    )
+    return logits if bias is None else logits + bias
+
+
+class PlainHead(nn.Module):
+    """Hidden states go to the tied table as they are (GPT family)."""
+
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, None]:
+        """Returns hidden [..., D] and no bias."""
+        return hidden, None
+
+
+class TransformHead(nn.Module):
+    """Affine map, activation, norm, and a bias on the scores (BERT family).
+
+    Attributes:
+      vocab_size: V.
+      activation: the function after the affine map.
+      norm: the norm after the activation.
+      kernel_init: initialiser of the kernel.
+      dtype: dtype of the computation.
+    """
+
+    vocab_size: int
+    activation: Callable[[jax.Array], jax.Array]
+    norm: nn.Module
+    kernel_init: nn.initializers.Initializer
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Maps hidden [..., D] to features [..., D] and the bias [V] of the scores."""
+        out_axes, out_shape = (axes.TRANSFORM,), (hidden.shape[-1],)
+        dense = Linear(
+            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="dense"
+        )
+        zeros = nn.initializers.zeros_init()
+        bias = parameter(self, "bias", zeros, (axes.VOCAB,), (self.vocab_size,))
+        return self.norm(self.activation(dense(hidden))), bias
+
+
+class FirstTokenHead(nn.Module):
+    """Affine map and tanh on the first position, then an affine map to classes (BERT's pooler).
+
+    Attributes:
+      num_classes: number of scores.
+      kernel_init: initialiser of both kernels.
+      dtype: dtype of the computation.
+    """
+
+    num_classes: int
+    kernel_init: nn.initializers.Initializer
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array) -> jax.Array:
+        """Maps hidden [B, T, D] to scores [B, C] float32."""
+        out_axes, out_shape = (axes.TRANSFORM,), (hidden.shape[-1],)
+        pooler = Linear(
+            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="pooler"
+        )
+        classifier = Linear(
+            (axes.WIDTH,), (axes.CLASSES,), (self.num_classes,), self.kernel_init, name="classifier"
+        )
+        return classifier(jnp.tanh(pooler(hidden[:, 0])))
+
+
+class TwoLayerHead(nn.Module):
+    """Dropout, affine map, tanh, dropout, affine map to classes (protocol, "Fine-tuning").
+
+    Attributes:
+      num_classes: C.
+      width: of the layer between.
+      dropout_rate: before each map.
+      kernel_init: initialiser of both kernels.
+    """
+
+    num_classes: int
+    width: int
+    dropout_rate: float
+    kernel_init: nn.initializers.Initializer
+
+    @nn.compact
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Maps vectors [B, F] to scores [B, C] float32."""
+        out_axes = (axes.TRANSFORM,)
+        dense = Linear((axes.WIDTH,), out_axes, (self.width,), self.kernel_init, name="dense")
+        x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
+        x = Dropout(self.dropout_rate, name="dropout_out")(jnp.tanh(dense(x)), ctx)
+        classes = (axes.CLASSES,), (self.num_classes,)
+        return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
+
+
+class OneLayerHead(nn.Module):
+    """Dropout, affine map to classes (Radford et al. 2018, 3.2).
+
+    Attributes:
+      num_classes: C.
+      dropout_rate: before the map.
+      kernel_init: initialiser of the kernel.
+    """
+
+    num_classes: int
+    dropout_rate: float
+    kernel_init: nn.initializers.Initializer
+
+    @nn.compact
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Maps vectors [B, F] to scores [B, C] float32."""
+        x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
+        classes = (axes.CLASSES,), (self.num_classes,)
+        return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)

@@ -1,0 +1,44 @@
+"""An affine map between axes that have names."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn.named import parameter
+
+
+class Linear(nn.Module):
+    """y = x W + b over the last axes of x.
+
+    Attributes:
+      in_axes: logical names of the contracted axes, the last ones of x.
+      out_axes: logical names of the new axes.
+      out_shape: sizes of the new axes.
+      kernel_init: initialiser of the kernel; the bias starts at zero.
+      dtype: dtype of the computation; parameters are float32.
+    """
+
+    in_axes: tuple[str, ...]
+    out_axes: tuple[str, ...]
+    out_shape: tuple[int, ...]
+    kernel_init: nn.initializers.Initializer
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps x [..., *in] to [..., *out]."""
+        num_in = len(self.in_axes)
+        names, shape = self.in_axes + self.out_axes, x.shape[-num_in:] + self.out_shape
+        kernel = parameter(self, "kernel", self.kernel_init, names, shape)
+        zeros = nn.initializers.zeros_init()
+        bias = parameter(self, "bias", zeros, self.out_axes, self.out_shape)
+        # One product of two matrices, whatever the number of axes: XLA on CPU transposes and copies
+        # the gradients of anything else.
+        rows = x.shape[: x.ndim - num_in]
+        size_in, size_out = math.prod(x.shape[-num_in:]), math.prod(self.out_shape)
+        flat = x.reshape(-1, size_in).astype(self.dtype)
+        y = flat @ kernel.reshape(size_in, size_out).astype(self.dtype)
+        return y.reshape(rows + self.out_shape) + bias.astype(self.dtype)

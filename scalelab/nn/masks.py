@@ -1,0 +1,77 @@
+"""Attention masks as structures: fields say who may see whom; attention alone makes them dense."""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+
+@flax.struct.dataclass
+class Mask:
+    """Which keys a query may attend to; the fields combine by "and", except `global_tokens`.
+
+    For queries i = 0..3 and keys j = 0..3 (x = may see), lengths = 3:
+
+        no field more    causal=True    window=1       causal, window=1
+        x x x .          x . . .        x x . .        x . . .
+        x x x .          x x . .        x x x .        x x . .
+        x x x .          x x x .        . x x .        . x x .
+        x x x .          x x x .        . . x .        . . x .
+
+    Attributes:
+      lengths: [B] int32, keys at this index and beyond are padding; None: no padding.
+      segments: [B, S] int32, a query sees only keys of its own segment id; None: one segment.
+      global_tokens: [B, S] bool, tokens that see all and are seen by all in spite of `window`.
+      query_positions: [B, T] int32, where the queries stand among the keys; None: query i at key i.
+      causal: a query sees no key after itself.
+      window: a query sees keys at most this far away, on both sides; None: any distance.
+    """
+
+    lengths: jax.Array | None = None
+    segments: jax.Array | None = None
+    global_tokens: jax.Array | None = None
+    query_positions: jax.Array | None = None
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+    window: int | None = flax.struct.field(pytree_node=False, default=None)
+
+    def dense(self, num_queries: int, num_keys: int) -> jax.Array | None:
+        """Makes the mask dense.
+
+        Args:
+          num_queries: T.
+          num_keys: S.
+
+        Returns:
+          bool, broadcastable to [B, N, T, S], True = may see; None if everything may be seen.
+        """
+        keys = jnp.arange(num_keys)[None, None, :]
+        if self.query_positions is None:
+            queries = jnp.arange(num_queries)[None, :]
+        else:
+            queries = self.query_positions
+        distance = queries[:, :, None] - keys  # [B or 1, T, S], positive = the key lies before
+        parts = []
+        if self.window is not None:
+            near = jnp.abs(distance) <= self.window
+            if self.global_tokens is not None:
+                near |= self.global_tokens[:, None, :] | self._of_queries(
+                    self.global_tokens, queries
+                )
+            parts.append(near)
+        if self.causal:
+            parts.append(distance >= 0)
+        if self.lengths is not None:
+            parts.append(keys < self.lengths[:, None, None])
+        if self.segments is not None:
+            parts.append(self.segments[:, None, :] == self._of_queries(self.segments, queries))
+        if not parts:
+            return None
+        allowed = parts[0]
+        for part in parts[1:]:
+            allowed = allowed & part
+        return allowed[:, None, :, :]
+
+    @staticmethod
+    def _of_queries(per_key: jax.Array, queries: jax.Array) -> jax.Array:
+        """Looks up a [B, S] field at the queries' positions -> [B, T, 1]."""
+        index = jnp.broadcast_to(queries, (per_key.shape[0], queries.shape[1]))
+        return jnp.take_along_axis(per_key, index, axis=1, mode="clip")[:, :, None]

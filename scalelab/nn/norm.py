@@ -1,0 +1,29 @@
+"""Normalisation layers."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nn import axes
+from scalelab.nn.named import parameter
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation (Ba et al. 2016) with scale and shift, computed in float32.
+
+    Attributes:
+      epsilon: added to the variance.
+    """
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalises x [..., D] over D; returns the dtype of x."""
+        shape = (x.shape[-1],)
+        scale = parameter(self, "scale", nn.initializers.ones_init(), (axes.NORM,), shape)
+        bias = parameter(self, "bias", nn.initializers.zeros_init(), (axes.NORM,), shape)
+        wide = x.astype(jnp.float32)
+        centred = wide - wide.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+        return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(x.dtype)

@@ -1,0 +1,83 @@
+"""The layer stack: one layer scanned over parameters that are stacked on axis 0."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.names import nearest
+from scalelab.nn import axes
+from scalelab.nn.context import Context
+
+# What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
+REMAT_POLICIES = {
+    "none": None,
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+# So few layers run without a loop: the loop's bookkeeping costs 5 to 10% of their time on CPU. The
+# parameters are stacked all the same.
+UNROLLED_LAYERS = 4
+
+
+STATES = "states"  # the collection into which each layer puts its result, where somebody asks
+
+
+class Stack(nn.Module):
+    """`num_layers` copies of one layer, each with its own parameters.
+
+    Attributes:
+      layer: (carry, ctx, cache) -> (carry, cache).
+      num_layers: L.
+      remat: name of a policy in REMAT_POLICIES.
+    """
+
+    layer: nn.Module
+    num_layers: int
+    remat: str = "none"
+
+    def init_cache(self, batch_size: int, max_len: int) -> Any:
+        """The layer's empty cache, stacked on axis 0."""
+        one = self.layer.init_cache(batch_size, max_len)
+        return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), one)
+
+    def __call__(self, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
+        """Applies all layers.
+
+        Args:
+          carry: any pytree, such as [B, T, D].
+          ctx: the same for all layers.
+          cache: None, or a pytree with leading axis L.
+
+        Returns:
+          The carry after the last layer, and the caches after each layer, stacked. Who applies the
+          net with mutable=[STATES] also finds there the carry after each layer, stacked.
+        """
+        if self.remat not in REMAT_POLICIES:
+            raise ValueError(
+                f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
+            )
+
+        unrolled = self.num_layers <= UNROLLED_LAYERS
+
+        def apply(layer: nn.Module, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
+            carry, cache = layer(carry, ctx, cache)
+            layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
+            return carry, cache
+
+        if REMAT_POLICIES[self.remat] is not None:
+            # A loop already keeps the compiler from merging the two forward passes.
+            apply = nn.remat(apply, policy=REMAT_POLICIES[self.remat], prevent_cse=unrolled)
+        scan = nn.scan(
+            apply,
+            variable_axes={"params": 0, STATES: 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
+            out_axes=0,
+            length=self.num_layers,
+            unroll=self.num_layers if unrolled else 1,
+            metadata_params={nn.PARTITION_NAME: axes.LAYERS},
+        )
+        return scan(self.layer, carry, ctx, cache)

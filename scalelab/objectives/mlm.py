@@ -1,0 +1,132 @@
+"""Masked language modelling: some tokens are hidden and predicted from all others.
+
+Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are chosen; of these
+80% become the mask token, 10% a random token, 10% stay. A new draw at every step (Liu et al. 2019,
+4.1).
+"""
+
+import dataclasses
+import fractions
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.objectives import xent
+
+NEEDS_PAIRS = False
+NEEDS_CAUSAL = False
+
+MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stays
+
+Batch = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class MLM:
+    """Masked language modelling; see `scalelab.objectives` for the methods.
+
+    Attributes:
+      vocab_size: V.
+      mask_id: id of the mask token.
+      special_ids: ids that are never chosen and never replace a token.
+      mask_rate: share of tokens to predict.
+    """
+
+    vocab_size: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    mask_rate: float = 0.15
+    name: ClassVar[str] = "mlm"
+    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+
+    def num_chosen(self, max_len: int) -> np.ndarray:
+        """How many of n = 0 ... max_len tokens are chosen; exact where floats would round up."""
+        rate = fractions.Fraction(str(self.mask_rate))
+        return np.array([math.ceil(rate * n) for n in range(max_len + 1)], np.int32)
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Masks batch["tokens"] [B, T].
+
+        Returns:
+          The batch with masked tokens, and with mlm_positions, mlm_targets int32 and mlm_weights
+          float32, all [B, P], P = ceil(mask_rate * T); unused places have position 0 and weight 0.
+        """
+        keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
+        one = jax.vmap(self._mask_example)
+        tokens, positions, targets, weights = one(batch["tokens"], batch["lengths"], keys)
+        masked = dict(
+            tokens=tokens, mlm_positions=positions, mlm_targets=targets, mlm_weights=weights
+        )
+        return batch | masked
+
+    def _mask_example(self, tokens: jax.Array, length: jax.Array, key: jax.Array) -> tuple:
+        """Masks one example, tokens [T]."""
+        max_len = tokens.shape[0]
+        counts = self.num_chosen(max_len)
+        size = int(counts[-1])
+        order_key, action_key, word_key = jax.random.split(key, 3)
+
+        special = jnp.isin(tokens, jnp.array(self.special_ids, tokens.dtype))
+        eligible = (jnp.arange(max_len) < length) & ~special
+        lottery = jnp.where(eligible, jax.random.uniform(order_key, (max_len,)), -1.0)
+        _, positions = jax.lax.top_k(lottery, size)
+        chosen = jnp.arange(size) < jnp.array(counts)[jnp.sum(eligible)]
+        targets = jnp.where(chosen, tokens[positions], 0)
+
+        action = jax.random.uniform(action_key, (size,))
+        new = jnp.where(action < MASKED + RANDOM, self._random_tokens(word_key, size), targets)
+        new = jnp.where(action < MASKED, self.mask_id, new).astype(tokens.dtype)
+        # What is not chosen is written outside, that is nowhere.
+        tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
+        return tokens, jnp.where(chosen, positions, 0), targets, chosen.astype(jnp.float32)
+
+    def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:
+        """Draws `size` ids, uniform over the vocabulary without its special tokens."""
+        specials = sorted(set(self.special_ids))
+        ids = jax.random.randint(key, (size,), 0, self.vocab_size - len(specials))
+        for special in specials:
+            ids = ids + (ids >= special)
+        return ids
+
+    def num_predicted(self, length: int) -> int:
+        """P, positions of an example of `length` that are predicted."""
+        return int(self.num_chosen(length)[-1])
+
+    def weight(self, batch: Batch) -> jax.Array:
+        """Chosen tokens."""
+        return jnp.sum(batch["mlm_weights"])
+
+    def terms(
+        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """Loss (and accuracy) of the chosen tokens; the head runs on P of T positions alone."""
+        chosen = jnp.take_along_axis(hidden, batch["mlm_positions"][..., None], axis=1)
+        features, table, bias = model.token_features(chosen)
+        return xent.token_cross_entropy(
+            features, table, bias, batch["mlm_targets"], batch["mlm_weights"], accuracy=accuracy
+        )
+
+
+def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> MLM:
+    """Makes the objective.
+
+    Args:
+      vocab_size: V.
+      special_ids: role -> id of every special token; needs the role "mask".
+      mask_rate: share of tokens to predict, in (0, 1).
+
+    Raises:
+      ValueError: no mask token, or a rate outside (0, 1).
+    """
+    if "mask" not in special_ids:
+        raise ValueError(
+            "objective 'mlm' needs a mask token, but the special tokens have the roles "
+            f"{', '.join(special_ids) or 'none'}; add one with the role 'mask' to SPECIAL_TOKENS"
+        )
+    if not 0 < mask_rate < 1:
+        raise ValueError(f"mask_rate must lie between 0 and 1, got {mask_rate}")
+    return MLM(vocab_size, special_ids["mask"], tuple(special_ids.values()), mask_rate)

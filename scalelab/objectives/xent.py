@@ -1,0 +1,156 @@
+"""Cross-entropy over a vocabulary, without ever holding all scores.
+
+-log p(target) = logsumexp(scores) - scores[target]. The second term is a dot product with one row
+of the table and needs no scores. The first runs over chunks of positions; its gradient is a
+softmax, so the forward pass of training multiplies it out chunk by chunk and keeps two gradients,
+[B, T, D] and [V, D], in place of the scores [B, T, V]: at V = 30,000 those are a gigabyte for 8,192
+positions, and moving them takes as long as the products.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+# Scores that are held at a time on one device: fits the caches of a CPU, and fills an accelerator.
+CHUNK_SCORES = {"cpu": 2**24}
+DEFAULT_CHUNK_SCORES = 2**28
+
+
+def token_cross_entropy(
+    features: jax.Array,
+    table: jax.Array,
+    bias: jax.Array | None,
+    targets: jax.Array,
+    weights: jax.Array,
+    *,
+    accuracy: bool = False,
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Weighted cross-entropy of scores features @ table.T + bias.
+
+    Args:
+      features: [B, T, D]; its dtype is that of the products, sums are float32.
+      table: [V, D].
+      bias: [V] or None.
+      targets: [B, T] int32.
+      weights: [B, T] float32, 0 for positions that do not count.
+      accuracy: whether to compute the share of targets with the highest score as well.
+
+    Returns:
+      {"loss": (sum, weight)} and, if asked for, "accuracy".
+    """
+    rows = jnp.take(table, targets, axis=0, mode="clip").astype(features.dtype)
+    own = jnp.einsum("btd,btd->bt", features, rows, preferred_element_type=jnp.float32)
+    if bias is not None:
+        own = own + jnp.take(bias, targets, mode="clip")
+    weight = jnp.sum(weights)
+    terms = {}
+    if accuracy:
+        normaliser, best = _normaliser_and_best(features, table, bias, weights)
+        terms["accuracy"] = (jnp.sum((best == targets) * weights), weight)
+    else:
+        normaliser = weighted_logsumexp(features, table, bias, weights)
+    return {"loss": (normaliser - jnp.sum(own * weights), weight)} | terms
+
+
+def _chunked(x: jax.Array, size: int) -> jax.Array:
+    """Cuts [B, T, ...] along T into [T / size, B, size, ...], padded with zeros."""
+    padded = jnp.pad(x, [(0, 0), (0, -x.shape[1] % size)] + [(0, 0)] * (x.ndim - 2))
+    return padded.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
+
+
+def _joined(chunks: jax.Array, length: int) -> jax.Array:
+    """Undoes _chunked."""
+    x = chunks.swapaxes(0, 1)
+    return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
+
+
+def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
+    """How many of T positions to score at a time: chunks of about equal size that fit the limit."""
+    limit = CHUNK_SCORES.get(jax.default_backend(), DEFAULT_CHUNK_SCORES)
+    devices = max(1, jax.sharding.get_abstract_mesh().size)
+    num_chunks = min(length, math.ceil(batch_size * length * vocab_size / (limit * devices)))
+    return math.ceil(length / num_chunks)
+
+
+def _scores(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """[..., D] -> [..., V] float32."""
+    table = table.T.astype(features.dtype)
+    scores = jnp.matmul(features, table, preferred_element_type=jnp.float32)
+    return scores if bias is None else scores + bias
+
+
+@jax.custom_vjp
+def weighted_logsumexp(
+    features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
+) -> jax.Array:
+    """Sum of weights * logsumexp(features @ table.T + bias) over [B, T], a float32 scalar."""
+    batch_size, length = weights.shape
+    size = chunk_size(batch_size, length, table.shape[0])
+
+    def add(total: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        rows, chunk_weights = chunk
+        lse = jax.nn.logsumexp(_scores(rows, table, bias), axis=-1)
+        return total + jnp.sum(lse * chunk_weights), None
+
+    chunks = _chunked(features, size), _chunked(weights, size)
+    return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
+
+
+def _forward(
+    features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
+) -> tuple[jax.Array, tuple]:
+    """The value, and its gradients as residuals."""
+    batch_size, length = weights.shape
+    size = chunk_size(batch_size, length, table.shape[0])
+    dtype = features.dtype
+
+    def add(carry: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
+        total, table_grad, bias_grad = carry
+        rows, chunk_weights = (x.reshape(-1, *x.shape[2:]) for x in chunk)
+        scores = _scores(rows, table, bias)
+        top = jnp.max(scores, axis=-1, keepdims=True)
+        exps = jnp.exp(scores - top)
+        sums = jnp.sum(exps, axis=-1)
+        lse = jnp.log(sums) + top[:, 0]
+        # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
+        scale = chunk_weights / sums
+        exps = exps.astype(dtype)
+        scaled = (rows * scale[:, None]).astype(dtype)
+        product = {"preferred_element_type": jnp.float32}
+        rows_grad = jnp.matmul(exps, table.astype(dtype), **product) * scale[:, None]
+        table_grad = table_grad + jnp.matmul(exps.T, scaled, **product)
+        if bias is not None:
+            bias_grad = bias_grad + jnp.matmul(scale.astype(dtype), exps, **product)
+        total = total + jnp.sum(lse * chunk_weights)
+        shape = batch_size, size
+        out = rows_grad.reshape(*shape, -1).astype(dtype), lse.reshape(shape)
+        return (total, table_grad, bias_grad), out
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (weights[0, 0], table, bias))
+    chunks = _chunked(features, size), _chunked(weights, size)
+    (total, table_grad, bias_grad), (features_grad, lse) = jax.lax.scan(add, zeros, chunks)
+    grads = _joined(features_grad, length), table_grad, bias_grad, _joined(lse, length)
+    return total, grads
+
+
+def _backward(grads: tuple, cotangent: jax.Array) -> tuple:
+    return jax.tree.map(lambda g: (g * cotangent).astype(g.dtype), grads)
+
+
+weighted_logsumexp.defvjp(_forward, _backward)
+
+
+def _normaliser_and_best(
+    features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The weighted sum of logsumexp, and the ids [B, T] with the highest score."""
+    batch_size, length = weights.shape
+    size = chunk_size(batch_size, length, table.shape[0])
+
+    def one(chunk: jax.Array) -> tuple[jax.Array, jax.Array]:
+        scores = _scores(chunk, table, bias)
+        return jax.nn.logsumexp(scores, axis=-1), jnp.argmax(scores, axis=-1)
+
+    lse, best = (_joined(x, length) for x in jax.lax.map(one, _chunked(features, size)))
+    return jnp.sum(lse * weights), best

@@ -1,0 +1,54 @@
+"""AdamW with parameter groups by name, at learning rate 1: the step multiplies by the rate.
+
+Groups go by name because layers are stacked: a stacked bias has two dimensions, so "decay what has
+two or more" would decay it.
+"""
+
+import functools
+import re
+from typing import Any
+
+import jax
+import optax
+
+NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
+
+
+def parameter_name(path: tuple[Any, ...]) -> str:
+    """Joins a key path of a parameter tree: "stack/layers/attention/query/kernel"."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
+
+
+def is_decayed(path: tuple[Any, ...]) -> bool:
+    """Whether weight decay applies: to everything but biases and the scales of norms."""
+    return not NOT_DECAYED.search(parameter_name(path))
+
+
+def decay_mask(params: Any) -> Any:
+    """A tree like `params` of booleans: True where weight decay applies."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: is_decayed(path), params)
+
+
+@functools.cache
+def adamw(
+    *, beta1: float, beta2: float, eps: float, weight_decay: float, clip_norm: float | None
+) -> optax.GradientTransformation:
+    """Builds AdamW (Loshchilov & Hutter 2019, algorithm 2) without a learning rate.
+
+    Args:
+      beta1: decay of the first moment.
+      beta2: decay of the second moment.
+      eps: added to the root of the second moment.
+      weight_decay: decoupled, on the group that `is_decayed` names.
+      clip_norm: gradients with a larger global norm are scaled down to it; None is off.
+
+    Returns:
+      A transformation whose updates are to be multiplied by the learning rate and added; for equal
+      arguments the same one, so that programs compiled with it are found again.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(clip_norm) if clip_norm is not None else optax.identity(),
+        optax.scale_by_adam(b1=beta1, b2=beta2, eps=eps),
+        optax.add_decayed_weights(weight_decay, mask=decay_mask),
+        optax.scale(-1.0),
+    )

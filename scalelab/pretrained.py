@@ -1,0 +1,108 @@
+"""Opens a pre-training run for those who start from it: fine-tuning, decoding, evaluation."""
+
+import dataclasses
+import pathlib
+import types
+from typing import Any
+
+import flax.linen as nn
+import jax
+import optax
+
+from scalelab import build, run_folder, state, systems
+from scalelab.checkpoint import Checkpoints
+from scalelab.config import Config, resolve
+from scalelab.data.tokenizers import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """What a run has learnt.
+
+    Attributes:
+      path: its folder.
+      config: its resolved config.
+      system: the module of its family.
+      tokenizer: its tokenizer.
+      params: its parameters after `step`, on the first device, layers stacked on axis 0.
+      step: steps taken.
+      finished: whether it reached the end of its budget.
+    """
+
+    path: pathlib.Path
+    config: Config
+    system: types.ModuleType
+    tokenizer: Tokenizer
+    params: Any
+    step: int
+    finished: bool
+
+    @property
+    def tokenizer_dir(self) -> pathlib.Path:
+        """Its tokenizer's files, in Hugging Face layout."""
+        return self.path / "tokenizer"
+
+
+def load(path: str | pathlib.Path) -> Pretrained:
+    """Opens the run folder of a pre-training.
+
+    Raises:
+      ValueError: it is none, or something that is needed is missing from it; the message says what.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise ValueError(f"no run folder {str(path)!r}: expected what a training's --workdir left")
+    values = run_folder.read_json(path / "config.json")
+    if values is None:
+        inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
+        raise ValueError(f"{path} is no run folder: it has no config.json (it holds {inside})")
+    if "task" in values:
+        raise ValueError(
+            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"
+            f" as the one it started from"
+        )
+    config = resolve(values)
+    if not (path / "tokenizer" / "tokenizer.json").is_file():
+        raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
+    if not (path / "checkpoints").is_dir():
+        raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
+    system = systems.load(config.system)
+    tokenizer = Tokenizer.load(path / "tokenizer")
+    objectives = build.make_objectives(config, tokenizer.special_ids)
+    expected = jax.eval_shape(
+        lambda key: nn.unbox(
+            state.fresh(
+                key,
+                build.make_net(config, system),
+                objectives,
+                optax.identity(),
+                max_len=config.short.max_len,
+            ).params
+        ),
+        jax.random.key(0),
+    )
+    checkpoints = Checkpoints(path / "checkpoints", num_last=None)
+    # As saved: what an import leaves has parameters, and no optimizer's state beside them.
+    restored = checkpoints.restore_as_saved()
+    checkpoints.close()
+    if restored is None:
+        raise ValueError(f"the run in {path} has saved no checkpoint yet")
+    saved, _ = restored
+    if not _same_shapes(expected, saved["params"]):
+        raise ValueError(
+            f"the checkpoint in {path} is not of the net that its config.json describes: names or"
+            " shapes of parameters differ"
+        )
+    finished = run_folder.read_json(path / "result.json") is not None
+    return Pretrained(
+        path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
+    )
+
+
+def _same_shapes(expected: Any, found: Any) -> bool:
+    """Whether two trees of parameters have the same names and shapes."""
+    a, b = (
+        {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (expected, found))
+    )
+    return a == b

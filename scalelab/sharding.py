@@ -1,0 +1,185 @@
+"""Devices: a named mesh, and one table from the logical axis names of the nets to its axes."""
+
+import os
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from scalelab.names import nearest
+from scalelab.nn import axes
+
+MESH_AXES = ("data", "fsdp", "tensor")
+
+# Logical name -> mesh axis (None: replicated). First come, first served within one array: a mesh
+# axis is used once.
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    axes.BATCH: ("data", "fsdp"),
+    axes.VOCAB: "tensor",
+    axes.HEADS: "tensor",
+    axes.FFN: "tensor",
+    axes.WIDTH: "fsdp",
+}
+
+
+def join_processes() -> None:
+    """Makes one run of several processes.
+
+    On SLURM, TPU pods, Kubernetes and MPI the cluster says who is who; elsewhere the environment
+    does: JAX_COORDINATOR_ADDRESS (host:port), JAX_NUM_PROCESSES, JAX_PROCESS_ID.
+
+    Raises:
+      ValueError: neither says it.
+    """
+    count, own = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
+    try:
+        jax.distributed.initialize(
+            num_processes=int(count) if count else None, process_id=int(own) if own else None
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"machine.distributed: the processes could not find each other ({error}); outside a"
+            " cluster, set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID"
+        ) from None
+
+
+def any_process(flag: bool) -> bool:
+    """Whether `flag` is set in any process; all of them must ask at the same step."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+    """Arranges all devices as (data, fsdp, tensor).
+
+    Args:
+      data: size of the data axis; -1 takes the devices that the other two leave.
+      fsdp: size of the axis that shards parameters and batch alike.
+      tensor: size of the axis that shards heads, FFN and vocabulary.
+
+    Raises:
+      ValueError: the sizes do not multiply to the number of devices.
+    """
+    count = jax.device_count()
+    if data == -1 and fsdp > 0 and tensor > 0 and count % (fsdp * tensor) == 0:
+        data = count // (fsdp * tensor)
+    if min(data, fsdp, tensor) < 1 or data * fsdp * tensor != count:
+        raise ValueError(
+            f"machine.data_parallel x fsdp_parallel x tensor_parallel = {data} x {fsdp} x {tensor}"
+            f" must use the {count} devices at hand"
+        )
+    return Mesh(np.asarray(jax.devices()).reshape(data, fsdp, tensor), MESH_AXES)
+
+
+def _axis(name: str | None, size: int, mesh: Mesh, used: set[str]) -> str | tuple[str, ...] | None:
+    """The mesh axis for one dimension; None where it does not divide or is taken."""
+    if name is None:
+        return None
+    if name not in axes.ALL:
+        raise ValueError(f"unknown logical axis {name!r}: {nearest(name, axes.ALL)}")
+    wanted = RULES.get(name)
+    names = (wanted,) if isinstance(wanted, str) else wanted or ()
+    ways = int(np.prod([mesh.shape[n] for n in names], initial=1))
+    if ways == 1 or size % ways or used & set(names):
+        return None
+    used |= set(names)
+    return wanted
+
+
+def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+    """Turns the logical names of an array into a partition of it over the mesh.
+
+    Args:
+      names: logical name of each dimension (see nn/axes.py), or None.
+      shape: the array's shape; a dimension that its mesh axis does not divide stays whole.
+      mesh: the devices.
+
+    Raises:
+      ValueError: a name that nn/axes.py does not know, or not one name a dimension.
+    """
+    if len(names) != len(shape):
+        raise ValueError(f"{len(names)} axis names {names} for an array of shape {shape}")
+    used: set[str] = set()
+    return PartitionSpec(*(_axis(n, s, mesh, used) for n, s in zip(names, shape, strict=True)))
+
+
+def shardings(abstract: Any, mesh: Mesh) -> Any:
+    """NamedShardings for a tree of abstract arrays, some boxed with logical names."""
+
+    def one(leaf: Any) -> NamedSharding:
+        if isinstance(leaf, nn.LogicallyPartitioned):
+            return NamedSharding(mesh, spec(leaf.names, leaf.value.shape, mesh))
+        return NamedSharding(mesh, PartitionSpec())
+
+    return jax.tree.map(one, abstract, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """The sharding of every array of a batch: rows over the data and fsdp axes."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def batch_ways(mesh: Mesh) -> int:
+    """Into how many parts a batch is split."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def activation_rules() -> list[tuple[str, Any]]:
+    """The table in the form that `nn.logical_axis_rules` takes, for constraints on activations.
+
+    Width is left whole there: activations are already split by batch over the same mesh axis.
+    """
+    return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
+
+
+def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict[str, jax.Array]:
+    """Moves this process's rows of a global batch onto its devices.
+
+    Args:
+      batch: arrays [rows, ...]: the rows that `host_rows` names.
+      mesh: the devices.
+      batch_size: B of the global batch.
+
+    Returns:
+      Global arrays [B, ...].
+    """
+    sharding = batch_sharding(mesh)
+    return {
+        k: jax.make_array_from_process_local_data(sharding, v, (batch_size, *v.shape[1:]))
+        for k, v in batch.items()
+    }
+
+
+def check_batches(mesh: Mesh, batch_sizes: tuple[int, ...], num_microbatches: int) -> None:
+    """Refuses batch sizes that do not divide over the devices.
+
+    Raises:
+      ValueError: with the sizes.
+    """
+    ways = batch_ways(mesh) * num_microbatches
+    for size in batch_sizes:
+        if size % ways:
+            raise ValueError(
+                f"a batch of {size} examples does not divide into {num_microbatches}"
+                f" microbatches over"
+                f" {batch_ways(mesh)} devices (data x fsdp)"
+            )
+
+
+def host_rows(mesh: Mesh, batch_size: int) -> slice:
+    """Which rows of a global batch this process makes: those that its devices hold.
+
+    Processes whose devices differ only in the tensor axis make the same rows.
+
+    Raises:
+      ValueError: the rows are not one block; no mesh of ours has such.
+    """
+    held = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    rows = sorted({row for (index,) in held for row in range(*index.indices(batch_size))})
+    if rows != list(range(rows[0], rows[-1] + 1)):
+        raise ValueError(f"this process holds scattered rows of the batch: {rows}")
+    return slice(rows[0], rows[-1] + 1)

@@ -1,0 +1,140 @@
+"""The training state as one value, made sharded from abstract shapes."""
+
+import zlib
+from typing import Any
+
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from scalelab import sharding
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a step changes.
+
+    Attributes:
+      step: int32 [], steps taken so far.
+      params: the net's parameters, float32; layers stacked on axis 0.
+      opt_state: the optimizer's state.
+      rng: key data of the run's root key, uint32; each step folds its number in.
+    """
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+    rng: jax.Array
+
+
+def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[str, jax.Array]:
+    """A batch of zeros with the fields that every batch has; for shapes only."""
+    names = ["lengths", "boundaries", "num_bytes", "num_text_tokens", "examples"]
+    batch = {
+        name: jnp.zeros((batch_size,), jnp.int32) for name in names + ["nsp_labels"] * has_pairs
+    }
+    return batch | {"tokens": jnp.zeros((batch_size, max_len), jnp.int32)}
+
+
+def apply_objectives(
+    model: Any, batch: Any, objectives: Any, *, train: bool, accuracy: bool
+) -> dict[str, Any]:
+    """Runs a bound model once and every objective on its hidden states.
+
+    Args:
+      model: the bound net, see systems/__init__.py.
+      batch: prepared by every objective.
+      objectives: the objectives.
+      train: whether dropout is on.
+      accuracy: whether to compute accuracies, which cost an argmax over the vocabulary.
+
+    Returns:
+      objective name -> {"loss": (sum, weight), ...}.
+    """
+    hidden, _ = model(batch, train=train)
+    return {o.name: o.terms(model, hidden, batch, accuracy=accuracy) for o in objectives}
+
+
+def prepare(batch: Any, objectives: Any, rng: jax.Array) -> Any:
+    """Lets every objective add what it needs to the batch; each has its own key, by name."""
+    for objective in objectives:
+        batch = objective.prepare(batch, named_key(rng, objective.name))
+    return batch
+
+
+def named_key(rng: jax.Array, name: str) -> jax.Array:
+    """Derives the key for a purpose from its name alone, so that nothing depends on call order."""
+    return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
+
+
+def fresh(
+    key: jax.Array,
+    net: nn.Module,
+    objectives: Any,
+    tx: optax.GradientTransformation,
+    *,
+    max_len: int,
+) -> TrainState:
+    """Initialises a state, its parameters still boxed with the names of their axes.
+
+    Args:
+      key: of the parameters, and of every later draw.
+      net: the unbound net.
+      objectives: what is trained; only parameters that they use come to exist.
+      tx: the optimizer.
+      max_len: length of the example to trace with; must be no longer than the net's positions.
+    """
+    needs_pairs = any(o.needs_pairs for o in objectives)
+    batch = prepare(example_batch(max_len, needs_pairs), objectives, key)
+    variables = net.init(
+        {"params": named_key(key, "params")},
+        batch,
+        objectives,
+        train=False,
+        accuracy=False,
+        method=apply_objectives,
+    )
+    params = variables["params"]
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        opt_state=tx.init(params),
+        rng=jax.random.key_data(named_key(key, "train")),
+    )
+
+
+def create(
+    net: nn.Module,
+    objectives: Any,
+    tx: optax.GradientTransformation,
+    *,
+    max_len: int,
+    seed: int,
+    mesh: Mesh,
+) -> tuple[TrainState, TrainState]:
+    """Initialises a run's state directly on its devices; no array is ever whole on one of them.
+
+    Args:
+      net: the unbound net.
+      objectives: what is trained; only parameters that they use come to exist.
+      tx: the optimizer.
+      max_len: length of the example to trace with; must be no longer than the net's positions.
+      seed: of the parameters, and of every later draw.
+      mesh: the devices.
+
+    Returns:
+      The state, and a tree like it of shardings.
+    """
+
+    def init(key: jax.Array) -> TrainState:
+        return fresh(key, net, objectives, tx, max_len=max_len)
+
+    key = jax.random.key(seed)
+    abstract = jax.eval_shape(init, key)
+    placed = sharding.shardings(abstract, mesh)
+    with jax.set_mesh(mesh):
+        state = jax.jit(lambda k: nn.unbox(init(k)), out_shardings=placed)(key)
+    return state, placed

@@ -1,0 +1,186 @@
+"""One training step and one evaluation step: pure functions of (state, batch).
+
+Losses travel as (sum, weight) and are divided once. The weights are known before the gradient is
+taken, because they depend on the prepared batch alone; so the split into microbatches cannot move
+the loss.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, PartitionSpec
+
+from scalelab import sharding
+from scalelab.state import TrainState, apply_objectives, named_key, prepare
+
+Batch = dict[str, jax.Array]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+def _flatten(terms: dict[str, dict[str, tuple[jax.Array, jax.Array]]]) -> Metrics:
+    """{"mlm": {"loss": x}} -> {"mlm_loss": x}."""
+    return {f"{name}_{key}": value for name, group in terms.items() for key, value in group.items()}
+
+
+def _split(batch: Batch, count: int) -> Batch:
+    """Cuts [B, ...] into [count, B / count, ...], each microbatch spread over all devices."""
+    return {
+        k: v.reshape(v.shape[0] // count, count, *v.shape[1:]).swapaxes(0, 1)
+        for k, v in batch.items()
+    }
+
+
+def make_train_step(
+    net: nn.Module,
+    objectives: Any,
+    tx: optax.GradientTransformation,
+    mesh: Mesh,
+    num_microbatches: int = 1,
+) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]:
+    """Builds train_step(state, batch, learning_rate) -> (state, metrics).
+
+    Args:
+      net: the unbound net.
+      objectives: their mean losses are summed.
+      tx: the optimizer at learning rate 1.
+      mesh: the devices; activations are constrained to it.
+      num_microbatches: gradients are accumulated over so many parts of the batch.
+
+    Returns:
+      A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
+      and "finite", which is 0 when loss or gradient were not; the parameters are then left as they
+      were.
+    """
+
+    def loss_fn(
+        params: Any, part: Batch, rng: jax.Array, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Any]:
+        terms = net.apply(
+            {"params": params}, part, objectives, train=True, accuracy=False,
+            method=apply_objectives,
+            rngs={"dropout": rng},
+        )  # fmt: skip
+        loss = sum(terms[name]["loss"][0] / jnp.maximum(weights[name], 1) for name in terms)
+        return loss, _flatten(terms)
+
+    def train_step(
+        state: TrainState, batch: Batch, learning_rate: jax.Array
+    ) -> tuple[TrainState, Metrics]:
+        rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        with nn.logical_axis_rules(sharding.activation_rules()):
+            prepared = prepare(batch, objectives, named_key(rng, "mask"))
+            weights = {o.name: o.weight(prepared) for o in objectives}
+            dropout = named_key(rng, "dropout")
+            grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+            if num_microbatches == 1:
+                (loss, terms), grads = grad_fn(state.params, prepared, dropout, weights)
+            else:
+
+                def accumulate(total: Any, part: Batch) -> tuple[Any, None]:
+                    return jax.tree.map(
+                        jnp.add, total, grad_fn(state.params, part, dropout, weights)
+                    ), None
+
+                parts = _split(prepared, num_microbatches)
+                first = jax.tree.map(lambda v: v[0], parts)
+                zeros = jax.tree.map(
+                    lambda a: jnp.zeros(a.shape, a.dtype),
+                    jax.eval_shape(grad_fn, state.params, first, dropout, weights),
+                )
+                ((loss, terms), grads), _ = jax.lax.scan(accumulate, zeros, parts)
+        grad_norm = optax.tree.norm(grads)
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
+        keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)  # noqa: E731
+        state = state.replace(
+            step=state.step + 1,
+            params=keep(params, state.params),
+            opt_state=keep(opt_state, state.opt_state),
+        )
+        one = jnp.ones((), jnp.float32)
+        return state, terms | {
+            "loss": (loss, one),
+            "grad_norm": (grad_norm, one),
+            "finite": (finite * one, one),
+        }
+
+    return train_step
+
+
+def make_eval_step(
+    net: nn.Module, objectives: Any, mesh: Mesh
+) -> Callable[[Any, Batch, jax.Array], Metrics]:
+    """Builds eval_step(params, batch, rng) -> metrics.
+
+    The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
+    "num_text_tokens". `rng` decides the masks; give batch k of every evaluation the same key, and
+    evaluations compare.
+    """
+
+    def eval_step(params: Any, batch: Batch, rng: jax.Array) -> Metrics:
+        with nn.logical_axis_rules(sharding.activation_rules()):
+            prepared = prepare(batch, objectives, named_key(rng, "mask"))
+            terms = net.apply(
+                {"params": params},
+                prepared,
+                objectives,
+                train=False,
+                accuracy=True,
+                method=apply_objectives,
+            )
+        text = {
+            name: (jnp.sum(batch[name]).astype(jnp.float32), jnp.ones((), jnp.float32))
+            for name in ("num_bytes", "num_text_tokens")
+        }
+        return _flatten(terms) | text
+
+    return eval_step
+
+
+def _replicated(mesh: Mesh) -> jax.NamedSharding:
+    return jax.NamedSharding(mesh, PartitionSpec())
+
+
+def compile_train(
+    step: Callable[..., Any], mesh: Mesh, placed: TrainState, state: TrainState, batch: Batch
+) -> Any:
+    """Compiles a train step ahead of time, its state donated.
+
+    Args:
+      step: from make_train_step.
+      mesh: the devices.
+      placed: shardings of the state.
+      state: the state, concrete or abstract.
+      batch: a batch, concrete or abstract.
+
+    Returns:
+      run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
+    """
+    replicated = _replicated(mesh)
+    jitted = jax.jit(
+        step,
+        in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
+        out_shardings=(placed, replicated),
+        donate_argnums=0,
+    )
+    with jax.set_mesh(mesh):
+        return jitted.lower(state, batch, jnp.float32(0)).compile()
+
+
+def compile_eval(
+    step: Callable[..., Any], mesh: Mesh, placed: Any, params: Any, batch: Batch, rng: jax.Array
+) -> Any:
+    """Compiles an eval step ahead of time: run(params, batch, rng); see compile_train."""
+    replicated = _replicated(mesh)
+    jitted = jax.jit(
+        step,
+        in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
+        out_shardings=replicated,
+    )
+    with jax.set_mesh(mesh):
+        return jitted.lower(params, batch, rng).compile()

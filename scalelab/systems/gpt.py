@@ -1,0 +1,87 @@
+"""GPT: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training".
+
+Reference code: openai/finetune-transformer-lm, train.py.
+
+Departs from it:
+  - dropout falls on the summed embeddings of each place; the published code drops elements of the
+    embedding matrix itself, the same for all places of a batch;
+  - DOC-SENTENCES and 30,000 tokens, as the benchmark protocol has it; the paper reads contiguous
+    text with 40,478 tokens;
+  - one token ends a text where a format asks for that; the paper's pre-training has none.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.adaptation import Adaptation
+from scalelab.departures import Departure
+from scalelab.nets.decoder import Decoder
+from scalelab.nn.attention import SelfAttention, head_size
+from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.ffn import FeedForward, gelu_tanh
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.layer import PostNorm
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.stack import Stack
+
+DEPARTURES = (
+    Departure("objective", "clm", "Radford et al. 2018, 3.1"),
+    Departure("tokenizer.kind", "bpe", "Radford et al. 2018, 4.1"),
+    Departure("tokenizer.lowercase", True, "reference code, text_utils.py"),
+    Departure("optim.learning_rate", 2.5e-4, "Radford et al. 2018, 4.1"),
+)
+SPECIAL_TOKENS = (("unk", "<unk>"), ("eos", "<|endoftext|>"))
+FRAME: tuple[tuple[str, ...], ...] = ((), ("<|endoftext|>",), ())
+# Radford et al. 2018, 3.3: start, delimiter and end tokens are new, the end is classified.
+ADAPTATION = Adaptation(
+    ("<|start|>",),
+    ("<|delimiter|>",),
+    ("<|end|>",),
+    added_tokens=("<|start|>", "<|delimiter|>", "<|end|>"),
+    reads="last",
+    both_orders=True,
+)
+OBJECTIVES = ("clm",)
+CAUSAL = True
+
+INIT = nn.initializers.normal(stddev=0.02)
+LAYER_NORM_EPSILON = 1e-5
+
+
+def build(
+    *,
+    num_heads: int,
+    width: int,
+    num_layers: int,
+    ffn_width: int,
+    vocab_size: int,
+    max_len: int,
+    dropout_rate: float,
+    dtype: Any = jnp.float32,
+    remat: str = "none",
+) -> Decoder:
+    """Builds the net; see `scalelab.systems` for the arguments."""
+    norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
+    layer = PostNorm(
+        attention=SelfAttention(
+            num_heads, head_size(width, num_heads), dropout_rate, INIT, INIT, dtype
+        ),
+        ffn=FeedForward(ffn_width, gelu_tanh, INIT, INIT, dtype),
+        attention_norm=norm(),
+        ffn_norm=norm(),
+        dropout_rate=dropout_rate,
+    )
+    return Decoder(
+        embed=InputEmbed(
+            tokens=Embed(vocab_size, width, INIT),
+            positions=LearnedPositions(max_len, width, INIT),
+            dropout_rate=dropout_rate,
+            dtype=dtype,
+        ),
+        stack=Stack(layer, num_layers, remat),
+        token_head=PlainHead(),
+    )

@@ -1,0 +1,57 @@
+"""Installation: `pip install .`, extras: cuda, tpu, test, parity."""
+
+import pathlib
+
+from setuptools import find_packages, setup
+
+README = pathlib.Path(__file__).parent / "README.md"
+X86_LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
+ELSEWHERE = "platform_system != 'Linux' or platform_machine != 'x86_64'"
+
+setup(
+    name="scalelab",
+    version="0.1.0",
+    description="Controlled comparison of pre-trained language models at small scale, in JAX",
+    long_description=README.read_text() if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["scalelab", "scalelab.*"]),
+    install_requires=[
+        "absl-py",
+        "flax>=0.12",
+        "huggingface_hub",
+        "jax>=0.10",
+        "matplotlib",
+        "ml-collections>=1.0",
+        "ml_dtypes",
+        "numpy>=2",
+        "nupunkt",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11",
+        "pyarrow",
+        "safetensors",
+        "scipy",
+        "tensorboardX",
+        f"tensorflow-cpu>=2.18; {X86_LINUX}",
+        f"tensorflow>=2.18; {ELSEWHERE}",
+        "tensorflow-datasets",
+        "tokenizers>=0.22",
+        "tqdm",
+        "transformers>=5",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda]"],
+        "tpu": ["jax[tpu]"],
+        "test": [
+            "basedpyright",
+            "hypothesis",
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "ruff",
+            "scikit-learn",
+        ],  # fmt: skip
+        "parity": ["torch==2.13.0"],
+    },
+)

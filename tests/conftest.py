@@ -1,0 +1,100 @@
+"""What all tests share.
+
+XLA compiles with little optimisation here: compiling is most of what tests wait for, and no test
+asks for speed.
+"""
+
+import functools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import pytest
+import several_devices
+import tiny
+
+ROOT = tiny.ROOT
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write tests/golden/*.json anew instead of comparing",
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return request.config.getoption("--update-golden")
+
+
+@pytest.fixture(scope="session")
+def wikitext(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A corpus of 240 invented sections in WikiText's layout; do not write into it."""
+    return tiny.write_wikitext(tmp_path_factory.mktemp("wikitext"))
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A cache that tests share, so that each tokenizer is trained once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def pretrained_runs(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], pathlib.Path]:
+    """Folders as finished runs leave them, at shape 2x8x1; do not write into them."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    return functools.cache(
+        lambda system: tiny.write_run(folder / system, system, wikitext, cache_dir)
+    )
+
+
+CUBE = pytest.StashKey()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Starts, where a test will ask for it, what can run beside the other tests.
+
+    Not in one of several processes that share the tests: each would start it.
+    """
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if (
+        alone
+        and not session.config.option.collectonly
+        and any("cube" in getattr(i, "fixturenames", ()) for i in session.items)
+    ):
+        _start_cube(session.config)
+
+
+def _start_cube(config: pytest.Config) -> None:
+    out = tempfile.TemporaryDirectory()
+    process = several_devices.start(
+        pathlib.Path(out.name), 8, 2, "full", "2x2x2", "--", *tiny.SYSTEMS
+    )
+    config.stash[CUBE] = out, process
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if CUBE in session.config.stash:
+        out, process = session.config.stash[CUBE]
+        process.kill()
+        process.communicate()
+        out.cleanup()
+
+
+@pytest.fixture(scope="session")
+def cube(request: pytest.FixtureRequest) -> pathlib.Path:
+    """One step of every system on 2 x 2 x 2 devices in 2 microbatches, everything recomputed."""
+    if CUBE not in request.config.stash:
+        _start_cube(request.config)
+    out, process = request.config.stash[CUBE]
+    several_devices.finish(process)
+    return pathlib.Path(out.name)

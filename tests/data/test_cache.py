@@ -1,0 +1,207 @@
+"""The cache: built once, never half, never trusted when damaged."""
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from absl import logging
+
+from scalelab.data import cache
+
+KEY = {"corpus": "abc", "size": 30000}
+CONTENT = {"a.bin": bytes(range(256)) * 40, "deep/b.txt": b"zwei\n"}
+
+
+def write_content(folder: Path) -> None:
+    for name, content in CONTENT.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+
+
+class Builder:
+    """Counts how often it is asked to build."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, folder):
+        self.calls += 1
+        write_content(folder)
+
+
+def assert_whole(folder):
+    for name, content in CONTENT.items():
+        assert (folder / name).read_bytes() == content
+
+
+def visible(folder):
+    return [p.name for p in folder.iterdir() if not p.name.endswith(".lock")]
+
+
+def test_builds_once(tmp_path):
+    builder = Builder()
+    first = cache.entry(tmp_path / "c", "tokens", KEY, builder)
+    second = cache.entry(tmp_path / "c", "tokens", dict(reversed(KEY.items())), builder)
+    assert first == second and builder.calls == 1
+    assert first.name.startswith("tokens-")
+    assert_whole(first)
+    assert visible(tmp_path / "c") == [first.name]
+
+
+@pytest.mark.parametrize("key", [{"corpus": "abd", "size": 30000}, {"corpus": "abc"}])
+def test_another_key_is_another_entry(tmp_path, key):
+    builder = Builder()
+    assert cache.entry(tmp_path, "t", KEY, builder) != cache.entry(tmp_path, "t", key, builder)
+    assert builder.calls == 2
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "flipped byte": lambda f: flip(f / "a.bin"),
+    "truncated": lambda f: os.truncate(f / "a.bin", 17),
+    "missing file": lambda f: (f / "deep/b.txt").unlink(),
+    "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
+    "truncated manifest": lambda f: os.truncate(f / cache.MANIFEST, 40),
+}
+
+
+@pytest.mark.parametrize("harm", DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_is_seen_said_and_repaired(tmp_path, harm, monkeypatch):
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: said.append(text % args))
+    builder = Builder()
+    folder = cache.entry(tmp_path, "tokens", KEY, builder)
+    harm(folder)
+    assert cache.entry(tmp_path, "tokens", KEY, builder) == folder
+    assert builder.calls == 2
+    assert_whole(folder)
+    assert len(said) == 1 and str(folder) in said[0] and "damaged" in said[0]
+    assert visible(tmp_path) == [folder.name]
+
+
+def build_slowly(folder):
+    (folder.parent / "calls").open("a").write("x")
+    write_content(folder)
+    time.sleep(0.7)
+
+
+def enter(directory):
+    assert_whole(cache.entry(directory, "tokens", KEY, build_slowly))
+
+
+def test_two_runs_at_once_build_once(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    runs = [context.Process(target=enter, args=(tmp_path,)) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert [run.exitcode for run in runs] == [0, 0]
+    assert (tmp_path / "calls").read_text() == "x"
+
+
+def build_and_hang(folder):
+    write_content(folder)
+    (folder.parent / "begun").touch()
+    time.sleep(60)
+
+
+def enter_and_hang(directory):
+    cache.entry(directory, "tokens", KEY, build_and_hang)
+
+
+def test_a_killed_run_leaves_nothing_that_is_trusted(tmp_path):
+    run = multiprocessing.get_context("spawn").Process(target=enter_and_hang, args=(tmp_path,))
+    run.start()
+    for _ in range(300):
+        if (tmp_path / "begun").exists():
+            break
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGKILL)
+    run.join()
+    (tmp_path / "begun").unlink()
+    assert any(".part-" in name for name in visible(tmp_path))  # the leftover is there
+    builder = Builder()
+    folder = cache.entry(tmp_path, "tokens", KEY, builder)
+    assert builder.calls == 1
+    assert_whole(folder)
+    assert visible(tmp_path) == [folder.name]  # and is gone
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_a_failed_build_leaves_nothing(tmp_path, error):
+    def fail(folder):
+        write_content(folder)
+        raise error
+
+    with pytest.raises(type(error)):
+        cache.entry(tmp_path, "tokens", KEY, fail)
+    assert visible(tmp_path) == []
+
+
+def test_full_disk_is_said_and_cleaned(tmp_path):
+    def fail(folder):
+        write_content(folder)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "a.bin"))
+
+    with pytest.raises(OSError, match="disk is full.*cache_dir") as caught:
+        cache.entry(tmp_path, "tokens", KEY, fail)
+    assert caught.value.errno == errno.ENOSPC
+    assert visible(tmp_path) == []
+
+
+def test_really_full_disk(tmp_path):
+    if shutil.which("mount") is None or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+
+        def build(folder):
+            (folder / "big.bin").write_bytes(bytes(1 << 20))
+
+        with pytest.raises(OSError, match="disk is full"):
+            cache.entry(disk, "tokens", KEY, build)
+        assert visible(disk) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="cache_dir=DIR") as caught:
+        cache.entry(tmp_path / "file" / "cache", "tokens", KEY, Builder())
+    assert "scalelab" not in str(caught.value)
+
+
+def test_an_error_of_the_source_keeps_its_words(tmp_path):
+    def build(folder):
+        open(tmp_path / "no such corpus").close()
+
+    with pytest.raises(FileNotFoundError, match="no such corpus") as caught:
+        cache.entry(tmp_path / "cache", "tokens", KEY, build)
+    assert "cache_dir" not in str(caught.value)
+
+
+def test_a_folder_without_permission(tmp_path, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(OSError, match="Permission denied.*cache_dir=DIR"):
+        cache.entry(tmp_path / "cache", "tokens", KEY, Builder())

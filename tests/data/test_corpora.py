@@ -1,0 +1,256 @@
+"""Readers: every layout gives its documents; every fault is named."""
+
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from scalelab.data.corpora import _splits, open_corpus
+
+DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
+
+# The layout of the published files: every line begins and ends with a space, blank lines hold one.
+LINES = [
+    " ",
+    " = Holt Abbey = ",
+    " ",
+    " Holt Abbey is a ruin . It lies low . ",
+    " A second paragraph . ",
+    " ",
+    " = = History = = ",
+    " ",
+    " ",
+    " = = = Early = = = ",
+    " ",
+    " Key : Pld ",
+    " = Played , W = ",
+    " Wins , L ",
+    " ",
+    " = = W = 4 = = ",
+    " ",
+    " Why W = 4 is so . ",
+    " = = ",
+    " ",
+    " = = = Uneven = = ",
+    " ",
+    " ",
+    " = Next = ",
+    " ",
+    " Über alles , 漢字 . ",
+]
+DOCUMENTS = [
+    "Holt Abbey is a ruin . It lies low .\nA second paragraph .",
+    "Key : Pld\n= Played , W =\nWins , L",
+    "Why W = 4 is so .\n= =\n= = = Uneven = =",
+    "Über alles , 漢字 .",
+]
+HEADED = [
+    "= Holt Abbey =\n" + DOCUMENTS[0],
+    "= = = Early = = =\n" + DOCUMENTS[1],
+    "= = W = 4 = =\n" + DOCUMENTS[2],
+    "= Next =\n" + DOCUMENTS[3],
+]
+PACK = {"": lambda b: b, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
+def write(path, lines=LINES, end="\n", pack=""):
+    path.with_name(path.name + pack).write_bytes(PACK[pack]((end.join(lines) + end).encode()))
+
+
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("variant", ["raw", "tokens"])
+def test_wikitext(tmp_path, variant, pack):
+    for split, lines in (("train", LINES), ("valid", LINES[:5]), ("test", LINES[-4:])):
+        write(tmp_path / f"wiki.{split}.{variant}", lines, pack=pack)
+    corpus = open_corpus(f"wikitext:{tmp_path}")
+    assert corpus.splits == ("train", "valid", "test")
+    assert list(corpus.documents("train")) == DOCUMENTS
+    assert list(corpus.documents("valid")) == DOCUMENTS[:1]
+    assert list(corpus.documents("test")) == DOCUMENTS[-1:]
+    assert list(corpus.labelled()) == (
+        [("train", text) for text in DOCUMENTS] + [("valid", DOCUMENTS[0]), ("test", DOCUMENTS[-1])]
+    )
+    headed = open_corpus(f"wikitext:{tmp_path}", keep_headings=True)
+    assert list(headed.documents("train")) == HEADED
+    assert headed.fingerprint() != corpus.fingerprint()
+
+
+def test_wikitext_with_windows_line_breaks(tmp_path):
+    write(tmp_path / "wiki.train.raw", end="\r\n")
+    write(tmp_path / "wiki.valid.raw")
+    assert list(open_corpus(f"wikitext:{tmp_path}").documents("train")) == DOCUMENTS
+
+
+def test_progress_passes_the_bytes_on_disk(tmp_path):
+    write(tmp_path / "wiki.train.raw", LINES * 300, pack=".xz")
+    write(tmp_path / "wiki.valid.raw", LINES * 300)
+    corpus = open_corpus(f"wikitext:{tmp_path}")
+    ticks = []
+    assert sum(1 for _ in corpus.labelled(ticks.append)) > 2000
+    assert len(ticks) > 2 and sum(ticks) == corpus.num_bytes
+    assert corpus.num_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_only_one_variant_in_a_folder(tmp_path):
+    write(tmp_path / "wiki.train.tokens")
+    write(tmp_path / "wiki.valid.tokens")
+    write(tmp_path / "wiki.valid.raw", LINES[:5])
+    assert list(open_corpus(f"wikitext:{tmp_path}").documents("valid")) == DOCUMENTS
+    (tmp_path / "wiki.valid.tokens").unlink()
+    with pytest.raises(
+        ValueError, match="wiki.train.tokens is of the variant 'tokens' but wiki.valid.raw"
+    ):
+        open_corpus(f"wikitext:{tmp_path}")
+
+
+def texts(count):
+    return [f"Document {i} says {i * i}." for i in range(count)]
+
+
+def test_text(tmp_path):
+    (tmp_path / "b.txt").write_text("\ufeffOne.\n  More of one.\n\n\nTwo.\n")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/a.txt.gz").write_bytes(gzip.compress(b"Zero.\r\n\r\nHalf."))
+    corpus = open_corpus(f"text:{tmp_path}/**/*.txt*", valid_rate=1e-9)
+    assert list(corpus.documents("train")) == ["Zero.", "Half.", "One.\nMore of one.", "Two."]
+    assert corpus.splits == ("train", "valid")
+
+
+def test_jsonl(tmp_path):
+    lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(texts(50))]
+    (tmp_path / "x.jsonl").write_text("\n".join([*lines[:30], "", *lines[30:]]))
+    corpus = open_corpus(f"jsonl:{tmp_path}/*.jsonl", valid_rate=0.3)
+    assert sorted([*corpus.documents("train"), *corpus.documents("valid")]) == sorted(texts(50))
+
+
+def parquet(path, rows, column="text"):
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({column: rows}), path)
+
+
+def test_parquet_in_the_layout_of_the_hub(tmp_path):
+    # There, a row is a line with its line break and a blank line an empty string; files are cut
+    # anywhere.
+    rows = ["" if line == " " else line + "\n" for line in LINES]
+    parquet(tmp_path / "train-00000-of-00002.parquet", rows[:4])
+    parquet(tmp_path / "train-00001-of-00002.parquet", rows[4:])
+    parquet(tmp_path / "validation-00000-of-00001.parquet", rows[:5])
+    parquet(tmp_path / "test-00000-of-00001.parquet", rows[-4:])
+    corpus = open_corpus(f"parquet:{tmp_path}")
+    assert corpus.splits == ("train", "valid", "test")
+    assert list(corpus.documents("train")) == DOCUMENTS
+    assert list(corpus.documents("valid")) == DOCUMENTS[:1]
+    assert list(corpus.documents("test")) == DOCUMENTS[-1:]
+
+
+@pytest.mark.slow
+def test_tfds(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    import numpy as np
+
+    class TinyText(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "n": np.int32}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, manager):
+            return {"train": self._generate_examples(20), "test": self._generate_examples(3)}
+
+        def _generate_examples(self, count):
+            for i, text in enumerate(texts(count)):
+                yield i, {"text": text, "n": i}
+
+    TinyText(data_dir=tmp_path).download_and_prepare()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfds, "builder", lambda name: TinyText(data_dir=tmp_path))
+        corpus = open_corpus("tfds:tiny_text", valid_rate=0.3)
+        assert corpus.splits == ("train", "valid", "test")
+        both = [*corpus.documents("train"), *corpus.documents("valid")]
+        assert sorted(both) == sorted(texts(20))
+        assert sorted(corpus.documents("test")) == sorted(texts(3))
+        assert corpus.fingerprint() == open_corpus("tfds:tiny_text", valid_rate=0.3).fingerprint()
+
+
+@pytest.mark.slow
+def test_tfds_unknown():
+    pytest.importorskip("tensorflow_datasets")
+    with pytest.raises(ValueError, match="corpus tfds:imdb_revews: "):
+        open_corpus("tfds:imdb_revews")
+    with pytest.raises(ValueError, match="corpus tfds:mnist: no feature 'text'.*image"):
+        open_corpus("tfds:mnist")
+
+
+# Splits
+
+
+def test_the_split_is_a_partition_that_the_seed_decides(tmp_path):
+    (tmp_path / "x.txt").write_text("\n\n".join(texts(2000)))
+    splits = {}
+    for seed in (0, 1):
+        corpus = open_corpus(f"text:{tmp_path}/x.txt", split_seed=seed, valid_rate=0.1)
+        valid = list(corpus.documents("valid"))
+        train = list(corpus.documents("train"))
+        assert sorted(train + valid) == sorted(texts(2000))
+        assert 140 < len(valid) < 260  # five standard deviations around 200
+        assert train == [text for text in texts(2000) if text not in set(valid)]  # in order
+        splits[seed] = valid
+    assert splits[0] != splits[1]
+
+
+def test_a_document_keeps_its_split_when_others_come():
+    before = {text: _splits.of(text, 3, 0.2) for text in texts(100)}
+    after = {text: _splits.of(text, 3, 0.2) for text in reversed(texts(200))}
+    assert before.items() <= after.items()
+    larger = {text for text in after if _splits.of(text, 3, 0.4) == "valid"}
+    assert {text for text in after if after[text] == "valid"} < larger
+
+
+# Fingerprints
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path):
+    def make(name, lines, **options):
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder / "wiki.train.raw", lines)
+        return open_corpus(f"wikitext:{folder}", **options).fingerprint()
+
+    first = make("a", LINES)
+    assert make("b", LINES) == first
+    assert make("c", LINES[:-1] + [" Über alles , 漢宇 . "]) != first
+    assert make("d", LINES, valid_rate=0.1) != first
+    assert make("e", LINES, split_seed=1) != first
+    assert make("f", LINES, errors="replace") != first
+
+
+def test_a_given_validation_split_needs_no_seed(tmp_path):
+    write(tmp_path / "wiki.train.raw")
+    write(tmp_path / "wiki.valid.raw")
+    spec = f"wikitext:{tmp_path}"
+    assert open_corpus(spec).fingerprint() == open_corpus(spec, split_seed=5).fingerprint()
+
+
+# Real data
+
+
+@pytest.mark.realdata
+def test_wikitext_2_has_its_published_numbers_of_articles():
+    folder = DATA / "wikitext-2"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    corpus = open_corpus(f"wikitext:{folder}", keep_headings=True)
+    # 600, 60 and 60 articles (Merity et al. 2016, table 1): titles are headings of the first level.
+    # An article's lead section is its own document.
+    for split, articles in (("train", 600), ("valid", 60), ("test", 60)):
+        first = [text.split("\n")[0] for text in corpus.documents(split)]
+        titles = [line for line in first if line.startswith("= ") and not line.startswith("= =")]
+        assert len(titles) == articles, split

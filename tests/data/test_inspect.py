@@ -1,0 +1,190 @@
+"""load_data from text to batches, and what the inspection of it prints."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab import names
+from scalelab.data import inspect, load_data, unigram_entropy
+from scalelab.data.batches import Batches
+from scalelab.data.phases import PhaseData
+from scalelab.data.store import ExampleStore
+
+DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared" / "data"))
+
+
+def configured(system, corpus, cache_dir, **fields):
+    small = dict(
+        tokenizer__vocab_size=300, short__max_len=32, short__batch_size=8, long__max_len=128,
+        long__batch_size=2, machine__cache_dir=str(cache_dir), machine__num_workers=1,
+    )  # fmt: skip
+    arguments = f"system={system},corpus=wikitext:{corpus}"
+    return config_lib.resolve(tiny.values(arguments, **(small | fields)))
+
+
+def loaded(config):
+    return load_data(config, names.load_module("systems", config.system), progress=False)
+
+
+@pytest.mark.parametrize("system", ["bert", "roberta", "gpt2"])
+def test_from_text_to_batches(system, wikitext, cache_dir):
+    data = loaded(configured(system, wikitext, cache_dir))
+    assert [phase.max_len for phase in data.phases] == [32, 128]
+    module = names.load_module("systems", system)
+    ids = {text: place for place, (_, text) in enumerate(module.SPECIAL_TOKENS)}
+    begin, _, end = ([ids[text] for text in part] for part in module.FRAME)
+    text = (pathlib.Path(wikitext) / "wiki.train.raw").read_text()
+    for phase in data.phases:
+        batches = Batches(phase.train, phase.batch_size, phase.max_len, seed=0)
+        batch = batches(3)
+        assert ("nsp_labels" in batch) == (system == "bert")
+        for row, length in zip(batch["tokens"], batch["lengths"], strict=True):
+            assert row[: len(begin)].tolist() == begin
+            assert row[length - len(end) : length].tolist() == end
+        if (
+            system == "gpt2"
+        ):  # byte-level pieces and no special tokens: a row is a piece of the text
+            decoded = data.tokenizer.decode(batch["tokens"][0, : batch["lengths"][0]])
+            assert decoded.strip() in " ".join(text.split())
+    found = len(data.phases[1].train) / sum(len(phase.train) for phase in data.phases)
+    assert found == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_misspelt_format_is_refused_before_anything_is_prepared(wikitext, tmp_path):
+    config = configured("bert", wikitext, tmp_path / "cache", data__format="segmentpair")
+    with pytest.raises(ValueError, match="did you mean 'segment_pair'"):
+        loaded(config)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_unigram_entropy_by_hand():
+    assert unigram_entropy(np.array([3, 3, 7, 9])) == pytest.approx(1.5 * np.log(2))
+    assert unigram_entropy(np.array([3, 3, 7, 9]), most=2) == 0
+
+
+def counted(**meta):
+    return ExampleStore({}, meta)
+
+
+def test_table_by_hand():
+    train = counted(
+        num_examples=1000, num_tokens=110_250, num_text_tokens=90_000, dropped_tokens=10_000,
+        label_counts=[498, 502],
+    )  # fmt: skip
+    valid = counted(
+        num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0, label_counts=[2, 1]
+    )
+    phases = (PhaseData(128, 64, train, valid),)
+    lines = [re.split(r"  +", line) for line in inspect.table(phases).split("\n")]
+    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", "64", "15"]
+    assert lines[2][:6] == ["128, valid", "3", "12", "4.00", "0.0%", "64"]
+    labels = [re.split(r"  +", line) for line in inspect.balance(phases).split("\n")]
+    assert labels[1:] == [
+        ["128, train", "498", "502", "50.20%"],
+        ["128, valid", "2", "1", "33.33%"],
+    ]
+
+
+def test_no_labels_no_balance():
+    store = counted(num_examples=1, label_counts=None)
+    assert inspect.balance((PhaseData(128, 64, store, store),)) == ""
+
+
+def test_histogram_by_hand():
+    lines = inspect.histogram([0, 1, 3], 16).split("\n")
+    assert [line.split("%")[0].split() for line in lines] == [
+        ["1", "to", "16", "0.0"],
+        ["17", "to", "32", "25.0"],
+        ["33", "to", "48", "75.0"],
+    ]
+    assert [line.count("#") for line in lines] == [0, 17, 50]
+    merged = inspect.histogram([1] * 33, 16).split("\n")
+    assert len(merged) == 11
+    assert merged[0].startswith("   1 to   48")
+
+
+def test_example_by_hand():
+    tokenizer = types.SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
+    batch = {
+        "tokens": np.array([[1, 7, 8, 2, 9, 3, 0]]),
+        "lengths": np.array([6]),
+        "boundaries": np.array([4]),
+        "num_bytes": np.array([11]),
+    }
+    assert inspect.example(batch, 0, tokenizer) == "- 6 tokens, 11 bytes of text\n    1 7 8 2 9 3"
+    batch["nsp_labels"] = np.array([1])
+    assert inspect.example(batch, 0, tokenizer) == (
+        "- 6 tokens, 11 bytes of text, B is random\n    A: 1 7 8 2\n    B: 9 3"
+    )
+
+
+def run_inspect(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "scalelab.data.inspect", *arguments],
+        cwd=tiny.ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_program(wikitext, cache_dir):
+    done = run_inspect(
+        f"--config=configs/pretrain.py:system=bert,corpus=wikitext:{wikitext}",
+        "--config.tokenizer.vocab_size=300", "--config.short.max_len=32",
+        "--config.short.batch_size=8", "--config.long.max_len=128", "--config.long.batch_size=2",
+        f"--config.machine.cache_dir={cache_dir}", "--config.machine.num_workers=1", "--examples=3",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = done.stdout
+    assert out.startswith("bert: segment_pair, wordpiece 300\n")
+    assert out.count("A: [CLS]") == out.count("    B: ") == 6
+    train = [line.split() for line in out.split("\n") if re.match(r"\d+, train .* \d+$", line)]
+    per_epoch = sum(int(row[-1].replace(",", "")) for row in train)
+    assert f"{per_epoch} steps an epoch, {6 * per_epoch:,} in 6 epochs" in out
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.data.format=nothing", "error: unknown format 'nothing'"),
+        ("--config.data.corpus=wikitext:nowhere", "error: corpus wikitext:nowhere"),
+        ("--config.data.fromat=nothing", "unknown config field 'data.fromat'"),
+    ],
+)
+def test_mistakes_end_with_one_message(argument, message, cache_dir):
+    done = run_inspect(
+        "--config=configs/pretrain.py:system=bert", argument,
+        f"--config.machine.cache_dir={cache_dir}",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
+    """All tokens of BERT-style against RoBERTa-style training: 154.2 M : 97.7 M in Table 7.1."""
+    corpus = DATA / "wikitext-2"
+    if not corpus.is_dir():
+        pytest.skip(f"no corpus in {corpus}")
+    num_tokens = {}
+    for system in ("bert", "roberta"):
+        arguments = f"system={system},corpus=wikitext:{corpus}"
+        config = config_lib.resolve(tiny.values(arguments, machine__cache_dir=str(cache_dir)))
+        data = loaded(config)
+        num_tokens[system] = sum(phase.train.meta["num_tokens"] for phase in data.phases)
+        shares = [len(phase.train) for phase in data.phases]
+        assert shares[1] / sum(shares) == pytest.approx(0.1, abs=0.005)
+        for phase in data.phases:
+            labels = phase.train.meta["label_counts"]
+            if system == "bert":
+                assert labels[1] / sum(labels) == pytest.approx(0.5, abs=0.01)
+    table = (110_888_186 + 43_274_856) / (70_025_709 + 27_692_351)
+    assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)

@@ -1,0 +1,179 @@
+"""The two phases: the protocol's arithmetic, the share of examples, and what is cached."""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+
+from scalelab import clocks, data, formats
+from scalelab import config as config_lib
+from scalelab.data import phases
+from scalelab.data.phases import PhaseData
+from scalelab.data.store import ExampleStore
+from scalelab.formats.documents import Documents, Frame
+
+ROOT = pathlib.Path(__file__).parents[2]
+FRAME = Frame((1,), (2,), (3,))
+
+
+@pytest.fixture(scope="session")
+def base_config():
+    """The control, resolved."""
+    spec = importlib.util.spec_from_file_location("base", ROOT / "configs" / "base.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return config_lib.resolve(module.get_config().to_dict())
+
+
+@pytest.fixture
+def config(base_config, tmp_path):
+    """Small lengths and batches, and a cache of its own."""
+    return dataclasses.replace(
+        base_config,
+        short=config_lib.ShortPhase(max_len=32, batch_size=8),
+        long=config_lib.LongPhase(max_len=128, batch_size=2, example_rate=0.1),
+        machine=dataclasses.replace(base_config.machine, cache_dir=str(tmp_path / "cache")),
+    )
+
+
+def make_documents(count, seed=0, max_sentences=40):
+    rng = np.random.default_rng(seed)
+    per_document = rng.integers(1, max_sentences, count)
+    lengths = rng.integers(1, 30, per_document.sum())
+    return Documents(
+        tokens=rng.integers(10, 500, lengths.sum()).astype(np.uint16),
+        sentence_starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        sentence_bytes=(4 * lengths).astype(np.int32),
+        document_starts=np.concatenate([[0], np.cumsum(per_document)]).astype(np.int64),
+    )
+
+
+def with_format(config, name):
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, format=name))
+
+
+def counted(num_examples):
+    return ExampleStore({}, {"num_examples": num_examples})
+
+
+@pytest.mark.parametrize(
+    ("epochs", "num_short", "num_long", "per_epoch", "steps"),
+    [
+        (6.0, 1_007_708, 115_240, 15_745 + 7_202, 137_682),  # BERT-style, Table 7.1
+        (10.0, 634_808, 60_591, 9_918 + 3_786, 137_040),  # RoBERTa-style
+        (10.0, 634_798, 60_591, 9_918 + 3_786, 137_040),  # GPT-2-style
+    ],
+)
+def test_steps_of_table_7_1(base_config, epochs, num_short, num_long, per_epoch, steps):
+    made = [
+        PhaseData(128, 64, counted(num_short), counted(1)),
+        PhaseData(512, 16, counted(num_long), counted(1)),
+    ]
+    assert sum(phase.steps_per_epoch for phase in made) == per_epoch
+    optim = dataclasses.replace(base_config.optim, total_epochs=epochs)
+    budget = clocks.budget(dataclasses.replace(base_config, optim=optim), per_epoch)
+    assert (budget.clock, budget.total) == ("steps", steps)
+
+
+def test_share_of_the_tokens_by_hand():
+    # Twelve examples at the short length against three at the long one: r = 1/4. A rate of 1/2
+    # wants as many long as short ones: x / 4 = 1 - x, x = 4/5.
+    documents = make_documents(10)
+
+    def count(ids, length):
+        return {8: 12, 32: 3}[length]
+
+    assert phases.long_share(documents, count, (8, 32), 0.5) == pytest.approx(0.8)
+    assert phases.long_share(documents, count, (8, 32), 0.0) == 0.0
+
+
+def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
+    documents = make_documents(3000)
+    num_tokens = np.diff(documents.sentence_starts[documents.document_starts])
+    previous = np.zeros(0, int)
+    for share in (0.0, 0.1, 0.35, 1.0):
+        chosen = phases.long_documents(documents, share, seed=4)
+        assert (np.diff(chosen) > 0).all()
+        assert num_tokens[chosen].sum() / num_tokens.sum() == pytest.approx(share, abs=1e-3)
+        assert set(previous) <= set(chosen)  # a larger share only adds documents
+        previous = chosen
+    a, b = (set(phases.long_documents(documents, 0.3, seed=s)) for s in (0, 1))
+    assert 0.05 < len(a & b) / 3000 < 0.13  # 0.3 * 0.3 where the choices are independent
+    early = phases.long_documents(documents, 0.3, seed=0) < 1500
+    assert abs(early.mean() - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("name", formats.format_names())
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_the_rate_of_long_examples_comes_out(config, name, rate):
+    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
+    documents = {"train": make_documents(3000), "valid": make_documents(30, seed=1)}
+    short, long = data.make_phases(with_format(config, name), documents, FRAME, "key")
+    assert (short.max_len, short.batch_size, long.max_len, long.batch_size) == (32, 8, 128, 2)
+    found = len(long.train) / (len(long.train) + len(short.train))
+    assert found == pytest.approx(rate, rel=0.05)
+
+
+def test_phases_share_the_documents_and_validation_has_all_of_them(config):
+    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
+    made = data.make_phases(config, documents, FRAME, "key")
+    text = sum(p.train.meta["num_text_tokens"] + p.train.meta["dropped_tokens"] for p in made)
+    assert text == len(documents["train"].tokens)
+    for phase in made:
+        meta = phase.valid.meta
+        assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["valid"].tokens)
+        lengths = np.flatnonzero(phase.valid.meta["length_histogram"])
+        assert lengths.max() == phase.max_len // 16 - 1
+
+
+def test_no_long_examples_make_one_phase(config):
+    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=0.0))
+    documents = {"train": make_documents(100), "valid": make_documents(30, seed=1)}
+    (only,) = data.make_phases(config, documents, FRAME, "key")
+    meta = only.train.meta
+    assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["train"].tokens)
+
+
+def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypatch):
+    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
+    form = formats.load("segment_pair")
+    config = with_format(config, "segment_pair")
+    calls = []
+    build = form.build
+    monkeypatch.setattr(form, "build", lambda *a, **k: calls.append(1) or build(*a, **k))
+
+    def made(config=config, frame=FRAME, key="key"):
+        calls.clear()
+        data.make_phases(config, documents, frame, key)
+        return len(calls)
+
+    new = dataclasses.replace
+    assert made() == 6  # two counts for the share, and two splits of two phases
+    assert made() == 0
+    assert made(new(config, machine=new(config.machine, prefetch=9))) == 0
+    assert made(new(config, seed=5)) == 4  # validation stays the same
+    assert made(key="other") == 6
+    assert made(frame=Frame((1,), (2,), (4,))) == 6
+    assert made(new(config, data=new(config.data, short_rate=0.2))) == 6
+    assert made(new(config, short=new(config.short, max_len=40))) == 5  # not validation at 128
+    assert made(new(config, short=new(config.short, batch_size=4))) == 0
+    monkeypatch.setattr(form, "VERSION", form.VERSION + 1)
+    assert made() == 6
+
+
+def test_too_little_text_for_a_batch_is_refused_with_both_numbers(config):
+    documents = {"train": make_documents(3, max_sentences=3), "valid": make_documents(3, seed=1)}
+    with pytest.raises(ValueError, match=r"makes \d training examples of length 32.*batch of 8"):
+        data.make_phases(config, documents, FRAME, "key")
+    documents["train"] = make_documents(20, max_sentences=10)
+    large = dataclasses.replace(config, long=dataclasses.replace(config.long, batch_size=500))
+    with pytest.raises(ValueError, match=r"of length 128, fewer than one batch of 500"):
+        data.make_phases(large, documents, FRAME, "other")
+
+
+def test_no_validation_is_refused(config):
+    documents = {"train": make_documents(300), "valid": make_documents(0)}
+    with pytest.raises(ValueError, match="validation split makes no example.*valid_rate"):
+        data.make_phases(config, documents, FRAME, "key")

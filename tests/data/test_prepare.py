@@ -1,0 +1,330 @@
+"""Preparation against a plain loop: read the file, split, encode with AutoTokenizer."""
+
+import errno
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from absl import logging
+
+from scalelab.data import cache, prepare, sentences, tokenizers
+from scalelab.data._arrays import ArrayWriter
+
+DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
+BERT = (
+    ("pad", "[PAD]"),
+    ("unk", "[UNK]"),
+    ("cls", "[CLS]"),
+    ("sep", "[SEP]"),
+    ("mask", "[MASK]"),
+)
+GPT2 = (("eos", "<|endoftext|>"),)
+WORDPIECE = tokenizers.TokenizerSpec(
+    "wordpiece", 150, False, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
+)
+BYTEBPE = tokenizers.TokenizerSpec("bytebpe", 320, False, GPT2, (), ("<|endoftext|>",), ())
+
+
+def paragraph(i):
+    return (
+        f"Section {i} is about the number {i * i}. It isn't long, as Dr. Smith said! "
+        f"Was it {'very ' * (i % 4)}useful [MASK]? 漢字  here.\u00a0Yes."
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder in WikiText's layout with a training and a validation file."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split, numbers in (("train", range(60)), ("valid", range(60, 70))):
+        lines = []
+        for i in numbers:
+            lines += [" ", f" = Title {i} = ", " ", f" {paragraph(i)} "]
+            lines += [f" {paragraph(i + 1)} "] * (i % 3)
+        (folder / f"wiki.{split}.raw").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def run(corpus, directory, spec=WORDPIECE, **options):
+    options = dict(num_workers=0, progress=False) | options
+    return prepare.prepare_documents(f"wikitext:{corpus}", spec, directory, **options)
+
+
+def naive_sections(path):
+    """Documents of a file in which every line that begins with ` = ` is a heading."""
+    documents = [[]]
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        if line.startswith(" = "):
+            documents.append([])
+        elif line.strip():
+            documents[-1].append(line.strip())
+    return [document for document in documents if document]
+
+
+def naive(path, tokenizer_dir):
+    """Sentences of each document as lists of ids, and their bytes."""
+    auto = transformers.AutoTokenizer.from_pretrained(tokenizer_dir)
+    documents = []
+    for paragraphs in naive_sections(path):
+        found = [s for text in paragraphs for s in sentences.split(text)]
+        made = []
+        for i, sentence in enumerate(found):
+            text = sentence if i == 0 else " " + sentence
+            made.append((auto(text, add_special_tokens=False)["input_ids"], len(text.encode())))
+        documents.append(made)
+    return documents
+
+
+def as_lists(documents):
+    """`Documents` in the form of `naive`."""
+    made = []
+    for first, last in itertools.pairwise(documents.document_starts):
+        made.append(
+            [
+                (
+                    documents.tokens[
+                        documents.sentence_starts[i] : documents.sentence_starts[i + 1]
+                    ].tolist(),
+                    int(documents.sentence_bytes[i]),
+                )
+                for i in range(first, last)
+            ]
+        )
+    return made
+
+
+@pytest.mark.parametrize("spec", [WORDPIECE, BYTEBPE], ids=["wordpiece", "bytebpe"])
+def test_documents_are_those_of_a_plain_loop(corpus, tmp_path, spec, monkeypatch):
+    monkeypatch.setattr(prepare, "_BLOCK_BYTES", 500)  # so that there are many blocks
+    prepared = run(corpus, tmp_path / "cache", spec)
+    assert sorted(prepared.documents) == ["train", "valid"]
+    for split, documents in prepared.documents.items():
+        expected = naive(corpus / f"wiki.{split}.raw", prepared.tokenizer_dir)
+        assert as_lists(documents) == expected
+        assert documents.tokens.dtype == np.uint16
+        assert documents.sentence_starts.dtype == documents.document_starts.dtype == np.int64
+        assert documents.sentence_bytes.dtype == np.int32
+        joined = [
+            " ".join(s for text in paragraphs for s in sentences.split(text))
+            for paragraphs in naive_sections(corpus / f"wiki.{split}.raw")
+        ]
+        assert prepared.num_bytes[split] == sum(len(text.encode()) for text in joined)
+        auto = transformers.AutoTokenizer.from_pretrained(prepared.tokenizer_dir)
+        whole = [auto(text, add_special_tokens=False)["input_ids"] for text in joined]
+        assert documents.tokens.tolist() == [i for ids in whole for i in ids]
+
+
+def test_sentences_without_tokens_are_left_out(tmp_path):
+    # BERT's normaliser drops control characters, so these sentences have no tokens.
+    texts = [
+        "\x01\x02",
+        "Plain words here. More plain words.",
+        "\x03\nAnd the plain words. \x04",
+    ] * 20
+    (tmp_path / "x.txt").write_text("\n\n".join(texts))
+    prepared = prepare.prepare_documents(
+        f"text:{tmp_path}/x.txt",
+        tokenizers.TokenizerSpec("wordpiece", 40, False, BERT),
+        tmp_path / "cache",
+        valid_rate=0.4,
+        progress=False,
+        num_workers=0,
+    )
+    for documents in prepared.documents.values():
+        assert (np.diff(documents.sentence_starts) > 0).all()
+        assert (np.diff(documents.document_starts) > 0).all()
+        assert documents.num_sentences == len(documents.sentence_bytes)
+        assert documents.sentence_starts[-1] == len(documents.tokens)
+        assert documents.document_starts[-1] == documents.num_sentences
+
+
+def test_each_stage_is_shared_by_what_depends_on_it(corpus, tmp_path):
+    directory = tmp_path / "cache"
+
+    def stages():
+        return sorted(p.name.split("-")[0] for p in directory.iterdir() if p.name[0] != ".")
+
+    first = run(corpus, directory)
+    assert stages() == ["sentences", "tokenizer", "tokens"]
+    assert {"sentences", "tokenizer", "tokens"} <= set(first.timings)
+    again = run(corpus, directory)
+    assert stages() == ["sentences", "tokenizer", "tokens"]
+    assert not {"sentences", "tokenizer", "tokens"} & set(again.timings)
+    assert again.key == first.key and again.corpus_hash == first.corpus_hash
+    for split in first.documents:
+        before, after = vars(first.documents[split]), vars(again.documents[split])
+        assert all((before[name] == after[name]).all() for name in before)
+        assert all(isinstance(array, np.memmap) for array in after.values())
+
+    other = run(corpus, directory, BYTEBPE)
+    assert stages() == ["sentences", "tokenizer", "tokenizer", "tokens", "tokens"]
+    assert other.key != first.key and other.corpus_hash == first.corpus_hash
+
+    with (corpus / "wiki.valid.raw").open("a") as file:
+        file.write(" One more. \n")
+    changed = run(corpus, directory)
+    assert changed.key != first.key and changed.corpus_hash != first.corpus_hash
+    assert stages().count("sentences") == 2
+    json.dumps(changed.key)
+
+
+def test_settings_of_the_corpus_change_the_key(corpus, tmp_path):
+    keys = [
+        run(corpus, tmp_path / "cache", **options).key
+        for options in ({}, {"keep_headings": True}, {"errors": "replace"})
+    ]
+    assert keys[0] != keys[1] and keys[0] != keys[2]
+    keyless = run(corpus, tmp_path / "cache", num_workers=2, split_seed=7)
+    assert keyless.key == keys[0]  # processes do not matter, nor a seed that nothing draws from
+
+
+def test_a_damaged_stage_is_made_again(corpus, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: said.append(text % args))
+    directory = tmp_path / "cache"
+    first = as_lists(run(corpus, directory).documents["train"])
+    (path,) = directory.glob("tokens-*/train.tokens.npy")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 4
+    path.write_bytes(data)
+    again = run(corpus, directory)
+    assert as_lists(again.documents["train"]) == first
+    assert "tokens" in again.timings and "tokenizer" not in again.timings
+    assert len(said) == 1 and "train.tokens.npy" in said[0]
+
+
+def test_workers_encode_what_one_process_encodes(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "_BLOCK_BYTES", 500)
+    one = run(corpus, tmp_path / "a", BYTEBPE, num_workers=0)
+    three = run(corpus, tmp_path / "b", BYTEBPE, num_workers=3)
+    for split, documents in one.documents.items():
+        assert as_lists(three.documents[split]) == as_lists(documents)
+
+
+def test_progress_is_shown_or_not(corpus, tmp_path, capfd):
+    run(corpus, tmp_path / "a", progress=False)
+    assert capfd.readouterr() == ("", "")
+    run(corpus, tmp_path / "b", progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    for stage in ("sentences", "tokenizer", "tokens (train)", "tokens (valid)"):
+        assert f"{stage}: 100%" in err
+
+
+# Bad input
+
+
+def entries(directory):
+    return [p.name for p in directory.glob("*") if not p.name.endswith(".lock")]
+
+
+@pytest.mark.parametrize(
+    "files, options, message",
+    [
+        ({"train": " \n \n"}, {}, "there is no text in it"),
+        ({"train": " = A = \n \n Text. \n", "valid": " \n"}, {}, "no text in its valid split"),
+        (
+            {"train": " = A = \n \n Text. \n"},
+            {},
+            "none of its 1 documents fell to the valid split.*valid_rate",
+        ),
+        (
+            {"train": " = A = \n \n Text. \n"},
+            {"valid_rate": 0.999999},
+            "none of its 1 documents fell to the train split",
+        ),
+        ({"train": "Grün", "valid": "x"}, {}, "wiki.train.raw: invalid UTF-8 at byte 2"),
+    ],
+)
+def test_bad_corpora_leave_nothing(tmp_path, files, options, message):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split, text in files.items():
+        (folder / f"wiki.{split}.raw").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        run(folder, tmp_path / "cache", **options)
+    assert entries(tmp_path / "cache") == []
+
+
+def test_a_vocabulary_too_large_leaves_the_sentences_alone(corpus, tmp_path):
+    spec = tokenizers.TokenizerSpec("wordpiece", 30_000, False, BERT)
+    with pytest.raises(ValueError, match=r"at most \d+ pieces, not 30000"):
+        run(corpus, tmp_path / "cache", spec)
+    assert [name.split("-")[0] for name in entries(tmp_path / "cache")] == ["sentences"]
+
+
+def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch):
+    real = ArrayWriter.append
+
+    def full(self, values):
+        if self.length > 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(self, values)
+
+    monkeypatch.setattr(prepare, "_BLOCK_BYTES", 500)
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrayWriter, "append", full)
+        with pytest.raises(OSError, match="disk is full.*cache_dir=DIR"):
+            run(corpus, tmp_path / "cache")
+    assert sorted(n.split("-")[0] for n in entries(tmp_path / "cache")) == [
+        "sentences",
+        "tokenizer",
+    ]
+    assert as_lists(run(corpus, tmp_path / "cache").documents["valid"])
+
+
+# Real data
+
+
+@pytest.mark.realdata
+def test_a_stretch_of_wikipedia_as_a_plain_loop_prepares_it(tmp_path):
+    source = DATA / "wikipedia-2019/wiki.valid.raw.xz"
+    if not source.is_file():
+        pytest.skip(f"no {source}")
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "wiki.valid.raw.xz").symlink_to(source)
+    import lzma
+
+    (folder / "wiki.train.raw").write_bytes(lzma.open(source).read())
+    spec = tokenizers.TokenizerSpec("bytebpe", 8000, False, GPT2)
+    prepared = run(folder, tmp_path / "cache", spec, num_workers=2)
+    assert as_lists(prepared.documents["train"]) == as_lists(prepared.documents["valid"])
+    assert as_lists(prepared.documents["train"]) == naive(
+        folder / "wiki.train.raw", prepared.tokenizer_dir
+    )
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_memory_on_the_whole_of_wikipedia(tmp_path):
+    source = DATA / "wikipedia-2019"
+    if not source.is_dir():
+        pytest.skip(f"no {source}")
+    code = (
+        "import sys; from scalelab.data import prepare, tokenizers as t; "
+        "spec = t.TokenizerSpec('bytebpe', 30000, False, (('eos', '<|endoftext|>'),)); "
+        "p = prepare.prepare_documents(sys.argv[1], spec, sys.argv[2], progress=False); "
+        "print(p.documents['train'].num_documents); "
+        # Not ru_maxrss, which a program inherits from the one that started it.
+        "print(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]); "
+        "import resource; print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"wikitext:{source}", str(tmp_path / "cache")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    documents, own, workers = map(int, done.stdout.split())
+    assert documents > 200_000
+    assert 0 < own < 3 << 20 and 0 < workers < 3 << 20, "kilobytes"
+    assert cache.damage(next((tmp_path / "cache").glob("tokens-*"))) is None

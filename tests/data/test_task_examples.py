@@ -1,0 +1,100 @@
+"""Task batches: every example once an epoch, few shapes, any batch by its address."""
+
+import numpy as np
+import pytest
+
+from scalelab.data.store import ExampleStore
+from scalelab.data.task_examples import (
+    BUCKETS,
+    TaskBatches,
+    TaskExamples,
+    bucket,
+    evaluation_batches,
+)
+
+
+def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
+    """Rows whose tokens are all the number of their example, from 1."""
+    lengths = np.repeat(np.random.default_rng(0).integers(1, longest + 1, n), num_orders)
+    numbers = np.repeat(np.arange(1, n + 1), num_orders)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    arrays = {
+        "tokens": np.repeat(numbers, lengths).astype(np.int32),
+        "starts": starts,
+        "boundaries": (lengths // 2).astype(np.int32),
+    }
+    store = ExampleStore(arrays, {"num_examples": n * num_orders})
+    return TaskExamples(store, np.arange(1, n + 1, dtype=np.int32), num_orders, np.zeros(n, bool))
+
+
+@pytest.mark.parametrize("group_batches", [0, 3])
+@pytest.mark.parametrize("num_orders", [1, 2])
+def test_an_epoch_holds_every_example_once(group_batches: int, num_orders: int) -> None:
+    batches = TaskBatches(examples(50, num_orders), 8, 128, 5, group_batches)
+    assert batches.steps_per_epoch == 7
+    seen = []
+    for step in range(7, 14):  # the second epoch
+        batch = batches(step)
+        real = batch["weights"] == 1
+        seen += batch["labels"][real].tolist()
+        assert batch["tokens"].shape == (8 * num_orders, batches.length(step))
+        assert batch["tokens"].shape[1] in BUCKETS
+        by_example = batch["tokens"].reshape(8, num_orders, -1)
+        np.testing.assert_array_equal(
+            by_example[real][:, :, 0].T, [batch["labels"][real]] * num_orders
+        )
+        assert not batch["lengths"].reshape(8, num_orders)[~real].any()
+        assert batch["lengths"].sum() == batches.num_tokens(step)
+        assert len(set(batch["examples"])) == 8 * num_orders
+    assert sorted(seen) == list(range(1, 51))
+    assert seen != sorted(seen)
+
+
+def test_a_batch_depends_on_seed_and_step_alone() -> None:
+    def make(seed: int) -> TaskBatches:
+        return TaskBatches(examples(50), 8, 128, seed, 3)
+
+    forwards = make(1)
+    expected = [forwards.ids(t) for t in range(20)]
+    backwards = make(1)
+    for t in reversed(range(20)):
+        np.testing.assert_array_equal(backwards.ids(t), expected[t])
+    assert any((make(2).ids(t) != expected[t]).any() for t in range(3))
+    assert (np.concatenate(expected[:7]) != np.concatenate(expected[7:14])).any()
+
+
+def test_sorting_saves_padding() -> None:
+    def padded(group_batches: int) -> int:
+        batches = TaskBatches(examples(640), 8, 128, 0, group_batches)
+        return sum(batches(t)["tokens"].size for t in range(batches.steps_per_epoch))
+
+    assert padded(20) < 0.75 * padded(0)
+
+
+def test_evaluation_holds_every_example_once() -> None:
+    made = examples(45)
+    seen, shapes = [], set()
+    for ids, batch in evaluation_batches(made, 8, 128):
+        real = ids >= 0
+        seen += (ids[real] + 1).tolist()
+        np.testing.assert_array_equal(batch["labels"][real], ids[real] + 1)
+        np.testing.assert_array_equal(batch["weights"], real)
+        shapes.add(batch["tokens"].shape)
+    assert sorted(seen) == list(range(1, 46))
+    assert {rows for rows, _ in shapes} == {8} and len(shapes) <= len(BUCKETS)
+
+
+def test_buckets() -> None:
+    assert [bucket(n, 100) for n in (1, 16, 17, 97, 100)] == [16, 16, 24, 100, 100]
+    assert bucket(3, 8) == 8
+
+
+def test_the_first_examples() -> None:
+    part = examples(10, 2).first(4)
+    assert len(part) == 4 and part.gather(np.array([3]), 128)["labels"] == [4]
+    assert len(examples(10).first(None)) == len(examples(10).first(11)) == 10
+
+
+def test_a_batch_larger_than_the_set() -> None:
+    with pytest.raises(ValueError, match="are 5 training examples, fewer than one batch of 8"):
+        TaskBatches(examples(5), 8, 128, 0, 0)

@@ -1,0 +1,256 @@
+"""Task files: rows are what was written, and every fault is named by file and place."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalelab.data import task_files
+from scalelab.data.task_files import Columns, Labels, WrongHeader, read
+
+DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
+
+PAIR = Columns(("first", "second"), "label")
+SINGLE = Columns(("text",), "label")
+BARE = Columns((3,), 1, 4)
+YES_NO = Labels(("no", "yes"))
+SCORES = Labels(score_range=(0.0, 5.0))
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "dev.tsv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def rows(records: task_files.Records) -> list:
+    labels = [None] * len(records) if records.labels is None else records.labels.tolist()
+    return [*zip(*records.texts, labels, strict=True)]
+
+
+@pytest.mark.parametrize("end", ["", "\n"], ids=["no newline at the end", "newline"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte-order mark"])
+def test_columns_are_found_by_name_wherever_they_stand(tmp_path, end, mark):
+    path = written(
+        tmp_path,
+        f"{mark}label\tid\tsecond\tgenre\tfirst\n"
+        "yes\t0\ta dog\tx\tan animal\n"
+        f"no\t1\ta cat\ty\ta tree{end}",
+    )
+    records = read(path, PAIR, YES_NO)
+    assert rows(records) == [("an animal", "a dog", 1), ("a tree", "a cat", 0)]
+    assert records.labels is not None and records.labels.dtype == np.int32
+    assert records.source == str(path)
+    assert records.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (records.num_empty, records.num_left_out) == (0, 0)
+
+
+def test_the_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
+    path = written(tmp_path, "\ufefftext\tlabel\nhello\tno\n")
+    assert rows(read(path, SINGLE, YES_NO)) == [("hello", 0)]
+
+
+def test_no_header(tmp_path):
+    path = written(tmp_path, "src\tyes\t\tIt rains.\nsrc\tno\t*\tRains it.")
+    assert rows(read(path, BARE, YES_NO)) == [("It rains.", 1), ("Rains it.", 0)]
+
+
+def test_a_set_without_labels(tmp_path):
+    path = written(tmp_path, "index\ttext\n0\thello\n1\tyou\n")
+    records = read(path, Columns(("text",)), YES_NO)
+    assert records.texts == (["hello", "you"],)
+    assert records.labels is None
+    assert len(records) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"open', 'a "b" c', '"', "'x", "a\u2028b", "a\x85b", "a\x0bb\x0cc", "a\x1cb\x1db\x1e", "a\rb"],
+)
+def test_quotes_and_odd_line_ends_are_ordinary_characters(tmp_path, text):
+    path = written(tmp_path, f"text\tlabel\n{text}\tyes\nplain\tno\n")
+    assert rows(read(path, SINGLE, YES_NO)) == [(text, 1), ("plain", 0)]
+
+
+def test_white_space_in_a_text_is_kept_and_empty_texts_are_counted(tmp_path):
+    path = written(tmp_path, "first\tsecond\tlabel\n a \t\tyes\n\u00a0\t \tno\nx\ty\tno\n")
+    records = read(path, PAIR, YES_NO)
+    assert rows(records) == [(" a ", "", 1), ("\u00a0", " ", 0), ("x", "y", 0)]
+    assert records.num_empty == 3
+
+
+def test_scores(tmp_path):
+    path = written(tmp_path, "text\tlabel\na\t0\nb\t5.000\nc\t3.25\n")
+    labels = read(path, SINGLE, SCORES).labels
+    assert labels is not None and labels.dtype == np.float32
+    assert labels.tolist() == [0.0, 5.0, 3.25]
+    path = written(tmp_path, "text\tlabel\na\t-7e2\n")
+    assert rows(read(path, SINGLE, Labels())) == [("a", -700.0)]
+
+
+@pytest.mark.parametrize("score", ["5.1", "-0.1", "nan", "inf", "", "high"])
+def test_what_is_no_score(tmp_path, score):
+    path = written(tmp_path, f"text\tlabel\na\t1\nb\t{score}\n")
+    with pytest.raises(
+        ValueError, match=rf"dev.tsv, line 3: expected a score, a number from 0 to 5, .*'{score}'$"
+    ):
+        read(path, SINGLE, SCORES)
+
+
+@pytest.mark.parametrize("score", ["nan", "-inf", "x"])
+def test_what_is_no_score_without_bounds(tmp_path, score):
+    path = written(tmp_path, f"text\tlabel\na\t{score}\n")
+    with pytest.raises(ValueError, match="line 2: expected a score, a number, found"):
+        read(path, SINGLE, Labels())
+
+
+@pytest.mark.parametrize("label", ["maybe", "-", "", "Yes", "yes ", "1"])
+def test_a_label_outside_the_set(tmp_path, label):
+    path = written(tmp_path, f"text\tlabel\na\tyes\nb\t{label}\n")
+    with pytest.raises(
+        ValueError, match=rf"dev.tsv, line 3: the label '{label}' is not .* 'no', 'yes'$"
+    ):
+        read(path, SINGLE, YES_NO)
+
+
+@pytest.mark.parametrize(
+    "row, found", [("a\tyes\tmore", 3), ("a", 1), ("", 1), ("a\tyes\t", 3)], ids=repr
+)
+def test_a_row_with_the_wrong_number_of_fields(tmp_path, row, found):
+    path = written(tmp_path, f"text\tlabel\nfine\tno\n{row}\nfine\tno\n")
+    with pytest.raises(
+        ValueError, match=f"dev.tsv, line 3: expected 2 fields separated by tabs, found {found}"
+    ):
+        read(path, SINGLE, YES_NO)
+
+
+def test_a_faulty_line_is_quoted_in_part(tmp_path):
+    path = written(tmp_path, f"text\tlabel\n{'long ' * 1000}\n")
+    with pytest.raises(ValueError) as caught:
+        read(path, SINGLE, YES_NO)
+    assert len(str(caught.value)) < len(str(path)) + 200
+
+
+def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
+    """A line break inside a question leaves two short lines; the published count has neither."""
+    path = written(
+        tmp_path,
+        'id\tfirst\tsecond\tlabel\n0\ta\tb\tyes\n1\t"broken\nin two"\tc\tno\n2\td\te\tno\n',
+    )
+    records = read(path, PAIR, YES_NO, official_count=2)
+    assert rows(records) == [("a", "b", 1), ("d", "e", 0)]
+    assert records.num_left_out == 2
+    for count in (None, 1, 3, 4):
+        with pytest.raises(ValueError, match="line 3: expected 4 fields .* found 2: '1.*broken'"):
+            read(path, PAIR, YES_NO, official_count=count)
+
+
+def test_too_many_fields_are_never_left_out(tmp_path):
+    path = written(tmp_path, "text\tlabel\na\tyes\nb\tno\tx\n")
+    with pytest.raises(ValueError, match="line 3: expected 2 fields"):
+        read(path, SINGLE, YES_NO, official_count=1)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_not_utf8(tmp_path, mark):
+    start = mark + "text\tlabel\nschön\tyes\n".encode()
+    path = written(tmp_path, start + "grün\tno\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"dev.tsv: invalid UTF-8 at byte {len(start) + 2} "):
+        read(path, SINGLE, YES_NO)
+
+
+@pytest.mark.parametrize(
+    "content, line", [("text\tlabel\r\na\tyes\r\n", 1), ("text\tlabel\na\tyes\nb\tno\r\n", 3)]
+)
+def test_windows_line_endings(tmp_path, content, line):
+    with pytest.raises(ValueError, match=rf"dev.tsv, line {line}: ends with a Windows line ending"):
+        read(written(tmp_path, content), SINGLE, YES_NO)
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff"])
+def test_an_empty_file(tmp_path, content):
+    with pytest.raises(ValueError, match="dev.tsv: the file is empty"):
+        read(written(tmp_path, content), SINGLE, YES_NO)
+
+
+def test_a_header_and_no_rows(tmp_path):
+    with pytest.raises(ValueError, match="dev.tsv: there are no rows after"):
+        read(written(tmp_path, "text\tlabel\n"), SINGLE, YES_NO)
+
+
+def test_a_missing_file_says_what_is_there(tmp_path):
+    (tmp_path / "other.tsv").touch()
+    (tmp_path / "more").mkdir()
+    with pytest.raises(
+        ValueError, match=r"expected the file .*dev.tsv; .* holds: more/, other.tsv$"
+    ):
+        read(tmp_path / "dev.tsv", SINGLE, YES_NO)
+    with pytest.raises(ValueError, match="there is no folder .*nowhere"):
+        read(tmp_path / "nowhere" / "dev.tsv", SINGLE, YES_NO)
+    with pytest.raises(ValueError, match="more: cannot be read"):
+        read(tmp_path / "more", SINGLE, YES_NO)
+
+
+def test_a_header_without_the_columns(tmp_path):
+    path = written(tmp_path, "index\ttexts\tlabel\n0\ta\tyes\n")
+    with pytest.raises(
+        WrongHeader,
+        match="dev.tsv: expected the columns 'text', 'label', but the first line is 'index',"
+        " 'texts', 'label': no 'text', did you mean 'texts'",
+    ) as caught:
+        read(path, SINGLE, YES_NO)
+    assert caught.value.found == ("index", "texts", "label")
+
+
+def test_a_header_that_names_a_column_twice(tmp_path):
+    with pytest.raises(WrongHeader, match="names 'text' twice"):
+        read(written(tmp_path, "text\ttext\tlabel\na\tb\tyes\n"), SINGLE, YES_NO)
+
+
+@pytest.mark.parametrize(
+    "header, message",
+    [
+        ("text\tlabel", "line 1: expected 4 fields .* found 2"),
+        ("index\tfirst\tsecond\tlabel", "line 1: the label 'first' is not one"),
+    ],
+)
+def test_a_header_where_none_belongs(tmp_path, header, message):
+    with pytest.raises(WrongHeader, match=message) as caught:
+        read(written(tmp_path, f"{header}\nx\tyes\t\ta\n"), BARE, YES_NO)
+    assert caught.value.found == tuple(header.split("\t"))
+
+
+def test_label_counts(tmp_path):
+    path = written(tmp_path, "text\tlabel\na\tz\nb\tm\nc\tz\n")
+    assert task_files.label_counts(path, SINGLE) == {"m": 1, "z": 2}
+    assert list(task_files.label_counts(path, SINGLE)) == ["m", "z"]
+    with pytest.raises(ValueError, match="line 2: expected 2 fields"):
+        task_files.label_counts(written(tmp_path, "text\tlabel\na\n"), SINGLE)
+
+
+@pytest.mark.realdata
+def test_a_plain_split_of_the_bytes_gives_the_same():
+    """Fields cut out of the bytes by hand, of the three files with something odd in them."""
+    glue = DATA / "glue"
+    if not glue.is_dir():
+        pytest.skip(f"no {glue}")
+    lines = (glue / "MRPC/dev.tsv").read_bytes().split(b"\n")
+    cells = [line.split(b"\t") for line in lines[1:] if line]
+    records = read(
+        glue / "MRPC/dev.tsv", Columns(("#1 String", "#2 String"), "Quality"), Labels(("0", "1"))
+    )
+    assert rows(records) == [(c[3].decode(), c[4].decode(), int(c[0])) for c in cells]
+
+    lines = (glue / "CoLA/dev.tsv").read_bytes().split(b"\n")
+    cells = [line.split(b"\t") for line in lines]
+    records = read(glue / "CoLA/dev.tsv", BARE, Labels(("0", "1")))
+    assert rows(records) == [(c[3].decode(), int(c[1])) for c in cells]
+
+    lines = (glue / "STS-B/dev.tsv").read_bytes().split(b"\n")
+    cells = [line.split(b"\t") for line in lines[1:] if line]
+    records = read(glue / "STS-B/dev.tsv", Columns(("sentence1", "sentence2"), "score"), SCORES)
+    assert rows(records) == [
+        (c[7].decode(), c[8].decode(), float(np.float32(float(c[9])))) for c in cells
+    ]

@@ -1,0 +1,164 @@
+"""Tasks from TensorFlow Datasets, which is mocked: the records are those of the same rows in files.
+
+Slow to start, since TensorFlow is imported; so all that needs it is here.
+"""
+
+import contextlib
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scalelab.data import task_tfds
+from scalelab.data.task_files import Labels
+from scalelab.eval.cola import TASK as COLA
+from scalelab.eval.mnli import TASK as MNLI
+from scalelab.eval.task import load, load_task, remarks, task_names
+
+ZERO_ONE = Labels(("0", "1"))
+
+
+@pytest.fixture(scope="module")
+def tfds():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("tensorflow_datasets")
+
+
+@pytest.fixture
+def holding(tfds):
+    """A function: from now on, every split holds these examples, or what it says of the split."""
+    import tensorflow as tf
+
+    with contextlib.ExitStack() as stack:
+
+        def hold(examples):
+            def as_dataset(builder, split, **_):
+                there: Any = examples(builder, split) if callable(examples) else examples
+                spec = {
+                    name: tf.TensorSpec((), feature.tf_dtype)
+                    for name, feature in builder.info.features.items()
+                }
+                return tf.data.Dataset.from_generator(lambda: iter(there), output_signature=spec)
+
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            stack.enter_context(tfds.testing.mock_data(as_dataset_fn=as_dataset))
+
+        yield hold
+
+
+def test_rows_in_the_order_of_their_index(holding):
+    holding(
+        [
+            {"sentence": "zwei \u2028 Wörter", "label": 0, "idx": 12},
+            {"sentence": "", "label": 1, "idx": 3},
+            {"sentence": "three", "label": 1, "idx": 7},
+        ]
+    )
+    records = task_tfds.read("glue/cola", "train", ("sentence",), ZERO_ONE)
+    assert records.texts == (["", "three", "zwei \u2028 Wörter"],)
+    assert records.labels is not None and records.labels.dtype == np.int32
+    assert records.labels.tolist() == [1, 1, 0]
+    assert records.num_empty == 1
+    assert records.source.startswith("tfds:glue/cola/") and records.source.endswith(", train")
+
+
+def test_scores_and_pairs(holding):
+    holding([{"sentence1": "a", "sentence2": "b", "label": 2.75, "idx": 0}])
+    scores = Labels(score_range=(0.0, 5.0))
+    records = task_tfds.read("glue/stsb", "validation", ("sentence1", "sentence2"), scores)
+    assert records.texts == (["a"], ["b"])
+    assert records.labels is not None and records.labels.dtype == np.float32
+    assert records.labels.tolist() == [2.75]
+
+
+def test_the_digest_tells_contents_apart(holding):
+    def digest(*texts, label=1):
+        holding([{"sentence": t, "label": label, "idx": i} for i, t in enumerate(texts)])
+        return task_tfds.read("glue/cola", "train", ("sentence",), ZERO_ONE).digest
+
+    assert digest("ab", "c") == digest("ab", "c")
+    assert len({digest("ab", "c"), digest("a", "bc"), digest("ab", "c", label=0)}) == 3
+
+
+def test_labels_of_a_test_split_are_not_read(holding):
+    holding([{"sentence": "a", "label": -1, "idx": 0}])
+    assert task_tfds.read("glue/cola", "test", ("sentence",), None).labels is None
+    with pytest.raises(ValueError, match="validation, idx 0: the label -1 is not a class index"):
+        task_tfds.read("glue/cola", "validation", ("sentence",), ZERO_ONE)
+
+
+@pytest.mark.parametrize(
+    "name, labels",
+    [
+        ("glue/mnli", ("neutral", "entailment", "contradiction")),
+        ("glue/rte", ("not_entailment", "entailment")),
+        ("glue/cola", ("0", "1", "2")),
+        ("glue/stsb", ("0", "1")),
+    ],
+)
+def test_classes_of_another_order_or_number(holding, name, labels):
+    holding([])
+    with pytest.raises(ValueError, match=f"{name}, train: expected the classes"):
+        task_tfds.read(name, "train", ("x",), Labels(labels))
+
+
+def test_no_such_data_set(tfds):
+    with pytest.raises(ValueError, match="tfds:glue/colla: cannot be prepared .* or give --data"):
+        task_tfds.read("glue/colla", "train", ("sentence",), ZERO_ONE)
+
+
+def test_an_empty_split(holding):
+    holding([])
+    with pytest.raises(ValueError, match="glue/cola, train: the split is empty"):
+        task_tfds.read("glue/cola", "train", ("sentence",), ZERO_ONE)
+
+
+def test_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ValueError, match="install tensorflow-datasets .* or give --data"):
+        load(COLA, None)
+
+
+@pytest.mark.parametrize("name", task_names())
+def test_every_task_of_the_package_is_one_of_theirs(tfds, name):
+    """Configs, text features, classes and splits: as TFDS's own code for GLUE has them."""
+    task = load_task(name)
+    configs = {str(split.tfds).split("/")[0] for split in (task.train, *task.dev_splits)}
+    assert configs == {name}
+    features = tfds.builder(f"glue/{name}").info.features
+    assert set(features) == {*task.tfds_texts, "label", "idx"}
+    if task.labels is None:
+        assert features["label"].np_dtype == np.float32
+    else:
+        assert features["label"].num_classes == task.num_outputs
+        task_tfds._check_classes(name, features["label"], task.labels)
+
+
+def test_a_whole_task(holding):
+    """Every split is asked for by its own name, AX from its own config."""
+
+    def examples(builder, split):
+        text = f"{builder.builder_config.name}/{split}"
+        label = -1 if "test" in split else 2
+        return [{"premise": text, "hypothesis": "x", "label": label, "idx": 0}]
+
+    holding(examples)
+    splits = load(MNLI, None)
+    asked = {name: r and r.texts[0][0] for name, r in (splits.dev | splits.test).items()}
+    assert splits.train.texts[0] == ["mnli/train"]
+    assert asked == {
+        "matched": "mnli/validation_matched",
+        "mismatched": "mnli/validation_mismatched",
+        "test_matched": "mnli/test_matched",
+        "test_mismatched": "mnli/test_mismatched",
+        "AX": "ax/test",
+    }
+    assert splits.absent == ()
+    assert remarks(MNLI, splits) == [
+        "MNLI train 1 of 392,702; matched 1, not the official 9,815;"
+        " mismatched 1, not the official 9,832"
+    ]

@@ -1,0 +1,282 @@
+"""Tokenizers: Hugging Face's AutoTokenizer, reading what we wrote, is the oracle."""
+
+import collections
+import json
+import random
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalelab.data import tokenizers
+from scalelab.data._encoding import DocumentEncoder
+from scalelab.formats.documents import Frame
+
+BERT = (
+    ("pad", "[PAD]"),
+    ("unk", "[UNK]"),
+    ("cls", "[CLS]"),
+    ("sep", "[SEP]"),
+    ("mask", "[MASK]"),
+)
+ROBERTA = (
+    ("bos", "<s>"),
+    ("pad", "<pad>"),
+    ("eos", "</s>"),
+    ("unk", "<unk>"),
+    ("mask", "<mask>"),
+)
+GPT2 = (("eos", "<|endoftext|>"),)
+SPECS = {
+    "wordpiece": tokenizers.TokenizerSpec(
+        "wordpiece", 160, False, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
+    ),
+    "wordpiece, lowercase": tokenizers.TokenizerSpec(
+        "wordpiece", 160, True, BERT, ("[CLS]",), ("[SEP]",), ("[SEP]",)
+    ),
+    "bytebpe": tokenizers.TokenizerSpec(
+        "bytebpe", 340, False, ROBERTA, ("<s>",), ("</s>",), ("</s>",)
+    ),
+    "bytebpe, between only": tokenizers.TokenizerSpec(
+        "bytebpe", 340, False, GPT2, (), ("<|endoftext|>",), ()
+    ),
+    "bytebpe, no frame": tokenizers.TokenizerSpec("bytebpe", 340, True, GPT2),
+    "unigram": tokenizers.TokenizerSpec(
+        "unigram", 100, False, ROBERTA, ("<s>",), ("</s>", "</s>"), ("</s>",)
+    ),
+    "unigram, lowercase": tokenizers.TokenizerSpec("unigram", 90, True, ROBERTA),
+    "bpe": tokenizers.TokenizerSpec("bpe", 160, True, ROBERTA, ("<s>",), ("</s>",), ("</s>",)),
+}
+SUBJECTS = ["The abbey", "A well", "Günther", "The Brontë house", "Nobody", "Her brother-in-law"]
+VERBS = ["holds", "restored", "has never seen", "'s kept", "painted", "measured (in 1984)"]
+OBJECTS = ["12 buckets of water", "the northern wall", "3.5 % of it", "naïve façades", "a 城"]
+TEXTS = [
+    f'{s} {v} {o}. {o} {v} {s}, or so they say; "{v}"!'
+    for s in SUBJECTS
+    for v in VERBS
+    for o in OBJECTS
+]
+
+
+class Trained(dict):
+    def __repr__(self):
+        return "Trained"  # a short one, for failures
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Name of a spec -> folder, our tokenizer, Hugging Face's."""
+    made = Trained()
+    for name, spec in SPECS.items():
+        folder = tmp_path_factory.mktemp(spec.kind)
+        tokenizers.train(spec, TEXTS, folder)
+        auto = transformers.AutoTokenizer.from_pretrained(folder)
+        made[name] = (folder, tokenizers.Tokenizer.load(folder), auto)
+    return made
+
+
+HARD = [
+    "",
+    " ",
+    "The abbey holds 12 buckets.",
+    " a leading space, two  spaces\tand a tab\n and lines\r\n",
+    "[MASK] <mask> <unk> [UNK] </s> <s> <pad> [PAD] [CLS] [SEP] <|endoftext|> </w> ##s ▁a Ġb",
+    "x[MASK]y </s>. (<s>)",
+    "ÀÉ ﬁ ① ｆｕｌｌ 漢字 😀 e\u0301 \u200b \u00a0 \u2028 \x00 \x1c \ufffd ẞ İ",
+    "a" * 300,
+]
+ANY = st.one_of(
+    st.sampled_from(HARD),
+    st.text(st.characters(codec="utf-8"), max_size=60),
+    st.lists(
+        st.sampled_from([*TEXTS[0].split(), *HARD[4].split(), " ", "  ", "\t", "é", "城", "."])
+    ).map(" ".join),
+)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(max_examples=150, deadline=None)
+@given(text=ANY, other=ANY)
+def test_auto_tokenizer_encodes_as_we_do(trained, name, text, other):
+    _, ours, auto = trained[name]
+    mine, second = ours.encode(text).tolist(), ours.encode(other).tolist()
+    assert auto(text, add_special_tokens=False)["input_ids"] == mine
+    frame = ours.frame()
+    begin, between, end = map(list, (frame.begin, frame.between, frame.end))
+    assert auto(text)["input_ids"] == begin + mine + end
+    if not other:
+        return  # to Hugging Face, an empty second text is none
+    paired = auto(text, other, return_token_type_ids=True)
+    assert paired["input_ids"] == begin + mine + between + second + end
+    first = len(begin + mine + between)
+    assert paired["token_type_ids"] == [0] * first + [1] * len(second + end)
+    assert auto.decode(mine, clean_up_tokenization_spaces=False) == ours.decode(mine)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(max_examples=150, deadline=None)
+@given(text=ANY)
+def test_text_never_becomes_a_special_token(trained, name, text):
+    _, ours, _ = trained[name]
+    special = {i for role, i in ours.special_ids.items() if role != "unk"}
+    assert not special & set(ours.encode(text).tolist())
+
+
+@pytest.mark.parametrize("name", ["bytebpe", "bytebpe, between only"])
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8")))
+def test_bytes_come_back(trained, name, text):
+    _, ours, _ = trained[name]
+    assert ours.decode(ours.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(max_examples=100, deadline=None)
+@given(documents=st.lists(st.lists(ANY, max_size=4), max_size=4))
+def test_sentences_of_a_document_have_its_tokens(trained, name, documents):
+    """Word by word with a memory, against the library on whole documents and their prefixes."""
+    _, ours, auto = trained[name]
+    documents = [
+        [t for text in sentences if (t := text.replace("\n", " ").strip())]
+        for sentences in documents
+    ]
+    documents = [sentences for sentences in documents if sentences]
+    encode = DocumentEncoder(ours.encode_flat, max_words=10)
+    for _ in range(2):  # the second time from memory, as far as that goes
+        ids, lengths = encode(documents)
+        whole = [auto(" ".join(d), add_special_tokens=False)["input_ids"] for d in documents]
+        assert ids.tolist() == [i for found in whole for i in found]
+        expected = []
+        for sentences in documents:
+            upto = [
+                len(auto(" ".join(sentences[:n]), add_special_tokens=False)["input_ids"])
+                for n in range(len(sentences) + 1)
+            ]
+            expected += np.diff(upto).tolist()
+        assert lengths.tolist() == expected
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_sizes_ids_and_roles(trained, name):
+    folder, ours, auto = trained[name]
+    spec = SPECS[name]
+    assert ours.vocab_size == spec.vocab_size == len(auto)
+    assert ours.special_ids == {role: i for i, (role, _) in enumerate(spec.special_tokens)}
+    for role, text in spec.special_tokens:
+        assert getattr(auto, f"{role}_token") == text
+        assert getattr(auto, f"{role}_token_id") == ours.special_ids[role]
+        assert ours.token(ours.special_ids[role]) == text
+    by_text = {text: i for i, (_, text) in enumerate(spec.special_tokens)}
+    ids = [tuple(by_text[t] for t in part) for part in (spec.begin, spec.between, spec.end)]
+    assert ours.frame() == Frame(*ids)
+    assert len({ours.token(i) for i in range(ours.vocab_size)}) == ours.vocab_size
+    with pytest.raises(ValueError, match=f"no token has id {ours.vocab_size}"):
+        ours.token(ours.vocab_size)
+    named = json.loads((folder / "special_tokens_map.json").read_text())
+    assert named == {f"{role}_token": text for role, text in spec.special_tokens}
+
+
+def test_batches(trained):
+    _, ours, _ = trained["wordpiece"]
+    found = ours.encode_batch(HARD)
+    assert [ids.tolist() for ids in found] == [ours.encode(text).tolist() for text in HARD]
+    assert ours.encode_batch([]) == []
+
+
+def test_lowercase(trained):
+    for name in ("wordpiece, lowercase", "unigram, lowercase", "bpe", "bytebpe, no frame"):
+        _, ours, _ = trained[name]
+        assert ours.encode("THE ABBEY").tolist() == ours.encode("the abbey").tolist(), name
+    for name in ("wordpiece", "unigram", "bytebpe"):
+        _, ours, _ = trained[name]
+        assert ours.encode("THE ABBEY").tolist() != ours.encode("the abbey").tolist(), name
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_training_is_the_same_every_time(trained, name, tmp_path):
+    folder, _, _ = trained[name]
+    tokenizers.train(SPECS[name], list(TEXTS), tmp_path)
+    for path in sorted(folder.iterdir()):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def naive_bpe(words, num_merges):
+    """Sennrich et al. 2016: join the most frequent pair of neighbours, again and again."""
+    pieces = {word: tuple(word) for word in words}
+    merges = []
+    for _ in range(num_merges):
+        pairs = collections.Counter()
+        for word, count in words.items():
+            for pair in zip(pieces[word], pieces[word][1:], strict=False):
+                pairs[pair] += count
+        (best, count), (_, second) = pairs.most_common(2)
+        assert count > second, "a tie: either is right"
+        merges.append(best)
+        for word, parts in pieces.items():
+            joined, i = [], 0
+            while i < len(parts):
+                step = 2 if parts[i : i + 2] == best else 1
+                joined.append("".join(parts[i : i + step]))
+                i += step
+            pieces[word] = tuple(joined)
+    return merges
+
+
+def test_bytebpe_learns_the_merges_of_a_plain_loop(tmp_path):
+    rng = random.Random(3)
+    words = {
+        "".join(rng.choices("abcd", k=rng.randint(2, 7))): rng.randint(2, 999) for _ in range(40)
+    }
+    texts = [word for word, count in words.items() for _ in range(count)]
+    spec = tokenizers.TokenizerSpec("bytebpe", 256 + 1 + 12, False, GPT2)
+    tokenizers.train(spec, texts, tmp_path)
+    merges = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["merges"]
+    assert [tuple(pair) for pair in merges] == naive_bpe(words, 12)
+
+
+def test_the_alphabet_is_that_of_the_text(tmp_path):
+    spec = tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
+    with pytest.raises(ValueError, match="supports a wordpiece vocabulary of at most 12 pieces"):
+        # 5 special, a b c . and ##a ##b ##c; no pair occurs twice
+        tokenizers.train(spec, ["abc b. a c"], tmp_path)
+
+
+@pytest.mark.parametrize("kind", tokenizers.KINDS)
+def test_a_vocabulary_that_the_corpus_does_not_support(tmp_path, kind):
+    spec = tokenizers.TokenizerSpec(kind, 30_000, False, ROBERTA)
+    pattern = rf"supports a {kind} vocabulary of at most (\d+) pieces, not 30000; .*vocab_size=\1 "
+    with pytest.raises(ValueError, match=pattern) as caught:
+        tokenizers.train(spec, TEXTS, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    size = int(str(caught.value).split("at most ")[1].split()[0])
+    if kind != "unigram":  # whose pieces depend on the size asked for
+        tokenizers.train(tokenizers.TokenizerSpec(kind, size, False, ROBERTA), TEXTS, tmp_path)
+        assert tokenizers.Tokenizer.load(tmp_path).vocab_size == size
+
+
+@pytest.mark.parametrize("kind", ["bytebpe", "unigram"])
+def test_a_vocabulary_too_small_for_the_characters(tmp_path, kind):
+    spec = tokenizers.TokenizerSpec(kind, 20, False, ROBERTA)
+    with pytest.raises(ValueError, match=r"at least (\d+) pieces .* not 20; .*vocab_size=\1"):
+        tokenizers.train(spec, TEXTS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(kind="wordpeice"), "unknown tokenizer.kind 'wordpeice': did you mean 'wordpiece'"),
+        (dict(special_tokens=(("padding", "x"),)), "unknown role 'padding'.*'pad'"),
+        (
+            dict(special_tokens=GPT2),
+            "tokenizer.kind=wordpiece needs a special token .*kind=bytebpe",
+        ),
+        (dict(begin=("<s>",)), "'<s>' of the frame is not one of the special tokens"),
+    ],
+)
+def test_bad_specs(fields, message):
+    good = dict(kind="wordpiece", vocab_size=100, lowercase=False, special_tokens=BERT)
+    tokenizers.TokenizerSpec(**good)
+    with pytest.raises(ValueError, match=message):
+        tokenizers.TokenizerSpec(**good | fields)

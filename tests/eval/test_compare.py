@@ -1,0 +1,217 @@
+"""Two systems against each other: what is claimed, what is said beside, what is refused."""
+
+import csv
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import task_folders
+import tiny
+
+from scalelab.eval import compare
+from scalelab.lab import comparison
+
+TASKS = ("rte", "wnli")
+
+
+def two(tmp_path, wrong_a: int, wrong_b: int, tasks=TASKS, num_seeds: int = 4, **fields):
+    """Two folders of fine-tunings from different weights."""
+    a = task_folders.write_all(tmp_path / "a", wrong_a, tasks, num_seeds)
+    apart = {"init": "runs/gpt", "init_digest": "f0f0f0f0"} | fields
+    return a, task_folders.write_all(tmp_path / "b", wrong_b, tasks, num_seeds, **apart)
+
+
+def claims_of(a, b, **fields):
+    return comparison.compare(
+        comparison.open_system(str(a)), comparison.open_system(str(b)), **fields
+    )
+
+
+def output(capsys, *arguments) -> list[str]:
+    compare.main([str(a) for a in arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def fails(capsys, *arguments) -> str:
+    """The one line of a refusal."""
+    with pytest.raises(SystemExit) as end:
+        compare.main([str(a) for a in arguments])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_large_difference_is_found_and_a_small_one_is_not(tmp_path) -> None:
+    a = task_folders.write_all(tmp_path / "a", 30, ("rte",), 4)
+    b = task_folders.write_all(tmp_path / "b", 4, ("rte",), 4, init="runs/gpt", init_digest="f0")
+    for one, other, verdict in ((a, b, "better"), (b, a, "worse"), (a, a, "undecided")):
+        (claim,), _ = claims_of(one, other)
+        assert claim.verdict == verdict
+    (claim,), _ = claims_of(a, b)
+    assert claim.difference.value == pytest.approx(26 / 60) == pytest.approx(claim.b - claim.a)
+    assert 0 < claim.difference.low < 26 / 60 < claim.difference.high
+    assert 0 < claim.difference.detectable < 26 / 60
+
+
+def test_holm_counts_one_claim_a_task(tmp_path) -> None:
+    """MRPC's F1 and MNLI's mismatched set are shown, but claim nothing of their own."""
+    a, b = two(tmp_path, 30, 20, ("mrpc", "mnli", "rte"))
+    claims, _ = claims_of(a, b)
+    main = [(c.label, c.metric) for c in claims if c.corrected is not None]
+    assert main == [("MRPC", "accuracy"), ("MNLI-m", "accuracy"), ("RTE", "accuracy")]
+    beside = [(c.label, c.metric, c.verdict) for c in claims if c.corrected is None]
+    assert beside == [("MRPC", "f1", ""), ("MNLI-mm", "accuracy", ""), ("mean of 3 tasks", "", "")]
+    p = sorted(c.difference.p_value for c in claims if c.main)
+    corrected = sorted(c.corrected for c in claims if c.main)
+    assert corrected[0] == pytest.approx(min(1, 3 * p[0]))
+
+
+def test_the_mean_over_tasks_is_more_certain_than_a_task(tmp_path) -> None:
+    a, b = two(tmp_path, 30, 25, ("sst2", "qnli", "rte", "wnli"))
+    *tasks, mean = claims_of(a, b)[0]
+    assert mean.difference.value == pytest.approx(np.mean([c.difference.value for c in tasks]))
+    assert mean.difference.standard_error < 0.6 * tasks[0].difference.standard_error
+    assert mean.difference.p_value < min(c.difference.p_value for c in tasks)
+
+
+@pytest.mark.parametrize(
+    ("fields", "paired"),
+    [
+        ({"init_digest": "0123abcd"}, True),
+        ({"init_digest": "f0f0f0f0"}, False),
+        ({"init": None, "init_digest": "none"}, False),
+    ],
+)
+def test_seeds_are_paired_where_the_weights_are_the_same(tmp_path, fields, paired: bool) -> None:
+    a, b = two(tmp_path, 12, 10, ("rte",), **fields)
+    (claim,), notes = claims_of(a, b)
+    assert claim.paired == paired
+    assert any(n.startswith("Seeds are " + ("paired" if paired else "independent")) for n in notes)
+
+
+def test_other_seeds_are_not_paired(tmp_path) -> None:
+    a, b = two(tmp_path, 12, 10, ("rte",), init_digest="0123abcd")
+    task_folders.write_run(b / "rte", "rte", 9, 10, init_digest="0123abcd")
+    (claim,), _ = claims_of(a, b)
+    assert not claim.paired
+    assert claim.num_seeds == (4, 5)
+
+
+def test_two_runs_from_scratch_are_not_paired(tmp_path) -> None:
+    a = task_folders.write_all(tmp_path / "a", 12, ("rte",), init=None, init_digest="none")
+    (claim,), _ = claims_of(a, a)
+    assert not claim.paired
+
+
+def test_several_pretrainings_are_resampled_too(tmp_path) -> None:
+    """Pre-trainings that differ by 20 examples, their fine-tunings by 3: more uncertain so."""
+    folders = []
+    for k, wrong in enumerate((10, 20, 30)):
+        folder = tmp_path / f"a{k}"
+        task_folders.write_all(folder, wrong, ("rte",), 4, init_digest=f"{k}")
+        folders.append(str(folder))
+    b = task_folders.write_all(tmp_path / "b", 5, ("rte",), 4, init_digest="b")
+    (one,), notes = claims_of(folders[1], b)
+    (three,), _ = claims_of(",".join(folders), b)
+    assert three.a == pytest.approx(
+        np.mean([60 - w - s for w in (10, 20, 30) for s in range(4)]) / 60
+    )
+    assert three.num_seeds == (12, 4)
+    assert three.difference.standard_error > 1.5 * one.difference.standard_error
+    assert "One pre-training: what is said holds for these weights, not for the system." in notes
+
+
+def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
+    a, b = two(tmp_path, 50, 1, ("rte",), num_seeds=1)
+    (claim,), _ = claims_of(a, b)
+    assert claim.corrected < 0.01 and claim.verdict == "undecided"
+    lines = output(capsys, a, b)
+    row = next(line for line in lines if line.startswith("RTE")).split()
+    assert row[-2:] == ["undecided", "-"]
+    assert any("With a single seed nothing can be said" in line for line in lines)
+
+
+def test_the_table_and_its_notes(tmp_path, capsys) -> None:
+    a, b = two(tmp_path, 30, 4)
+    task_folders.write_run(a / "cola", "cola", 0, 3)
+    task_folders.write_run(b / "rte", "rte", 7, 30, degenerate="constant prediction: class 1")
+    (b / "wnli/seed7").mkdir()
+    lines = output(capsys, a, b, f"--csv={tmp_path / 'out.csv'}")
+    assert lines[:2] == [f"A: {a}", f"B: {b}"]
+    rte = next(line for line in lines if line.startswith("RTE")).split()
+    assert rte[1:4] == ["accuracy", "47.5", "82.7"]  # (4 + 5 + 6 + 7 + 30) / 5 wrong
+    assert "better" in rte
+    for note in (
+        "* Not compared, as not finished in both; in A: CoLA.",
+        "* B: RTE: degenerate: seed 7: constant prediction: class 1; mean accuracy of the other 4:"
+        " 90.8",
+        "* B: WNLI: unfinished: seed 7",
+        "* A: System bert; recipe thesis; initial weights runs/bert.",
+    ):
+        assert note in lines
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
+    assert [row["name"] for row in rows] == ["RTE", "WNLI", "mean of 2 tasks"]
+    assert float(rows[0]["difference"]) == pytest.approx(float(rows[0]["b"]) - float(rows[0]["a"]))
+    assert rows[0]["verdict"] == "better" and rows[2]["holm"] == ""
+
+
+def test_other_training_sets_are_named(tmp_path) -> None:
+    a, b = two(tmp_path, 12, 10)
+    task_folders.write_run(b / "rte", "rte", 9, 10, data={"train": "abc"})
+    assert "A and B were fine-tuned on different training sets of RTE." in claims_of(a, b)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda texts, gold: (texts[:50], gold[:50]), "60 dev examples against 50"),
+        (lambda texts, gold: ([t + "." for t in texts], gold), "other texts"),
+        (lambda texts, gold: (texts, 1 - gold), "other gold labels from example 0 on"),
+    ],
+)
+def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words: str) -> None:
+    a = task_folders.write_all(tmp_path / "a", tasks=TASKS)
+    b = task_folders.write_all(tmp_path / "b", tasks=("wnli",))
+    changed = change(*task_folders.dev_set("rte"))
+    monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
+    task_folders.write_all(b, tasks=("rte",))
+    line = fails(capsys, a, b)
+    assert line.startswith("error: RTE dev: A and B were not scored on the same: ")
+    assert words in line
+
+
+def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:
+    a, b = two(tmp_path, 12, 10, recipe="small")
+    line = fails(capsys, a, b)
+    assert "RTE: A was adapted by recipe thesis, B by small" in line and "--allow" in line
+    lines = output(capsys, a, b, "--allow")
+    assert any(line.startswith("RTE") for line in lines)
+    assert "* B: System bert; recipe small; initial weights runs/gpt." in lines
+
+
+def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
+    a = task_folders.write_all(tmp_path / "a", tasks=("rte",))
+    assert fails(capsys, a, tmp_path / "b") == f"error: no such folder: {tmp_path / 'b'}"
+    (tmp_path / "b").mkdir()
+    assert "holds no fine-tuning" in fails(capsys, a, tmp_path / "b")
+    task_folders.write_all(tmp_path / "b", tasks=("wnli",))
+    line = fails(capsys, a, tmp_path / "b")
+    assert line == "error: no task that both have finished: A has RTE, B has WNLI"
+    c = task_folders.write_all(tmp_path / "c", tasks=("rte",))
+    (c / "rte/seed1/predictions.tsv").unlink()
+    assert "seed1/predictions.tsv" in fails(capsys, a, c)
+    assert "a folder of B has no finished run" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
+    d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
+    assert "RTE: the folders of B have 3, 2 seeds" in fails(capsys, a, f"{a},{d}")
+
+
+def test_the_binary(tmp_path) -> None:
+    a = task_folders.write_all(tmp_path / "a", tasks=("rte",), num_seeds=2)
+    command = [sys.executable, "-m", "scalelab.eval.compare", str(a)]
+    done = subprocess.run([*command, str(a)], cwd=tiny.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "undecided" in done.stdout and not done.stderr
+    done = subprocess.run(command, cwd=tiny.ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "RUN_B" in done.stderr

@@ -1,0 +1,159 @@
+"""The eval binaries as a user starts them, on an invented GLUE folder."""
+
+import json
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+import glue_folder
+import pytest
+from absl.testing import flagsaver
+
+from scalelab import cli, finetune
+from scalelab.data import task_examples
+from scalelab.eval import glue
+from scalelab.eval.task import load_task
+
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+Start = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def start(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+    cache_dir: pathlib.Path,
+) -> Iterator[Start]:
+    """start(program, *flags) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(task_examples, "BUCKETS", (64,))
+    data = glue_folder.write(tmp_path / "glue")
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def run(name: str, *flags: str) -> tuple[int, str, str]:
+        small = [
+            f"--workdir={tmp_path}/work", f"--data={data}", "--config.batch_size=2",
+            "--config.epochs=1", "--config.max_len=64", "--config.machine.compile_cache_dir=None",
+            f"--config.machine.cache_dir={cache_dir}", "--config.machine.eval_batch_size=4",
+        ]  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["program", *small, *flags])
+        monkeypatch.setattr(cli, "_SET_TO_NONE", [])
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+            if name == "glue":
+                finetune.program(glue.main)
+            else:
+                finetune.run(load_task(name))
+        return ended.value.code or 0, *capsys.readouterr()
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def lines(path: pathlib.Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_path) -> None:
+    flags = [f"--init={pretrained_runs('bert')}", "--tasks=rte,mnli", "--mnli_first"]
+    code, said, errors = start("glue", *flags)
+    assert code == 0, errors
+    work = tmp_path / "work"
+    for word in ("MNLI", "RTE", "mnli-first", "3 of 392,702"):
+        assert word in said, word
+    assert (work / "glue.md").read_text() and (work / "glue.csv").read_text()
+    results = {
+        str(p.relative_to(work)): json.loads(p.read_text())
+        for p in sorted(work.rglob("result.json"))
+    }
+    assert set(results) == {
+        f"{scratch}{task}/seed0/result.json"
+        for scratch in ("", "scratch/")
+        for task in ("mnli", "rte")
+    }
+    rte, mnli = results["rte/seed0/result.json"], results["mnli/seed0/result.json"]
+    assert rte["mnli_first"] and not mnli["mnli_first"]
+    assert set(mnli["eval"]) == {"matched", "mismatched"} and mnli["steps"] == 2
+    assert results["scratch/rte/seed0/result.json"]["init"] == "none"
+    assert not results["scratch/rte/seed0/result.json"]["mnli_first"]
+
+    def changed() -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in work.rglob("metrics.jsonl")}
+
+    before = changed()
+    code, said, errors = start("glue", *flags, "--submit")
+    assert code == 0, errors
+    assert changed() == before and "absent: " in said and "CoLA.tsv" in said
+    for name, labels in (("RTE.tsv", glue_folder.NLI), ("MNLI-m.tsv", None), ("AX.tsv", None)):
+        header, *rows = lines(work / "submission" / name)
+        assert header == "index\tprediction" and len(rows) == 3
+        if labels:
+            assert {row.split("\t")[1] for row in rows} <= set(labels)
+    assert (work / "submission.zip").is_file()
+    (work / "rte/seed0/predictions.tsv").unlink()
+    code, said, errors = start("glue", *flags, "--eval_only", "--baseline=none")
+    assert code == 0, errors
+    assert (work / "rte/seed0/predictions.tsv").is_file() and changed() == before
+
+
+def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, monkeypatch) -> None:
+    from scalelab.eval import recipes
+
+    monkeypatch.setitem(
+        recipes.RECIPES,
+        "turc",
+        recipes.Recipe("a test", grid={"optim.learning_rate": (1e-3, 1e-5)}),
+    )
+    code, _, errors = start("wnli", f"--init={pretrained_runs('bert')}", "--recipe=turc")
+    assert code == 0, errors
+    made = json.loads((tmp_path / "work/grid.json").read_text())
+    assert len(made["points"]) == 2
+    best = max(made["points"], key=lambda point: point["score"])
+    assert made["chosen"] == best["fields"]
+    result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    assert result["settings"]["learning_rate"] == best["fields"]["optim.learning_rate"]
+    assert result["recipe"] == "turc"
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        ("rte", [], "--init is missing"),
+        ("rte", ["--init=nowhere"], "no run folder 'nowhere'"),
+        ("rte", ["--init=none"], "of which net"),
+        ("rte", ["--init=RUN", "--config.epocs=2"], "unknown config field 'epocs'.*'epochs'"),
+        ("rte", ["--init=RUN", "--recipe=turk"], "unknown recipe 'turk'.*'turc'"),
+        (
+            "rte",
+            ["--init=RUN", "--config.batch_size=4"],
+            "3 training examples, fewer than one batch",
+        ),
+        ("rte", ["--init=RUN", "--per_task=rte.epocs=2"], "unknown config field 'epocs'"),
+        ("rte", ["--init=RUN", "--per_task=rte=2"], "expected task.field=value"),
+        ("rte", ["--init=RUN", "--per_task=rto.epochs=2"], "unknown task 'rto'"),
+        ("rte", ["--init=RUN", "--eval_only"], "holds no finished fine-tuning"),
+        ("rte", ["--init=RUN", "--data=nowhere"], "nowhere"),
+        ("rte", ["--init=RUN", "--seeds=0"], "seeds"),
+        ("glue", ["--init=RUN", "--tasks=rte,colla"], "unknown task 'colla': did you mean 'cola'"),
+        ("glue", ["--init=RUN", "--tasks=rte", "--mnli_first"], "needs the task mnli"),
+    ],
+)
+def test_what_is_refused(
+    start: Start, pretrained_runs, tmp_path, name: str, flags: list[str], message: str
+) -> None:
+    run = str(pretrained_runs("bert"))
+    code, _, errors = start(name, *(flag.replace("RUN", run) for flag in flags))
+    assert code == 2
+    assert errors.count("\n") <= 2 and "Traceback" not in errors
+    assert re.search(message, errors), errors
+    assert not list((tmp_path / "work").rglob("result.json"))
+
+
+def test_every_task_is_in_the_order_of_glue() -> None:
+    from scalelab.eval.task import task_names
+
+    assert sorted(glue.ORDER) == task_names()

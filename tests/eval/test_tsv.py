@@ -1,0 +1,127 @@
+"""A user's own files become a task like any other."""
+
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+from scalelab.eval.task import load
+from scalelab.eval.tsv import make_task
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "reviews"
+    path.mkdir()
+    (path / "train.tsv").write_text(
+        "n\tstars\ttext\tnote\n0\t2\tfine\tx\n1\t1\tbad\ty\n2\t2\tgood\tz"
+    )
+    (path / "dev.tsv").write_text("text\tstars\tnote\nso so\t1\tq\n")
+    (path / "test.tsv").write_text("text\tnote\nwell\tr\n")
+    return path
+
+
+def test_classes_are_those_of_the_training_file(folder):
+    task = make_task(folder, "classification", ["text", "stars"])
+    assert (task.name, task.relation, task.labels) == ("reviews", "single", ("1", "2"))
+    splits = load(task, folder)
+    assert splits.train.texts == (["fine", "bad", "good"],)
+    assert splits.train.labels is not None and splits.train.labels.tolist() == [1, 0, 1]
+    assert splits.dev["dev"] is not None and splits.dev["dev"].texts == (["so so"],)
+    assert splits.test["test"] is not None and splits.test["test"].labels is None
+
+
+def test_regression_and_pairs(folder):
+    task = make_task(folder, "regression", ["text", "note", "stars"], "mine")
+    assert (task.name, task.relation, task.labels, task.num_outputs) == (
+        "mine",
+        "entailment",
+        None,
+        1,
+    )
+    assert task.metrics == ("pearson", "spearman")
+    splits = load(task, folder)
+    assert splits.train.texts == (["fine", "bad", "good"], ["x", "y", "z"])
+    assert splits.train.labels is not None and splits.train.labels.tolist() == [2.0, 1.0, 2.0]
+    same = make_task(folder, "regression", ["text", "note", "stars"], relation="similarity")
+    assert same.relation == "similarity"
+
+
+def test_a_test_file_is_not_needed(folder):
+    (folder / "test.tsv").unlink()
+    task = make_task(folder, "classification", ["text", "stars"])
+    assert load(task, folder).absent == ("test",)
+
+
+def test_a_dev_label_that_training_does_not_have(folder):
+    (folder / "dev.tsv").write_text("text\tstars\nnew\t3\n")
+    task = make_task(folder, "classification", ["text", "stars"])
+    with pytest.raises(ValueError, match="dev.tsv, line 2: the label '3' is not one .* '1', '2'"):
+        load(task, folder)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("classify", ["text", "stars"]), "unknown kind 'classify': did you mean 'classification'"),
+        (("regression", ["text"]), "columns: expected one or two .* got 'text'"),
+        (("regression", ["a", "b", "c", "d"]), "columns: expected one or two .* got 'a,b,c,d'"),
+        (("regression", ["text", "text", "stars"]), "columns: .* each once"),
+        (("regression", ["text", ""]), "columns: expected"),
+        (("classification", ["text", "star"]), "train.tsv: .*no 'star', did you mean 'stars'"),
+    ],
+)
+def test_wrong_arguments(folder, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(folder, *arguments)
+
+
+def test_a_relation_of_one_text(folder):
+    with pytest.raises(ValueError, match="relation: expected .* of two text columns; got 'sim"):
+        make_task(folder, "regression", ["text", "stars"], relation="similarity")
+
+
+def test_labels_that_are_no_classes(folder):
+    with pytest.raises(
+        ValueError, match="expected from 2 to 1000 different labels .* found 1: 'c'"
+    ):
+        (folder / "train.tsv").write_text("text\tstars\na\tc\nb\tc\n")
+        make_task(folder, "classification", ["text", "stars"])
+    rows = "".join(f"a\t{i / 7}\n" for i in range(1001))
+    (folder / "train.tsv").write_text("text\tstars\n" + rows)
+    with pytest.raises(ValueError, match="found 1001: .*, ...; numbers .* --kind=regression"):
+        make_task(folder, "classification", ["text", "stars"])
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(ValueError, match="train.tsv; there is no folder .*nowhere"):
+        make_task(tmp_path / "nowhere", "classification", ["text", "stars"])
+
+
+def test_the_program(folder):
+    """What `python -m scalelab.eval.tsv` hands on is known once the flags are, and right."""
+    program = (
+        "import runpy, sys, types, scalelab\n"
+        "from absl import flags\n"
+        "flags.DEFINE_string('data', None, '')\n"
+        "def run(task):\n"
+        "    flags.FLAGS(sys.argv)\n"
+        "    try: print(task())\n"
+        "    except ValueError as error: print(error)\n"
+        "scalelab.finetune = types.SimpleNamespace(run=run)\n"
+        "runpy.run_module('scalelab.eval.tsv', run_name='__main__')\n"
+    )
+
+    def printed(*arguments):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tiny.ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    columns = ["text", "note", "stars"]
+    kind = "--kind=regression"
+    assert printed(f"--data={folder}", kind) == "--columns is missing; --help says what it is"
+    assert printed(
+        f"--data={folder}", kind, "--columns=text,note,stars", "--relation=similarity"
+    ) == repr(make_task(folder, "regression", columns, relation="similarity"))

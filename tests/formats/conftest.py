@@ -1,0 +1,51 @@
+"""Small corpora in which every token is unique, and examples as plain lists."""
+
+import numpy as np
+import pytest
+
+from scalelab.formats.documents import Documents
+
+FIRST_TOKEN = 100  # smaller ids are free for special tokens
+
+
+@pytest.fixture(scope="session")
+def documents_of():
+    """[[tokens of each sentence, ...] of each document, ...] -> Documents; tokens 100, 101, ..."""
+
+    def make(lengths, bytes_per_token=3):
+        flat = np.array([n for document in lengths for n in document], np.int64)
+        return Documents(
+            tokens=np.arange(FIRST_TOKEN, FIRST_TOKEN + flat.sum(), dtype=np.uint32),
+            sentence_starts=np.concatenate([[0], np.cumsum(flat)]).astype(np.int64),
+            sentence_bytes=(bytes_per_token * flat + 1).astype(np.int32),
+            document_starts=np.concatenate([[0], np.cumsum([len(d) for d in lengths])]).astype(
+                np.int64
+            ),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def listed():
+    """Chunks -> ([(tokens, boundary, bytes, text tokens, label), ...], dropped tokens)."""
+
+    def make(chunks):
+        rows, dropped = [], 0
+        for chunk in chunks:
+            dropped += chunk.dropped_tokens
+            assert chunk.starts[0] == 0
+            assert chunk.starts[-1] == len(chunk.tokens)
+            for i in range(len(chunk)):
+                rows.append(
+                    (
+                        chunk.tokens[chunk.starts[i] : chunk.starts[i + 1]].tolist(),
+                        int(chunk.boundaries[i]),
+                        int(chunk.num_bytes[i]),
+                        int(chunk.num_text_tokens[i]),
+                        None if chunk.nsp_labels is None else int(chunk.nsp_labels[i]),
+                    )
+                )
+        return rows, dropped
+
+    return make

@@ -1,0 +1,129 @@
+"""DOC-SENTENCES against a loop over tokens, and by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalelab.formats import assembly, doc_sentences
+from scalelab.formats.documents import Frame
+
+ROBERTA = Frame(begin=(1,), between=(2,), end=(2,))
+CORPORA = st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=8)
+
+
+def slow_build(lengths, frame, max_len, bytes_per_token=3):
+    """Reads token after token; rows as `listed` has them, but bytes not rounded; dropped tokens."""
+    rows, dropped, token = [], 0, 100
+    room = max_len - len(frame.begin) - len(frame.end)
+
+    def close(text, num_bytes):
+        if text:
+            tokens = [*frame.begin, *text, *frame.end]
+            rows.append((tokens, len(tokens), num_bytes, len(text), None))
+
+    for document in lengths:
+        text, exact = [], 0.0
+        for length in document:
+            if length == 0:
+                continue
+            if len(text) == room:
+                close(text, exact)
+                text, exact = [], 0.0
+            taken = min(length, room - len(text))
+            text += range(token, token + taken)
+            exact += (bytes_per_token * length + 1) * taken / length
+            dropped += length - taken
+            token += length
+        close(text, exact)
+    return rows, dropped
+
+
+def test_by_hand(documents_of, listed):
+    # Room for 5: 3 + 4 are cut after 2 of the 4; 2 + 2 end with the document; 9 is cut to 5.
+    rows, dropped = listed(
+        doc_sentences.build(documents_of([[3, 4, 2, 2], [9]]), frame=ROBERTA, max_len=7)
+    )
+    assert [row[0] for row in rows] == [
+        [1, 100, 101, 102, 103, 104, 2],
+        [1, 107, 108, 109, 110, 2],
+        [1, 111, 112, 113, 114, 115, 2],
+    ]
+    assert [row[1] for row in rows] == [7, 6, 7]  # one segment: the boundary is the length
+    assert [row[2] for row in rows] == [10 + 6, 14, 16]  # 13 bytes * 2/4 = 6.5; 28 * 5/9 = 15.6
+    assert [row[3] for row in rows] == [5, 4, 5]
+    assert dropped == 2 + 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(CORPORA, st.integers(3, 20), st.booleans())
+def test_equals_the_loop(documents_of, listed, lengths, max_len, framed):
+    frame = ROBERTA if framed else Frame((), (9,), ())
+    rows, dropped = listed(
+        doc_sentences.build(documents_of(lengths), frame=frame, max_len=max_len, seed=3)
+    )
+    slow_rows, slow_dropped = slow_build(lengths, frame, max_len)
+    assert [(r[0], r[1], r[3], r[4]) for r in rows] == [(r[0], r[1], r[3], r[4]) for r in slow_rows]
+    assert all(
+        abs(row[2] - slow_row[2]) < 0.5 + 1e-6
+        for row, slow_row in zip(rows, slow_rows, strict=True)
+    )
+    assert dropped == slow_dropped
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, st.integers(3, 20))
+def test_every_token_is_kept_or_counted_and_no_example_crosses_a_document(
+    documents_of, listed, lengths, max_len
+):
+    documents = documents_of(lengths)
+    rows, dropped = listed(doc_sentences.build(documents, frame=ROBERTA, max_len=max_len))
+    text = [token for row in rows for token in row[0][1:-1]]
+    assert len(text) == len(set(text)) == sum(row[3] for row in rows)
+    assert len(text) + dropped == len(documents.tokens)
+    edges = documents.sentence_starts[documents.document_starts] + 100
+    for row in rows:
+        assert len(row[0]) <= max_len
+        first, last = np.searchsorted(edges, [row[0][1], row[0][-2]], side="right")
+        assert first == last
+
+
+def test_bytes_without_cuts_add_up(documents_of, listed):
+    documents = documents_of([[3, 4], [5], [1, 1, 1]])
+    rows, dropped = listed(doc_sentences.build(documents, frame=ROBERTA, max_len=60))
+    assert dropped == 0
+    assert [row[2] for row in rows] == [23, 16, 12]
+    assert sum(row[2] for row in rows) == documents.sentence_bytes.sum()
+
+
+def test_only_the_documents_asked_for(documents_of, listed):
+    lengths = [[2, 2], [3], [4, 1], [5]]
+    rows, _ = listed(
+        doc_sentences.build(
+            documents_of(lengths), frame=ROBERTA, max_len=30, document_ids=np.array([3, 1])
+        )
+    )
+    assert [row[0][1:-1] for row in rows] == [[104, 105, 106], [112, 113, 114, 115, 116]]
+
+
+def test_chunks_do_not_show(documents_of, listed, monkeypatch):
+    rng = np.random.default_rng(0)
+    lengths = [rng.integers(1, 9, rng.integers(1, 6)).tolist() for _ in range(200)]
+    whole = listed(doc_sentences.build(documents_of(lengths), frame=ROBERTA, max_len=12))
+    monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", 7)
+    monkeypatch.setattr(assembly, "TOKENS_PER_CHUNK", 40)
+    chunks = list(doc_sentences.build(documents_of(lengths), frame=ROBERTA, max_len=12))
+    assert len(chunks) > 50
+    assert listed(chunks) == whole
+
+
+def test_no_room_is_refused(documents_of):
+    with pytest.raises(ValueError, match="max_len = 2 leaves 0 tokens.*set it to 3 or more"):
+        list(doc_sentences.build(documents_of([[1]]), frame=ROBERTA, max_len=2))
+
+
+def test_nothing_makes_nothing(documents_of, listed):
+    assert listed(doc_sentences.build(documents_of([[], [0, 0]]), frame=ROBERTA, max_len=9)) == (
+        [],
+        0,
+    )

@@ -1,0 +1,281 @@
+"""SEGMENT-PAIR against loops that follow its description, and its properties on larger corpora."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from scalelab.formats import assembly, segment_pair
+from scalelab.formats.documents import Frame
+
+BERT = Frame(begin=(1,), between=(2,), end=(3,))
+CORPORA = st.lists(st.lists(st.integers(0, 9), max_size=9), min_size=2, max_size=8)
+
+
+def slow_build(documents, max_len, seed, short_rate, rates):
+    """Sentence after sentence, token after token; ([(A, B, label)], dropped tokens)."""
+    room = max_len - 3
+    choices = segment_pair.Choices(seed, room, short_rate)
+    starts = documents.sentence_starts
+    sentences = [documents.tokens[a:b].tolist() for a, b in zip(starts, starts[1:], strict=False)]
+    bounds = documents.document_starts.tolist()
+    spans = [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    filled = [number for number, span in enumerate(spans) if span]
+    rows, dropped = [], 0
+
+    def uniform(name, at):
+        return choices.uniform(name, np.array([at]))[0]
+
+    def below(name, at, limit):
+        return int(choices.below(name, np.array([at]), limit)[0])
+
+    def joined(some):
+        return [token for sentence in some for token in sentences[sentence]]
+
+    def target_of(at):
+        short = uniform("is_short", at) < short_rate
+        return 2 + below("target", at, room - 1) if short else room
+
+    def cut(at, stop):
+        end, count = at, 0
+        while end < stop and (count < target_of(at) or end - at < 2):
+            count += len(sentences[end])
+            end += 1
+        return end
+
+    def random_b(at, own, wanted):
+        others = [number for number in filled if number != own]
+        span = spans[others[below("other_document", at, len(others))]]
+        sentence = span.start + below("other_sentence", at, len(span))
+        text = list(sentences[sentence])
+        while len(text) < wanted and sentence + 1 < span.stop:
+            sentence += 1
+            text += sentences[sentence]
+        return text
+
+    def emit(a, b, label, a_counts, b_counts):
+        nonlocal dropped
+        a, b = list(a), list(b)
+        while len(a) + len(b) > room:
+            dropped += a_counts if len(a) > len(b) else b_counts
+            (a if len(a) > len(b) else b).pop()
+        rows.append((a, b, label))
+
+    for own in filled:
+        document, at = spans[own], spans[own].start
+        while at < document.stop:
+            stop = cut(at, document.stop)
+            while at < stop:
+                end = cut(at, stop)
+                label = uniform("label", at) < rates.random
+                if len(document) == 1:
+                    if uniform("only", at) >= rates.only:
+                        dropped += len(sentences[at])
+                        at += 1
+                        continue
+                    label = True
+                if end - at == 1 and not label:
+                    fitting = 1
+                    while at - fitting > document.start and (
+                        len(joined(range(at - fitting - 1, at + 1))) <= target_of(at)
+                    ):
+                        fitting += 1
+                    num_a = 1 + below("split", at, fitting)
+                    emit(joined(range(at - num_a, at)), sentences[at], 0, 0, 1)
+                    at += 1
+                    continue
+                num_a = 1 + below("split", at, end - at - 1) if end - at > 1 else 1
+                a = joined(range(at, at + num_a))
+                if label:
+                    b = random_b(at, own, target_of(at) - len(a))
+                    emit(a, b, 1, 1, 0)
+                    at += num_a
+                else:
+                    emit(a, joined(range(at + num_a, end)), 0, 1, 1)
+                    at = end
+    return rows, dropped
+
+
+def split_rows(rows):
+    """Rows of `listed` -> (A, B, label), checking the frame."""
+    pairs = []
+    for tokens, boundary, _, num_text, label in rows:
+        assert (tokens[0], tokens[boundary - 1], tokens[-1]) == (1, 2, 3)
+        a, b = tokens[1 : boundary - 1], tokens[boundary:-1]
+        assert len(a) + len(b) == num_text
+        pairs.append((a, b, label))
+    return pairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(CORPORA, st.integers(5, 25), st.integers(0, 2**70), st.sampled_from([0.0, 0.1, 0.9]))
+def test_equals_the_loops(documents_of, listed, lengths, max_len, seed, short_rate):
+    lengths = [[n for n in document if n] for document in lengths]
+    assume(sum(map(bool, lengths)) > 1 and max(map(len, lengths)) > 1)
+    documents = documents_of(lengths)
+    build = segment_pair.build(
+        documents, frame=BERT, max_len=max_len, seed=seed, short_rate=short_rate
+    )
+    rows, dropped = listed(build)
+    ids = np.flatnonzero(np.diff(documents.document_starts))
+    choices = segment_pair.Choices(seed, max_len - 3, short_rate)
+    rates = segment_pair.balance(documents, ids, choices)
+    assert (split_rows(rows), dropped) == slow_build(documents, max_len, seed, short_rate, rates)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, st.integers(5, 40), st.integers(0, 99))
+def test_every_sentence_is_kept_or_counted(documents_of, listed, lengths, max_len, seed):
+    assume(sum(any(d) for d in lengths) > 1 and max(sum(map(bool, d)) for d in lengths) > 1)
+    documents = documents_of(lengths)
+    rows, dropped = listed(segment_pair.build(documents, frame=BERT, max_len=max_len, seed=seed))
+    seen = {token for a, b, _ in split_rows(rows) for token in a + b}
+    missing = set(documents.tokens.tolist()) - seen
+    assert len(missing) <= dropped  # a token cut at its own place may be seen in a copy
+    if max_len >= 3 + 2 * max((sum(d) for d in lengths), default=0):
+        many_alone = sum(len([n for n in d if n]) == 1 for d in lengths) > 1
+        assert dropped == 0 or many_alone
+
+
+@settings(max_examples=100, deadline=None)
+@given(CORPORA, st.integers(5, 40), st.integers(0, 99))
+def test_segments_come_from_one_document_each(documents_of, listed, lengths, max_len, seed):
+    assume(sum(any(d) for d in lengths) > 1 and max(sum(map(bool, d)) for d in lengths) > 1)
+    documents = documents_of(lengths)
+    edges = documents.sentence_starts[documents.document_starts] + 100
+    sentence_starts = set((documents.sentence_starts + 100).tolist())
+    for a, b, label in split_rows(
+        listed(segment_pair.build(documents, frame=BERT, max_len=max_len, seed=seed))[0]
+    ):
+        for segment in (a, b):
+            assert segment == list(range(segment[0], segment[0] + len(segment)))
+            assert segment[0] in sentence_starts
+        homes = np.searchsorted(edges, [a[0], a[-1], b[0], b[-1]], side="right")
+        assert homes[0] == homes[1] and homes[2] == homes[3]
+        assert (homes[0] != homes[2]) == (label == 1)
+        if label == 0:
+            assert a[-1] < b[0]
+        assert len(a) + len(b) + 3 <= max_len
+
+
+@pytest.mark.parametrize("num_alone", [0, 300, 1500, 2700])
+def test_labels_are_balanced(documents_of, listed, num_alone):
+    rng = np.random.default_rng(0)
+    counts = np.concatenate([np.ones(num_alone, int), rng.integers(2, 20, 3000 - num_alone)])
+    rng.shuffle(counts)
+    lengths = [rng.integers(2, 20, count).tolist() for count in counts]
+    rows, dropped = listed(
+        segment_pair.build(documents_of(lengths), frame=BERT, max_len=64, seed=1)
+    )
+    labels = np.array([row[4] for row in rows])
+    assert len(labels) > 500
+    assert abs(labels.mean() - 0.5) < 0.01
+    assert dropped > 0
+
+
+def test_documents_of_one_sentence_are_left_out_only_where_balance_needs_it(documents_of, listed):
+    def share_kept(num_alone):
+        lengths = [[5]] * num_alone + [[5] * 4] * 1000
+        documents = documents_of(lengths)
+        rows, _ = listed(segment_pair.build(documents, frame=BERT, max_len=128, seed=0))
+        last = 100 + 5 * num_alone
+        return sum(a[0] < last for a, _, _ in split_rows(rows)) / num_alone
+
+    assert share_kept(500) == 1
+    assert share_kept(4000) == pytest.approx(1000 / 4000, abs=0.03)  # all others make label 0
+
+
+def test_a_tenth_is_short_with_a_uniform_target(documents_of, listed):
+    # With sentences of one token, label 1 fills its target exactly, unless B's document ends.
+    room = 30
+    documents = documents_of([[1] * 60_000] * 4)
+    rows, _ = listed(
+        segment_pair.build(documents, frame=BERT, max_len=room + 3, seed=5, short_rate=0.1)
+    )
+    edges = set(range(100 + 60_000 - 1, 100 + 4 * 60_000, 60_000))
+    lengths = np.array([row[3] for row in rows if row[4] == 1 and row[0][-2] not in edges])
+    short = lengths[lengths < room]
+    # One short target in room - 1 is the room itself.
+    expected = 0.1 * (room - 2) / (room - 1)
+    assert stats.binomtest(len(short), len(lengths), expected).pvalue > 1e-3
+    assert short.min() == 2
+    assert stats.chisquare(np.bincount(short, minlength=room)[2:]).pvalue > 1e-3
+
+
+def test_random_documents_are_uniform_among_the_others(documents_of, listed):
+    documents = documents_of([[2] * 600] * 6)
+    rows, _ = listed(segment_pair.build(documents, frame=BERT, max_len=11, seed=2))
+    pairs = [((a[0] - 100) // 1200, (b[0] - 100) // 1200) for a, b, n in split_rows(rows) if n]
+    table = np.zeros((6, 6))
+    np.add.at(table, tuple(np.array(pairs).T), 1)
+    assert not table.diagonal().any()
+    others = table[~np.eye(6, dtype=bool)].reshape(6, 5)
+    assert stats.chisquare(others, axis=1).pvalue.min() > 1e-3
+
+
+def test_a_is_uniform_within_its_span(documents_of, listed):
+    documents = documents_of([[4] * 5] * 3000)  # one span each: A has 1 to 4 sentences
+    build = segment_pair.build(documents, frame=BERT, max_len=23, seed=3, short_rate=0.0)
+    first = [a for a, _, _ in split_rows(listed(build)[0]) if (a[0] - 100) % 20 == 0]
+    counts = np.bincount([len(a) // 4 for a in first], minlength=5)
+    # A's of one sentence also come from repeating it before the last one; only that may add.
+    assert stats.chisquare(counts[2:5]).pvalue > 1e-3
+
+
+def test_random_segments_stay_among_the_documents_asked_for(documents_of, listed):
+    documents = documents_of([[3] * 4] * 10)
+    ids = np.array([1, 4, 5])
+    rows, _ = listed(
+        segment_pair.build(documents, frame=BERT, max_len=15, seed=0, document_ids=ids)
+    )
+    homes = {(token - 100) // 12 for a, b, _ in split_rows(rows) for token in a + b}
+    assert homes == {1, 4, 5}
+
+
+def test_too_long_is_cut_from_the_longer(documents_of, listed):
+    # One document of two sentences, 30 + 4 tokens, and room for 20: A is cut to 16, B stays whole.
+    build = segment_pair.build(
+        documents_of([[30, 4]] * 50), frame=BERT, max_len=23, seed=0, short_rate=0.0
+    )
+    rows, _ = listed(build)
+    following = [(a, b) for a, b, label in split_rows(rows) if label == 0]
+    assert {(len(a), len(b)) for a, b in following} == {(16, 4)}
+    assert {(a[0] - 100) % 34 for a, _ in following} == {0}
+
+
+def test_seeds_differ_and_repeat(documents_of, listed):
+    documents = documents_of([[3] * 6] * 20)
+
+    def build(seed):
+        return listed(segment_pair.build(documents, frame=BERT, max_len=15, seed=seed))
+
+    assert build(0) == build(0) != build(1)
+
+
+def test_chunks_do_not_show(documents_of, listed, monkeypatch):
+    rng = np.random.default_rng(0)
+    documents = documents_of([rng.integers(1, 9, rng.integers(1, 8)).tolist() for _ in range(300)])
+
+    def chunks():
+        return list(segment_pair.build(documents, frame=BERT, max_len=20, seed=7))
+
+    whole = listed(chunks())
+    monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", 50)
+    monkeypatch.setattr(assembly, "TOKENS_PER_CHUNK", 300)
+    assert len(chunks()) > 20
+    assert listed(chunks()) == whole
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_len", "message"),
+    [
+        ([[1, 2, 3]], 20, "only 1 of them has text"),
+        ([[1, 2], [0], []], 20, "only 1 of them has text"),
+        ([[1], [2], [3]], 20, "at least two sentences"),
+        ([[1, 2], [3, 4]], 4, "max_len = 4 leaves 1 tokens.*set it to 5 or more"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused(documents_of, lengths, max_len, message):
+    with pytest.raises(ValueError, match=message):
+        list(segment_pair.build(documents_of(lengths), frame=BERT, max_len=max_len, seed=0))

@@ -1,0 +1,72 @@
+"""Run folders as a fine-tuning leaves them, with random parameters."""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab import pretrained, state
+from scalelab.checkpoint import Checkpoints
+from scalelab.interop.importing import Weights
+from scalelab.nets.classifier import Classifier
+from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+
+
+def classifier(opened: pretrained.Pretrained, kind: str, count: int) -> Any:
+    adaptation = opened.system.ADAPTATION
+    net = opened.config.net
+    sizes = {name: getattr(net, name) for name in ("num_heads", "width", "num_layers", "max_len")}
+    body = opened.system.build(
+        **sizes,
+        ffn_width=4 * net.width,
+        vocab_size=opened.tokenizer.vocab_size + len(adaptation.added_tokens),
+        dropout_rate=0.1,
+    )
+    init = nn.initializers.normal(0.5)
+    double = kind == "double"
+    head = TwoLayerHead(count, net.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
+    return Classifier(body, head, adaptation.reads)
+
+
+def make(
+    run: pathlib.Path, folder: pathlib.Path, kind: str, count: int = 3, **changed: Any
+) -> tuple[Any, Any]:
+    """Writes it; returns the classifier and its parameters."""
+    opened = pretrained.load(run)
+    net = classifier(opened, kind, count)
+    batch = state.example_batch(4, has_pairs=False)
+    params = nn.unbox(net.init(jax.random.key(1), batch, train=False)["params"])
+    leaves, treedef = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(2), len(leaves))
+    params = jax.tree.unflatten(
+        treedef,
+        [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)],
+    )
+    folder.mkdir()
+    added = opened.system.ADAPTATION.added_tokens
+    opened.tokenizer.with_added(added).save(opened.tokenizer_dir, folder / "tokenizer")
+    checkpoints = Checkpoints(folder / "checkpoints", 1)
+    checkpoints.save(Weights(params, jnp.int32(7)), {})
+    checkpoints.close()
+    config = json.loads((run / "config.json").read_text())
+    values = {
+        "task": "mnli",
+        "seed": 0,
+        "system": opened.config.system,
+        "init": "0123abcd",
+        "mnli_first": False,
+        "net": config["net"],
+        "data": {"train": "ab" * 32},
+        "recipe": "thesis",
+        "feature_layers": None,
+        "head": {"kind": kind, "dropout_rate": 0.1, "pretrained": True},
+        "machine": {"init": "runs/x"},
+    }
+    (folder / "config.json").write_text(json.dumps(values | changed))
+    (folder / "result.json").write_text(
+        json.dumps({"status": "completed", "steps": 7, "eval": {"dev": {"accuracy": 0.5}}})
+    )
+    return net, params

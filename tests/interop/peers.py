@@ -1,0 +1,165 @@
+"""Classes of `transformers` with random weights, and their arrays in our tree by our maps."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from scalelab.interop import convert, maps
+from scalelab.interop.rows import Architecture, Map
+from scalelab.interop.transforms import Sizes
+
+VOCAB = 61
+# At the usual 0.02 a wrong net would pass. Kernels of wider nets than this are drawn smaller, so
+# that scores do not grow with the width: a softmax with all its weight on one key is so steep that
+# float32 cannot follow float64 to four digits.
+STDDEV, STDDEV_WIDTH = 0.5, 24
+PAD = VOCAB - 1  # of classifiers that look for the last token before padding
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+torch.set_num_threads(1)  # tiny shapes; threads that wait for each other take longer
+
+
+def make(
+    system: str,
+    shape: tuple[int, int, int],
+    max_len: int,
+    head: str = "pretraining",
+    *,
+    vocab_size: int = VOCAB,
+    seed: int = 0,
+    **more: Any,
+) -> Any:
+    """A model in float64 for evaluation, every parameter drawn anew.
+
+    Args:
+      system: ours.
+      shape: (A, H, L).
+      max_len: positions that a text may use.
+      head: "pretraining", or "classify".
+      vocab_size: rows of the embedding.
+      seed: of the weights.
+      more: fields of its config.
+    """
+    num_heads, width, num_layers = shape
+    bert = dict(
+        vocab_size=vocab_size,
+        hidden_size=width,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        intermediate_size=4 * width,
+        hidden_act="gelu",
+        attn_implementation="eager",
+    )
+    gpt = dict(
+        vocab_size=vocab_size,
+        n_embd=width,
+        n_layer=num_layers,
+        n_head=num_heads,
+        n_positions=max_len,
+        attn_implementation="eager",
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=PAD if head == "classify" else None,
+    )
+    if system == "bert":
+        config = transformers.BertConfig(**bert | {"max_position_embeddings": max_len} | more)
+    elif system == "roberta":
+        own = dict(layer_norm_eps=1e-5, type_vocab_size=1, pad_token_id=1)
+        config = transformers.RobertaConfig(
+            **bert | own | {"max_position_embeddings": max_len + 2} | more
+        )
+    elif system == "gpt2":
+        config = transformers.GPT2Config(**gpt | more)
+    else:
+        config = transformers.OpenAIGPTConfig(**gpt | more)
+    model = getattr(transformers, CLASSES[system][head])(config).double().eval()
+    return randomise(model, seed)
+
+
+CLASSES = {
+    "bert": {
+        "pretraining": "BertForPreTraining",
+        "classify": "BertForSequenceClassification",
+        "bare": "BertModel",
+    },
+    "roberta": {
+        "pretraining": "RobertaForMaskedLM",
+        "classify": "RobertaForSequenceClassification",
+        "bare": "RobertaModel",
+    },
+    "gpt2": {
+        "pretraining": "GPT2LMHeadModel",
+        "classify": "GPT2ForSequenceClassification",
+        "bare": "GPT2Model",
+    },
+    "gpt": {
+        "pretraining": "OpenAIGPTLMHeadModel",
+        "classify": "OpenAIGPTForSequenceClassification",
+        "bare": "OpenAIGPTModel",
+    },
+}
+
+
+def randomise(model: Any, seed: int) -> Any:
+    """Draws every parameter, norm scales around 1."""
+    generator = torch.Generator().manual_seed(seed)
+    narrower = min(1.0, STDDEV_WIDTH / model.config.hidden_size) ** 0.5
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            drawn = STDDEV * torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            is_scale = p.ndim == 1 and name.endswith("weight")
+            is_kernel = p.ndim == 2 and not re.search("embed|wte|wpe", name)
+            p.copy_(drawn + 1.0 if is_scale else drawn * narrower if is_kernel else drawn)
+            if system_constant(name):
+                p.zero_()
+    return model
+
+
+def system_constant(name: str) -> bool:
+    """RoBERTa's one segment, which our net has not: zero here, so that gradients compare."""
+    return name == "roberta.embeddings.token_type_embeddings.weight"
+
+
+def architecture_of(model: Any) -> tuple[Map, Architecture]:
+    name = type(model).__name__
+    return next((m, a) for m in maps.every() for a in m.architectures if a.name == name)
+
+
+def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:
+    """A tree like our parameters of `value` of each of theirs; classifiers: {"body", "head"}."""
+    family, architecture = architecture_of(model)
+    found = {
+        name: np.zeros(p.shape) if system_constant(name) else np.asarray(value(p))
+        for name, p in model.named_parameters()
+    }
+    config = model.config
+    sizes = Sizes(
+        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
+    )
+    flat, _ = convert.to_ours(family.rows(architecture), found.__getitem__, sizes)
+    tree = convert.unflatten(flat)
+    if not architecture.classifies:
+        return tree
+    head = tree.pop("head")
+    return {"body": tree, "head": head}
+
+
+def weights(model: Any) -> dict[str, Any]:
+    """Its parameters as ours, float32."""
+    import jax
+    import jax.numpy as jnp
+
+    tree = in_our_tree(model, lambda p: p.detach().numpy())
+    return jax.tree.map(lambda x: jnp.array(x, jnp.float32), tree)
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    """Gradients of its parameters as ours."""
+    return in_our_tree(
+        model, lambda p: np.zeros(p.shape) if p.grad is None else p.grad.detach().numpy()
+    )

@@ -1,0 +1,147 @@
+"""Five training steps on real text: ours, and PyTorch's AdamW on the class of transformers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import objectives, step, systems
+from scalelab.optim import adamw, schedules
+from scalelab.state import TrainState, named_key, prepare
+
+pytestmark = pytest.mark.parity
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+import peers  # noqa: E402
+import real_text  # noqa: E402
+import transformers  # noqa: E402
+
+SHAPE, LENGTH = (3, 24, 2), 16
+RATE, DECAY, CLIP, EPS, WARMUP, TOTAL = 1e-3, 0.1, 1.0, 1e-6, 3, 10
+STEPS = 5
+
+
+def setup(system: str) -> tuple[Any, list[Any], Any]:
+    """Net without dropout, objectives, and their model."""
+    module = systems.load(system)
+    num_heads, width, num_layers = SHAPE
+    net = module.build(
+        num_heads=num_heads,
+        width=width,
+        num_layers=num_layers,
+        ffn_width=4 * width,
+        vocab_size=real_text.VOCAB,
+        max_len=LENGTH,
+        dropout_rate=0.0,
+    )
+    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
+    made = [
+        objectives.load(o).make(vocab_size=real_text.VOCAB, special_ids=ids, mask_rate=0.15)
+        for o in module.OBJECTIVES
+    ]
+    rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+    if system in ("bert", "roberta"):
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    model = peers.make(
+        system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, **dict.fromkeys(rates, 0.0)
+    )
+    for name, p in model.named_parameters():
+        p.requires_grad_(not peers.system_constant(name))
+    return net, made, model
+
+
+def ours(system: str, net: Any, made: list[Any], params: Any) -> tuple[Any, list[Any]]:
+    """Parameters after the steps, and the batches that the objectives made for them."""
+    tx = adamw.adamw(beta1=0.9, beta2=0.999, eps=EPS, weight_decay=DECAY, clip_norm=CLIP)
+    root = jax.random.key_data(jax.random.key(7))
+    state = TrainState(jnp.zeros((), jnp.int32), params, tx.init(params), root)
+    mesh = tiny.one_device()
+    run = jax.jit(step.make_train_step(net, made, tx, mesh))
+    prepared = []
+    with jax.set_mesh(mesh):
+        for t in range(STEPS):
+            batch = real_text.batch(system, t, length=LENGTH)
+            rng = jax.random.fold_in(jax.random.wrap_key_data(root), t)
+            prepared.append(jax.device_get(prepare(batch, made, named_key(rng, "mask"))))
+            rate = RATE * schedules.linear(t, WARMUP, TOTAL)
+            state, metrics = run(state, batch, jnp.float32(rate))
+            assert metrics["finite"][0] == 1
+    return state.params, prepared
+
+
+def inputs_of(system: str, batch: dict[str, np.ndarray]) -> dict[str, Any]:
+    tokens, lengths = batch["tokens"], batch["lengths"]
+    places = np.arange(LENGTH)
+    valid = places < lengths[:, None]
+    labels = np.where(valid, tokens, -100)
+    if "mlm_positions" in batch:
+        labels = np.full(valid.shape, -100)
+        for row, chosen in enumerate(batch["mlm_weights"] > 0):
+            at = batch["mlm_positions"][row][chosen]
+            labels[row, at] = batch["mlm_targets"][row][chosen]
+    arrays = {"input_ids": tokens, "attention_mask": valid, "labels": labels}
+    if system == "bert":
+        arrays["token_type_ids"] = places >= batch["boundaries"][:, None]
+        arrays["next_sentence_label"] = batch["nsp_labels"]
+    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
+
+
+def theirs(
+    system: str,
+    model: Any,
+    batches: list[Any],
+    *,
+    decay_all: bool = False,
+    clip: float = CLIP,
+    warmup: int = WARMUP,
+) -> Any:
+    """Parameters after the steps, in our tree."""
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    plain = {n: p for n, p in trained.items() if p.ndim == 1 and not decay_all}
+    groups = [
+        {"params": [p for n, p in trained.items() if n not in plain], "weight_decay": DECAY},
+        {"params": list(plain.values()), "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.999), eps=EPS)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, warmup, TOTAL)
+    model.train()
+    for batch in batches:
+        optimizer.zero_grad()
+        model(**inputs_of(system, batch)).loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained.values(), clip)
+        optimizer.step()
+        schedule.step()
+    found = peers.in_our_tree(model, lambda p: p.detach().numpy().copy())
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(start[name])
+    return found
+
+
+def distance(a: Any, b: Any) -> float:
+    """Largest relative difference of any parameter."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(np.abs(np.asarray(x) - y).max() / np.abs(y).max()) for x, y in pairs)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("system", peers.CLASSES)
+def test_five_steps(system: str) -> None:
+    net, made, model = setup(system)
+    params = peers.weights(model)
+    ended, batches = ours(system, net, made, params)
+    expected = theirs(system, model, batches)
+    moved = distance(params, expected)
+    found = distance(ended, expected)
+    assert found < 1e-4 < moved / 10
+    wrong = {
+        "decay of biases and norms": {"decay_all": True},
+        "no clipping": {"clip": 1e9},
+        "no warm-up": {"warmup": 0},
+    }
+    for name, change in wrong.items():
+        apart = distance(ended, theirs(system, model, batches, **change))
+        assert apart > 1e-4, name

@@ -1,0 +1,280 @@
+"""Our runs to Hugging Face layout and back: every bit, and what is refused."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import fine_tuned
+import jax
+import numpy as np
+import pytest
+import tiny
+from safetensors.numpy import load_file, save_file
+
+from scalelab import finetune_loop, finetune_run, pretrained, run_folder
+from scalelab.clocks import Clocks
+from scalelab.config import resolve
+from scalelab.data.task_files import Records
+from scalelab.eval.task import Splits, load_task
+from scalelab.finetune_config import override
+from scalelab.finetune_config import resolve as resolve_finetuning
+from scalelab.interop import exporting, importing, maps
+
+pytestmark = pytest.mark.slow
+
+Runs = Callable[[str], pathlib.Path]
+
+
+def equal(a: Any, b: Any) -> bool:
+    same = jax.tree.map(lambda x, y: np.array_equal(x, y) and x.dtype == y.dtype, a, b)
+    return all(jax.tree.leaves(same)) and len(jax.tree.leaves(a)) > 10
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_a_pretraining_there_and_back(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    run = pretrained_runs(system)
+    exporting.run(run, tmp_path / "out")
+    said = importing.run(str(tmp_path / "out"), tmp_path / "back")
+    assert "parameters, from" in said[0] and len(said) == 1
+    before, after = pretrained.load(run), pretrained.load(tmp_path / "back")
+    assert equal(before.params, after.params)
+    assert after.finished and after.step == 0
+    for field in ("num_heads", "width", "num_layers", "max_len", "dropout_rate"):
+        assert getattr(before.config.net, field) == getattr(after.config.net, field)
+    assert before.config.objective == after.config.objective
+    assert before.config.tokenizer == after.config.tokenizer
+    texts = ["Plain words, and [MASK] <mask> <|endoftext|>.", "żółw 🐢"]
+    for a, b in zip(
+        before.tokenizer.encode_batch(texts), after.tokenizer.encode_batch(texts), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert before.tokenizer.special_ids == after.tokenizer.special_ids
+    exporting.run(tmp_path / "back", tmp_path / "again")
+    a, b = ((tmp_path / x / "model.safetensors").read_bytes() for x in ("out", "again"))
+    assert a == b
+
+
+def test_the_model_card_says_what_it_is(pretrained_runs: Runs, tmp_path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(pretrained_runs("bert"), run)
+    config = resolve(json.loads((run / "config.json").read_text()))
+    clocks = Clocks(steps=3, tokens=12_345, flops=6.7e9, secs=8.9)
+    evals = {"32": {"mlm_loss": 5.25, "nsp_accuracy": 0.5}}
+    made = run_folder.result(config, clocks, evals, {"params": 4321})
+    (run / "result.json").write_text(json.dumps(made))
+    environment = {"command": "python -m scalelab.train --x|y", "git_commit": "c0ffee"}
+    environment |= {"git_dirty": True, "packages": {"jax": "1.2"}}
+    (run / "environment.json").write_text(json.dumps(environment))
+    said = exporting.run(run, tmp_path / "out")
+    assert "BertForPreTraining" in said[0]
+    card = (tmp_path / "out/README.md").read_text()
+    for expected in (
+        "pipeline_tag: fill-mask",
+        f"| corpus | {config.data.corpus} |",
+        "| 2x8x1 |",
+        "| parameters | 4,321 |",
+        "| steps | 3 |",
+        "| tokens | 12,345 |",
+        "| flops | 6.7e+09 |",
+        "| seconds | 8.9 |",
+        "| 32 mlm_loss | 5.25 |",
+        "| command | `python -m scalelab.train --x\\|y` |",
+        "| commit | c0ffee, with local changes |",
+        "| packages | jax 1.2 |",
+    ):
+        assert expected in card, expected
+
+
+def test_an_export_may_be_made_anew_but_nothing_else_is_touched(
+    pretrained_runs: Runs, tmp_path
+) -> None:
+    run = pretrained_runs("gpt2")
+    exporting.run(run, tmp_path / "out")
+    exporting.run(run, tmp_path / "out")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="--to=.*is in use and no export of ours .thesis.tex"):
+        exporting.run(run, other)
+    with pytest.raises(ValueError, match="--workdir=.*is in use .thesis.tex"):
+        importing.run(str(tmp_path / "out"), other)
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["other", "out"]
+    with pytest.raises(ValueError, match="no run in"):
+        exporting.run(other, tmp_path / "new")
+
+
+KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
+
+
+@pytest.mark.parametrize("system", ["bert", "roberta"])
+def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    _, params = fine_tuned.make(pretrained_runs(system), tmp_path / "run", "double")
+    exporting.run(tmp_path / "run", tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert sorted(config["id2label"].values()) == ["contradiction", "entailment", "neutral"]
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    assert equal(params, finetune_run.load_trained(tmp_path / "back"))
+    exporting.run(tmp_path / "back", tmp_path / "again")
+    a, b = ((tmp_path / x / "model.safetensors").read_bytes() for x in ("out", "again"))
+    assert a == b
+    card = (tmp_path / "out/README.md").read_text()
+    assert "fine-tuned on mnli" in card and "| dev accuracy | 0.5 |" in card
+    with pytest.raises(ValueError, match="fine-tuned on 'imported'"):
+        pretrained.load(tmp_path / "back")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "kind"), [("bert", "double"), ("gpt2", "single")])
+def test_what_a_fine_tuning_leaves(
+    pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path, system: str, kind: str
+) -> None:
+    task = load_task("cola")
+    rows = Records(
+        (["go up", "no", "by me", "do go"] * 4,), np.arange(16) % 2, "invented", "0" * 64
+    )
+    values = tiny.config_module("finetune").get_config().to_dict()
+    small = {"epochs": 1.0, "batch_size": 8, "max_len": 32, "head.kind": kind}
+    small |= {"machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None}
+    run = finetune_run.TaskRun(
+        task,
+        Splits(rows, {split.name: rows for split in task.dev_splits}, {}),
+        finetune_run.open_start(str(pretrained_runs(system))),
+        resolve_finetuning(override(values, small)),
+        tmp_path / "cola",
+    )
+    finetune_loop.train(run, [0])
+    said = exporting.run(tmp_path / "cola/seed0", tmp_path / "out")
+    assert "ForSequenceClassification" in said[0]
+    assert "fine-tuned on cola" in (tmp_path / "out/README.md").read_text()
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    before, after = (finetune_run.load_trained(tmp_path / p) for p in ("cola/seed0", "back"))
+    if kind == "double":
+        assert equal(before, after)
+    else:
+        assert not after["head"]["out"]["bias"].any()
+
+
+@pytest.mark.parametrize(
+    ("system", "kind", "changed", "message"),
+    [
+        ("gpt2", "double", {}, "GPT2ForSequenceClassification cannot.*its head has two layers"),
+        ("bert", "single", {}, "BertForSequenceClassification cannot.*its head has one layer"),
+        ("gpt", "single", {"task": "mrpc"}, "reads both orders of two texts"),
+        ("bert", "double", {"feature_layers": 2}, "reads several layers side by side"),
+    ],
+)
+def test_classifiers_that_no_class_can_hold(
+    pretrained_runs: Runs, tmp_path, system: str, kind: str, changed: Any, message: str
+) -> None:
+    count = 2 if changed.get("task") == "mrpc" else 3
+    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, count, **changed)
+    with pytest.raises(ValueError, match=message):
+        exporting.run(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def rename(folder: pathlib.Path, change: Callable[[str], str], **more: np.ndarray) -> None:
+    """Renames the tensors of an export and adds some."""
+    file = folder / "model.safetensors"
+    tensors = {change(name): x for name, x in load_file(file).items()} | more
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("system", "change", "more"),
+    [
+        # As the first releases have it.
+        (
+            "bert",
+            lambda n: n.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ),
+            {"bert.embeddings.position_ids": np.arange(64)[None]},
+        ),
+        ("roberta", lambda n: n, {"roberta.pooler.dense.weight": np.zeros((8, 8), np.float32)}),
+        # As the hub's gpt2: no prefix, and the causal mask in the file.
+        (
+            "gpt2",
+            lambda n: n.removeprefix("transformer."),
+            {
+                "h.0.attn.bias": np.tril(np.ones((1, 1, 64, 64), np.float32)),
+                "h.0.attn.masked_bias": np.array(-1e4, np.float32),
+            },
+        ),
+        ("gpt", lambda n: n.removeprefix("transformer."), {}),
+    ],
+)
+def test_names_of_other_times(pretrained_runs: Runs, tmp_path, system, change, more) -> None:
+    run = pretrained_runs(system)
+    exporting.run(run, tmp_path / "out")
+    rename(tmp_path / "out", change, **more)
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    assert equal(pretrained.load(run).params, pretrained.load(tmp_path / "back").params)
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    """Tied heads may be in the file; one that differs is no head that we have."""
+    name, original = maps.load(system).tied[0]
+    exporting.run(pretrained_runs(system), tmp_path / "out")
+    table = load_file(tmp_path / "out/model.safetensors")[original]
+    rename(tmp_path / "out", lambda n: n, **{name: table})
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    rename(tmp_path / "out", lambda n: n, **{name: table + 1})
+    with pytest.raises(ValueError, match=f"{name} differs from {original}: an untied head"):
+        importing.run(str(tmp_path / "out"), tmp_path / "again")
+
+
+def test_half_precision_becomes_float32(pretrained_runs: Runs, tmp_path) -> None:
+    exporting.run(pretrained_runs("gpt2"), tmp_path / "out")
+    file = tmp_path / "out/model.safetensors"
+    halves = {name: x.astype(np.float16) for name, x in load_file(file).items()}
+    save_file(halves, file)
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    table = pretrained.load(tmp_path / "back").params["embed"]["tokens"]["table"]
+    np.testing.assert_array_equal(table, halves["transformer.wte.weight"].astype(np.float32))
+    assert table.dtype == np.float32
+
+
+def test_a_padded_vocabulary_is_cut_and_given_back(pretrained_runs: Runs, tmp_path) -> None:
+    exporting.run(pretrained_runs("bert"), tmp_path / "out")
+    file = tmp_path / "out/model.safetensors"
+    tensors = load_file(file)
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        more = np.full((4, *tensors[name].shape[1:]), 0.5, np.float32)
+        tensors[name] = np.concatenate([tensors[name], more])
+    save_file(tensors, file, metadata={"format": "pt"})
+    config = json.loads((tmp_path / "out/config.json").read_text()) | {"vocab_size": 304}
+    (tmp_path / "out/config.json").write_text(json.dumps(config))
+    said = importing.run(str(tmp_path / "out"), tmp_path / "back")
+    assert "vocabulary cut from 304 to 300 rows" in said[1]
+    opened = pretrained.load(tmp_path / "back")
+    assert opened.params["embed"]["tokens"]["table"].shape == (300, 8)
+    exporting.run(tmp_path / "back", tmp_path / "again")
+    again = load_file(tmp_path / "again/model.safetensors")
+    assert again.keys() == tensors.keys()
+    assert all(np.array_equal(again[name], x) for name, x in tensors.items())
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_maps_and_nets_name_each_other(system: str) -> None:
+    """What a map says of a net is so: epsilons, special fields, and rows that are used once."""
+    from scalelab import systems
+    from scalelab.interop.transforms import TRANSFORMS
+
+    family, module = maps.load(system), systems.load(system)
+    epsilon = next(f for f in family.fixed if f.theirs.startswith("layer_norm_eps"))
+    assert epsilon.values == (module.LAYER_NORM_EPSILON,)
+    for architecture in family.architectures:
+        rows = family.rows(architecture)
+        assert {r.transform for r in rows} <= TRANSFORMS.keys()
+        for names in ([p for r in rows for p in r.ours], [n for r in rows for n in r.theirs]):
+            assert len(set(names)) == len(names)
+        assert set(architecture.serves) <= set(module.OBJECTIVES)
+    assert family.head_kind in ("single", "double")
+
+
+def test_every_system_has_a_map() -> None:
+    assert sorted(m.system for m in maps.every()) == tiny.SYSTEMS

@@ -1,0 +1,125 @@
+"""Tokenizers: what is imported gives the ids that `AutoTokenizer` gives."""
+
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import real_text
+import tiny
+
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.interop import texts
+
+NASTY = [
+    "",
+    " ",
+    "\n\t \r\n",
+    "🐢🐢 👩‍👩‍👧 🇵🇱 ☃️",
+    "漢字とカナ交じり文、中文。한국어",
+    "e\u0301 a\u0308\u0301 Z̸̪͊a̴l̷g̶o̵",
+    "null\0 bell\a escape\x1b delete\x7f next\x85line",
+    "zero\u200bwidth \u00a0 \u2028 \ufeff \ufffd",
+    "mixed العربية עברית हिन्दी ไทย",
+    "UPPER lower MiXeD 1234567890 --- ''' \"\" ...",
+    "\U0010ffff \ue000",
+    "word " * 20_000,
+    "x" * 100_000,
+]
+
+
+def make_source(system: str, folder: pathlib.Path, files: str) -> pathlib.Path:
+    """A folder with a tokenizer in one of the layouts that there are."""
+    trained = real_text.tokenizer_dir(system)
+    model_type = "openai-gpt" if system == "gpt" else system
+    if files == "tokenizer.json":
+        shutil.copytree(trained, folder)
+    else:
+        folder.mkdir()
+        model = json.loads((trained / "tokenizer.json").read_text())["model"]
+        if files == "vocab.txt":
+            pieces = sorted(model["vocab"], key=model["vocab"].get)
+            (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        else:
+            (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+            merges = [" ".join(m) if isinstance(m, list) else m for m in model["merges"]]
+            (folder / "merges.txt").write_text(
+                "#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8"
+            )
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    return folder
+
+
+LAYOUTS = [(system, "tokenizer.json") for system in tiny.SYSTEMS]
+LAYOUTS += [("bert", "vocab.txt"), ("roberta", "merges.txt"), ("gpt2", "merges.txt")]
+
+
+def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> None:
+    import transformers
+
+    theirs = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+    texts.read(folder).save(saved)
+    ours = Tokenizer.load(saved)
+    again = transformers.AutoTokenizer.from_pretrained(saved)
+    for line, ids in zip(lines, ours.encode_batch(lines), strict=True):
+        expected = theirs(line, add_special_tokens=False, truncation=False)["input_ids"]
+        np.testing.assert_array_equal(ids, expected, err_msg=line[:60])
+        assert again(line, add_special_tokens=False)["input_ids"] == expected, line[:60]
+
+
+@pytest.mark.parametrize(("system", "files"), LAYOUTS)
+def test_the_same_ids(tmp_path, system: str, files: str) -> None:
+    source = make_source(system, tmp_path / "source", files)
+    compare(source, tmp_path / "saved", NASTY + real_text.lines())
+    read = texts.read(source)
+    assert read.kind == real_text.KINDS[system]
+    assert read.lowercase == (system in ("bert", "gpt"))
+
+
+def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:
+    source = make_source("bert", tmp_path / "source", "vocab.txt")
+    texts.read(source).save(tmp_path / "saved")
+    tokenizer = Tokenizer.load(tmp_path / "saved")
+    assert tokenizer.special_ids["mask"] not in tokenizer.encode("the [MASK] of")
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"), [((), "none of its files"), (("vocab.json",), "only vocab.json")]
+)
+def test_no_tokenizer(tmp_path, keep: tuple[str, ...], said: str) -> None:
+    source = make_source("gpt2", tmp_path / "source", "merges.txt")
+    for file in source.iterdir():
+        if file.name not in keep:
+            file.unlink()
+    with pytest.raises(ValueError, match=f"has no tokenizer .{said}"):
+        texts.read(source)
+
+
+def real_lines(count: int) -> list[str]:
+    data = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
+    files = sorted((data / "wikitext-2").rglob("*"))
+    found: list[str] = []
+    for file in files:
+        if file.is_file() and "train" in file.name and file.suffix in (".raw", ".txt", ".tokens"):
+            found += [line for line in file.read_text().splitlines() if line.strip()]
+    return found[:count]
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_the_same_ids_on_real_text(tmp_path, system: str) -> None:
+    lines = real_lines(10_000)
+    if not lines:
+        pytest.skip("no wikitext-2 in the folder of real corpora")
+    assert len(lines) == 10_000
+    source = make_source(system, tmp_path / "source", "tokenizer.json")
+    compare(source, tmp_path / "saved", lines)
+
+
+def test_whatever_is_written_is_plain(tmp_path) -> None:
+    texts.read(real_text.tokenizer_dir("roberta")).save(tmp_path / "saved")
+    roles: Any = json.loads((tmp_path / "saved/special_tokens_map.json").read_text())
+    assert roles["mask_token"] == "<mask>" and all(type(v) is str for v in roles.values())

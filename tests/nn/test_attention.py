@@ -1,0 +1,136 @@
+"""Attention against four nested loops, and its cache."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from parts import NORMAL, context, init, normal, softmax
+
+from scalelab.nn.attention import KeyValueCache, SelfAttention, head_size
+from scalelab.nn.context import Context
+
+B, T, N, K, D = 2, 5, 3, 4, 7
+LENGTHS = np.array([5, 3], np.int32)
+MODULE = SelfAttention(N, K, 0.5, NORMAL, NORMAL)
+
+
+def by_loops(params: dict, x: np.ndarray, allowed: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """allowed [B, T, T], bias [N, T, T] -> [B, T, D]."""
+
+    def project(name: str) -> np.ndarray:
+        p = params[name]
+        return np.einsum("btd,dnk->btnk", x, p["kernel"]) + p["bias"]
+
+    q, k, v = (project(name) for name in ("query", "key", "value"))
+    out = np.zeros((B, T, D))
+    for b in range(B):
+        for i in range(T):
+            for n in range(N):
+                seen = [j for j in range(T) if allowed[b, i, j]]
+                scores = [q[b, i, n] @ k[b, j, n] / math.sqrt(K) + bias[n, i, j] for j in seen]
+                weights = softmax(scores)
+                mixed = sum(w * v[b, j, n] for w, j in zip(weights, seen, strict=True))
+                out[b, i] += mixed @ params["out"]["kernel"][n]
+    return out + params["out"]["bias"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_what_the_loops_say(causal: bool) -> None:
+    x, bias = normal(B, T, D), normal(N, T, T, seed=5)
+    ctx = context(B, T, lengths=jnp.array(LENGTHS), causal=causal).replace(bias=bias)
+    variables = init(MODULE, x, ctx, None)
+    out, cache = MODULE.apply(variables, x, ctx, None)
+    assert cache is None
+    allowed = np.zeros((B, T, T), bool)
+    for b in range(B):
+        for i in range(T):
+            for j in range(T):
+                allowed[b, i, j] = j < LENGTHS[b] and (j <= i or not causal)
+    params = jax.tree.map(np.asarray, variables["params"])
+    np.testing.assert_allclose(out, by_loops(params, x, allowed, bias), rtol=1e-4, atol=1e-4)
+
+
+def test_one_visible_key_gives_its_value() -> None:
+    """Whatever the scores, the softmax over one key is 1."""
+    x = normal(B, T, D)
+    ctx = context(B, T, window=0)
+    variables = init(MODULE, x, ctx, None)
+    p = variables["params"]
+    value = np.einsum("btd,dnk->btnk", x, p["value"]["kernel"]) + p["value"]["bias"]
+    expected = np.einsum("btnk,nkd->btd", value, p["out"]["kernel"]) + p["out"]["bias"]
+    out, _ = MODULE.apply(variables, x, ctx, None)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_without_positions_attention_follows_a_permutation() -> None:
+    x, order = normal(1, T, D), np.array([3, 0, 4, 1, 2])
+    ctx = context(1, T)
+    variables = init(MODULE, x, ctx, None)
+    out, _ = MODULE.apply(variables, x, ctx, None)
+    permuted, _ = MODULE.apply(variables, x[:, order], ctx, None)
+    np.testing.assert_allclose(permuted, out[:, order], rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_to_see_is_no_nan() -> None:
+    x = normal(B, T, D)
+    ctx = context(B, T, lengths=jnp.array([0, 5]))
+    variables = init(MODULE, x, ctx, None)
+    value, gradient = jax.value_and_grad(
+        lambda v: jnp.sum(MODULE.apply(v, x, ctx, None)[0]), allow_int=True
+    )(variables)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradient)))
+
+
+def test_dropout_falls_on_the_weights() -> None:
+    """With values all 1, the weights sum to 1 without dropout, and to multiples of it with."""
+    x = np.zeros((B, T, D), np.float32)
+    variables = init(MODULE, x, context(B, T), None)
+    p = variables["params"]
+    p["value"]["bias"] = jnp.ones((N, K))
+    p["out"] = {"kernel": jnp.ones((N, K, D)) / (N * K), "bias": jnp.zeros(D)}
+    key = {"dropout": jax.random.key(0)}
+    out, _ = MODULE.apply(variables, x, context(B, T, train=True), None, rngs=key)
+    # Each weight is 0.2 or, kept at rate 0.5, 0.4; the mean over 3 heads of 5 weights.
+    multiples = np.asarray(out) / (0.4 / N)
+    np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-4)
+    assert len(np.unique(np.round(multiples))) > 3
+
+
+def test_cache_writes_at_positions_and_drops_what_lies_outside() -> None:
+    cache = KeyValueCache(jnp.zeros((2, 4, 1, 1)), jnp.zeros((2, 4, 1, 1)))
+    keys = jnp.array([[1.0, 2.0], [3.0, 4.0]]).reshape(2, 2, 1, 1)
+    cache = cache.write(keys, -keys, jnp.array([[1, 2], [3, 4]]))
+    np.testing.assert_array_equal(cache.keys[..., 0, 0], [[0, 1, 2, 0], [0, 0, 0, 3]])
+    np.testing.assert_array_equal(cache.values, -cache.keys)
+
+
+def test_one_token_at_a_time_equals_all_at_once() -> None:
+    x = normal(B, T, D)
+    ctx = context(B, T, causal=True)
+    variables = init(MODULE, x, ctx, None)
+    whole, _ = MODULE.apply(variables, x, ctx, None)
+    cache = MODULE.init_cache(B, T + 2)
+    for t in range(T):
+        positions = jnp.full((B, 1), t)
+        mask = ctx.mask.replace(query_positions=positions)
+        one = Context(mask, positions, jnp.arange(B))
+        out, cache = MODULE.apply(variables, x[:, t : t + 1], one, cache)
+        np.testing.assert_allclose(out[:, 0], whole[:, t], rtol=1e-4, atol=1e-5)
+
+
+def test_head_size() -> None:
+    assert head_size(469, 7) == 67
+    with pytest.raises(ValueError, match="got 7 heads and width 128; .* do: 2, 4, 8"):
+        head_size(128, 7)
+
+
+def test_bfloat16_keeps_scores_in_float32() -> None:
+    x = normal(B, T, D)
+    ctx = context(B, T)
+    variables = init(MODULE, x, ctx, None)
+    exact, _ = MODULE.apply(variables, x, ctx, None)
+    rounded, _ = MODULE.clone(dtype=jnp.bfloat16).apply(variables, x, ctx, None)
+    assert rounded.dtype == jnp.bfloat16
+    np.testing.assert_allclose(rounded.astype(jnp.float32), exact, atol=0.15)

@@ -1,0 +1,77 @@
+"""The dense form of every mask against the words of its docstring, spelled out in loops."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scalelab.nn.masks import Mask
+
+B, S = 3, 7
+LENGTHS = np.array([7, 4, 0], np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 0, 0, 0], [0] * 7], np.int32)
+GLOBAL = np.array([[1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 1], [0] * 7], bool)
+QUERIES = np.array([[2, 3], [0, 6], [5, 1]], np.int32)
+
+
+def by_loops(
+    num_queries: int,
+    lengths: bool,
+    segments: bool,
+    global_tokens: bool,
+    query_positions: bool,
+    causal: bool,
+    window: int | None,
+) -> np.ndarray:
+    allowed = np.zeros((B, num_queries, S), bool)
+    for b, t, j in itertools.product(range(B), range(num_queries), range(S)):
+        i = QUERIES[b, t] if query_positions else t
+        ok = True
+        if window is not None and abs(i - j) > window:
+            ok = global_tokens and (GLOBAL[b, i] or GLOBAL[b, j])
+        if causal and j > i:
+            ok = False
+        if lengths and j >= LENGTHS[b]:
+            ok = False
+        if segments and SEGMENTS[b, i] != SEGMENTS[b, j]:
+            ok = False
+        allowed[b, t, j] = ok
+    return allowed
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 0, 2])
+@pytest.mark.parametrize("query_positions", [False, True])
+def test_dense_is_what_the_loops_say(
+    causal: bool, window: int | None, query_positions: bool
+) -> None:
+    num_queries = 2 if query_positions else S
+    for lengths, segments, global_tokens in itertools.product([False, True], repeat=3):
+        mask = Mask(
+            lengths=jnp.array(LENGTHS) if lengths else None,
+            segments=jnp.array(SEGMENTS) if segments else None,
+            global_tokens=jnp.array(GLOBAL) if global_tokens else None,
+            query_positions=jnp.array(QUERIES) if query_positions else None,
+            causal=causal,
+            window=window,
+        )
+        dense = mask.dense(num_queries, S)
+        if dense is None:
+            assert not (lengths or segments or causal or window is not None)
+            continue
+        expected = by_loops(
+            num_queries, lengths, segments, global_tokens, query_positions, causal, window
+        )
+        ours = np.broadcast_to(dense, (B, 1, num_queries, S))[:, 0]
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_no_field_is_no_mask() -> None:
+    assert Mask().dense(3, 3) is None
+
+
+def test_lengths_alone_stay_small() -> None:
+    """An encoder's mask must not be B x T x S."""
+    assert Mask(lengths=jnp.array(LENGTHS)).dense(S, S).shape == (B, 1, 1, S)
+    assert Mask(causal=True).dense(S, S).shape == (1, 1, S, S)

@@ -1,0 +1,164 @@
+"""Norm, linear map, activations, embeddings, heads: values worked out by hand."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from parts import NORMAL, context, init, normal
+
+from scalelab.nn import axes
+from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.ffn import FeedForward, gelu_exact, gelu_tanh
+from scalelab.nn.heads import FirstTokenHead, PlainHead, TransformHead, tied_logits
+from scalelab.nn.linear import Linear
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+
+
+def test_layer_norm_by_hand() -> None:
+    """Mean 3, variance 4: (1 - 3) / 2 = -1 and so on; with epsilon 12 the divisor is 4."""
+    x = jnp.array([[1.0, 5.0, 1.0, 5.0]])
+    params = {"scale": jnp.array([1.0, 2.0, 3.0, 4.0]), "bias": jnp.array([0.0, 0.0, 1.0, 1.0])}
+    out = LayerNorm(0.0).apply({"params": params}, x)
+    np.testing.assert_allclose(out, [[-1.0, 2.0, -2.0, 5.0]], rtol=1e-6)
+    out = LayerNorm(12.0).apply({"params": params}, x)
+    np.testing.assert_allclose(out, [[-0.5, 1.0, -0.5, 3.0]], rtol=1e-6)
+
+
+def test_layer_norm_of_a_large_offset() -> None:
+    """E[x^2] - E[x]^2 in float32 would lose all digits here."""
+    x = 1e4 + normal(4, 64)
+    out = LayerNorm(1e-12).apply({"params": {"scale": jnp.ones(64), "bias": jnp.zeros(64)}}, x)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
+    np.testing.assert_allclose(out, expected, atol=2e-3)
+
+
+def test_layer_norm_keeps_the_dtype_and_computes_in_float32() -> None:
+    x = normal(4, 64).astype(jnp.bfloat16)
+    params = {"params": {"scale": jnp.ones(64), "bias": jnp.zeros(64)}}
+    out = LayerNorm(1e-5).apply(params, x)
+    assert out.dtype == jnp.bfloat16
+    exact = LayerNorm(1e-5).apply(params, x.astype(jnp.float32))
+    np.testing.assert_array_equal(out, exact.astype(jnp.bfloat16))
+
+
+def test_linear_over_several_axes() -> None:
+    x = normal(2, 3, 4, 5)
+    module = Linear((axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH, axes.FFN), (6, 7), NORMAL)
+    variables = init(module, x)
+    kernel, bias = variables["params"]["kernel"], variables["params"]["bias"]
+    assert kernel.shape == (4, 5, 6, 7) and bias.shape == (6, 7)
+    expected = np.einsum("btnk,nkdf->btdf", x, kernel) + bias
+    np.testing.assert_allclose(module.apply(variables, x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("x", [-30.0, -3.0, -0.7, 0.0, 0.2, 1.0, 4.0, 30.0])
+def test_gelu(x: float) -> None:
+    exact = 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+    tanh = 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    assert gelu_exact(jnp.float32(x)) == pytest.approx(exact, rel=1e-5, abs=1e-6)
+    assert gelu_tanh(jnp.float32(x)) == pytest.approx(tanh, rel=1e-5, abs=1e-6)
+
+
+def test_the_two_gelus_differ_but_little() -> None:
+    x = jnp.linspace(-6, 6, 1001)
+    difference = jnp.abs(gelu_exact(x) - gelu_tanh(x)).max()
+    assert 1e-4 < difference < 5e-4
+
+
+def test_feed_forward() -> None:
+    x = normal(2, 3, 4)
+    module = FeedForward(8, jnp.square, NORMAL, NORMAL)
+    variables = init(module, x)
+    p = variables["params"]
+    inner = np.square(x @ p["inner"]["kernel"] + p["inner"]["bias"])
+    expected = inner @ p["outer"]["kernel"] + p["outer"]["bias"]
+    np.testing.assert_allclose(module.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_input_is_the_sum_of_three_embeddings() -> None:
+    module = InputEmbed(
+        tokens=Embed(11, 4, NORMAL),
+        positions=LearnedPositions(9, 4, NORMAL),
+        segments=Embed(2, 4, NORMAL, axes.SEGMENTS),
+        dropout_rate=0.5,
+    )
+    batch = {
+        "tokens": jnp.array([[3, 1, 10], [0, 5, 5]]),
+        "boundaries": jnp.array([1, 3]),
+    }
+    variables = init(module, batch, context(2, 3))
+    tables = [variables["params"][k]["table"] for k in ("tokens", "positions", "segments")]
+    out = module.apply(variables, batch, context(2, 3))
+    segments = [[0, 1, 1], [0, 0, 0]]
+    for b in range(2):
+        for t in range(3):
+            ids = batch["tokens"][b, t], t, segments[b][t]
+            expected = sum(table[i] for table, i in zip(tables, ids, strict=True))
+            np.testing.assert_allclose(out[b, t], expected, rtol=1e-6)
+
+
+def test_norm_of_the_input_comes_before_its_dropout() -> None:
+    module = InputEmbed(
+        tokens=Embed(11, 64, NORMAL),
+        positions=LearnedPositions(9, 64, NORMAL),
+        norm=LayerNorm(1e-5),
+        dropout_rate=0.5,
+    )
+    batch = {"tokens": jnp.array([[3, 1, 10]])}
+    variables = init(module, batch, context(1, 3))
+    clean = module.apply(variables, batch, context(1, 3))
+    key = {"dropout": jax.random.key(0)}
+    noisy = module.apply(variables, batch, context(1, 3, train=True), rngs=key)
+    kept = np.asarray(noisy) != 0
+    assert 0.3 < kept.mean() < 0.7
+    np.testing.assert_allclose(noisy[kept], 2 * clean[kept], rtol=1e-5)
+
+
+def test_more_tokens_than_positions_are_refused() -> None:
+    module = LearnedPositions(9, 4, NORMAL)
+    with pytest.raises(ValueError, match="9 positions, but got examples of 10 tokens"):
+        module.init(jax.random.key(0), jnp.zeros((1, 10), jnp.int32))
+
+
+def test_plain_head_and_tied_logits() -> None:
+    hidden, table = normal(2, 3, 4), normal(5, 4, seed=1)
+    features, bias = PlainHead().apply({}, hidden)
+    assert bias is None
+    np.testing.assert_allclose(tied_logits(features, table, None), hidden @ table.T, rtol=1e-5)
+
+
+def test_transform_head() -> None:
+    hidden, table = normal(2, 3, 4), normal(5, 4, seed=1)
+    module = TransformHead(5, jnp.tanh, LayerNorm(1e-3), NORMAL)
+    variables = init(module, hidden)
+    p = variables["params"]
+    x = np.tanh(hidden @ p["dense"]["kernel"] + p["dense"]["bias"])
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
+    x = x * p["norm"]["scale"] + p["norm"]["bias"]
+    features, bias = module.apply(variables, hidden)
+    logits = tied_logits(features, table, bias)
+    np.testing.assert_allclose(logits, x @ table.T + p["bias"], rtol=1e-4, atol=1e-5)
+
+
+def test_first_token_head_reads_the_first_token() -> None:
+    hidden = normal(2, 3, 4)
+    module = FirstTokenHead(2, NORMAL)
+    variables = init(module, hidden)
+    p = variables["params"]
+    pooled = np.tanh(hidden[:, 0] @ p["pooler"]["kernel"] + p["pooler"]["bias"])
+    expected = pooled @ p["classifier"]["kernel"] + p["classifier"]["bias"]
+    np.testing.assert_allclose(module.apply(variables, hidden), expected, rtol=1e-5)
+    assert module.apply(variables, hidden.astype(jnp.bfloat16)).dtype == jnp.float32
+
+
+def test_compute_dtype_leaves_parameters_in_float32() -> None:
+    module = FeedForward(8, gelu_exact, NORMAL, NORMAL, jnp.bfloat16)
+    x = normal(2, 3, 4)
+    variables = nn.unbox(module.init(jax.random.key(0), x))
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype(jnp.float32)}
+    assert module.apply(variables, x).dtype == jnp.bfloat16

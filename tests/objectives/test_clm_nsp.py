@@ -1,0 +1,111 @@
+"""CLM by the chain rule, NSP by hand, and which objectives go with what."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from fake import FakeNet
+
+from scalelab import objectives
+from scalelab.objectives import clm, nsp
+
+B, T, D, V = 4, 6, 5, 9
+RNG = np.random.default_rng(0)
+LENGTHS = np.array([6, 3, 1, 0], np.int32)
+TOKENS = np.where(np.arange(T) < LENGTHS[:, None], RNG.integers(0, V, (B, T)), 0).astype(np.int32)
+BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "nsp_labels": np.array([1, 0, 1, 0], np.int32)}
+HIDDEN = RNG.normal(size=(B, T, D)).astype(np.float32)
+NET = FakeNet(RNG.normal(size=(V, D)).astype(np.float32))
+ARGS = {"vocab_size": V, "special_ids": {}, "mask_rate": 0.15}
+
+
+def test_clm_is_the_chain_rule() -> None:
+    """Minus the log of the product of p(x_i | x_<i), the first token left out."""
+    objective = clm.make(**ARGS)
+    terms = objective.terms(NET, HIDDEN, BATCH, accuracy=True)
+    loss = hits = count = 0
+    for b in range(B):
+        probability = 1.0
+        for i in range(1, LENGTHS[b]):
+            scores = np.exp((NET.table @ HIDDEN[b, i - 1]).astype(np.float64))
+            probability *= scores[TOKENS[b, i]] / scores.sum()
+            hits += scores.argmax() == TOKENS[b, i]
+            count += 1
+        loss -= math.log(probability)
+    assert count == 5 + 2
+    assert objective.weight(BATCH) == terms["loss"][1] == terms["accuracy"][1] == count
+    assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
+    assert terms["accuracy"][0] == hits
+
+
+def test_clm_takes_nothing_from_the_padding() -> None:
+    objective = clm.make(**ARGS)
+    noise = np.where(np.arange(T) < LENGTHS[:, None], TOKENS, 5)
+    hidden = np.where((np.arange(T) < LENGTHS[:, None] - 1)[..., None], HIDDEN, 1e3)
+    clean = objective.terms(NET, HIDDEN, BATCH)["loss"]
+    noisy = objective.terms(NET, hidden.astype(np.float32), BATCH | {"tokens": noise})["loss"]
+    np.testing.assert_allclose(clean, noisy, rtol=1e-6)
+
+
+def test_nsp_by_hand() -> None:
+    objective = nsp.make(**ARGS)
+    terms = objective.terms(NET, HIDDEN, BATCH, accuracy=True)
+    loss = hits = 0.0
+    for b in range(3):  # the fourth is padding
+        scores = HIDDEN[b, 0].sum(), HIDDEN[b, 0, 0]
+        label = BATCH["nsp_labels"][b]
+        loss += math.log(math.exp(scores[0]) + math.exp(scores[1])) - scores[label]
+        hits += (scores[1] > scores[0]) == label
+    assert objective.weight(BATCH) == terms["loss"][1] == 3
+    assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
+    assert terms["accuracy"] == (hits, 3)
+
+
+@pytest.mark.parametrize("module", [clm, nsp])
+def test_nothing_to_prepare_and_no_accuracy_unless_asked(module) -> None:  # noqa: ANN001
+    objective = module.make(**ARGS)
+    assert objective.prepare(BATCH, jax.random.key(0)) is BATCH
+    assert objective.terms(NET, HIDDEN, BATCH).keys() == {"loss"}
+
+
+def test_load() -> None:
+    assert objectives.load("clm") is clm
+    with pytest.raises(ValueError, match="unknown objective 'nspp'.*did you mean 'nsp'"):
+        objectives.load("nspp")
+    with pytest.raises(ValueError, match="unknown objective 'xent'"):
+        objectives.load("xent")
+
+
+@pytest.mark.parametrize(
+    ("names", "served", "causal", "has_pairs"),
+    [
+        (("mlm", "nsp"), ("mlm", "nsp"), False, True),
+        (("mlm",), ("mlm", "nsp"), False, True),
+        (("mlm",), ("mlm",), False, False),
+        (("clm",), ("clm",), True, False),
+        (("clm",), ("clm",), True, True),
+    ],
+)
+def test_possible_pairs(
+    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool
+) -> None:
+    objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
+
+
+@pytest.mark.parametrize(
+    ("names", "served", "causal", "has_pairs", "message"),
+    [
+        (("mlm", "nsp"), ("mlm", "nsp"), False, False, "'nsp' .* makes no pairs"),
+        (("mlm",), ("clm",), True, False, "'mlm' needs .* not causal, and this one is causal"),
+        (("clm",), ("mlm",), False, False, "'clm' needs .* causal, and this one sees both sides"),
+        (("mlm", "nsp"), ("mlm",), False, True, "does not serve objective 'nsp'.*mlm"),
+        (("mlm", "mlm"), ("mlm",), False, False, "different objectives"),
+        (("",), ("mlm",), False, False, "unknown objective ''"),
+    ],
+)
+def test_impossible_pairs(
+    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)

@@ -1,0 +1,174 @@
+"""What is masked, how often, and by what."""
+
+import fractions
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fake import FakeNet
+
+from scalelab.objectives import mlm
+
+V, T = 50, 40
+SPECIAL_IDS = {"pad": 0, "cls": 1, "sep": 7, "mask": 3, "unk": 30}
+SPECIAL = set(SPECIAL_IDS.values())
+ORDINARY = np.array([i for i in range(V) if i not in SPECIAL])
+MLM = mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=0.15)
+
+
+def make_batch(size: int = 4000, seed: int = 0) -> dict[str, np.ndarray]:
+    """Examples of any length from 0 on, special tokens sprinkled in, padding of id 0."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, T + 1, size).astype(np.int32)
+    tokens = rng.choice(ORDINARY, (size, T)).astype(np.int32)
+    tokens = np.where(rng.uniform(size=(size, T)) < 0.1, 7, tokens)
+    tokens[:, 0] = 1
+    tokens[np.arange(T) >= lengths[:, None]] = 0
+    return {"tokens": tokens, "lengths": lengths, "examples": np.arange(size, dtype=np.int32)}
+
+
+BATCH = make_batch()
+PREPARED = jax.device_get(jax.jit(MLM.prepare)(BATCH, jax.random.key(0)))
+CHOSEN = PREPARED["mlm_weights"] > 0
+
+
+def chi_square(counts: np.ndarray, shares: np.ndarray) -> float:
+    expected = counts.sum() * np.asarray(shares)
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def bound(degrees: int) -> float:
+    """Above the 0.9999 quantile of chi-square (Wilson and Hilferty 1931)."""
+    return degrees * (1 - 2 / (9 * degrees) + 3.75 * math.sqrt(2 / (9 * degrees))) ** 3
+
+
+def test_the_count_is_exact() -> None:
+    for tokens, length, weights in zip(
+        BATCH["tokens"], BATCH["lengths"], PREPARED["mlm_weights"], strict=True
+    ):
+        n = sum(int(t) not in SPECIAL for t in tokens[:length])
+        assert weights.sum() == math.ceil(fractions.Fraction(15, 100) * n)
+    assert PREPARED["mlm_weights"].shape[1] == 6  # ceil(0.15 * 40)
+
+
+@pytest.mark.parametrize(("rate", "n", "count"), [(0.15, 20, 3), (0.15, 21, 4), (0.1, 30, 3)])
+def test_the_count_is_not_rounded_up_by_floats(rate: float, n: int, count: int) -> None:
+    objective = mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=rate)
+    assert objective.num_chosen(64)[n] == count
+    assert objective.num_predicted(n) == count
+
+
+def test_special_tokens_and_padding_are_never_chosen() -> None:
+    for row in range(len(CHOSEN)):
+        places = PREPARED["mlm_positions"][row][CHOSEN[row]]
+        assert len(set(places)) == len(places)
+        assert (places < BATCH["lengths"][row]).all()
+        assert not SPECIAL & set(BATCH["tokens"][row][places].tolist())
+
+
+def test_targets_are_the_tokens_and_the_rest_is_untouched() -> None:
+    rows = np.nonzero(CHOSEN)[0]
+    places = PREPARED["mlm_positions"][CHOSEN]
+    np.testing.assert_array_equal(PREPARED["mlm_targets"][CHOSEN], BATCH["tokens"][rows, places])
+    restored = PREPARED["tokens"].copy()
+    restored[rows, places] = PREPARED["mlm_targets"][CHOSEN]
+    np.testing.assert_array_equal(restored, BATCH["tokens"])
+    for name in ("mlm_positions", "mlm_targets", "mlm_weights"):
+        assert (PREPARED[name][~CHOSEN] == 0).all()
+
+
+def test_eighty_ten_ten() -> None:
+    rows = np.nonzero(CHOSEN)[0]
+    new = PREPARED["tokens"][rows, PREPARED["mlm_positions"][CHOSEN]]
+    old = PREPARED["mlm_targets"][CHOSEN]
+    masked, kept = new == SPECIAL_IDS["mask"], new == old
+    counts = np.array([masked.sum(), kept.sum(), (~masked & ~kept).sum()])
+    same = 1 / len(ORDINARY)  # a random token may be the old one
+    assert chi_square(counts, [0.8, 0.1 + 0.1 * same, 0.1 * (1 - same)]) < bound(2)
+
+
+def test_random_tokens_are_uniform_and_never_special() -> None:
+    drawn = np.asarray(MLM._random_tokens(jax.random.key(5), 100_000))
+    counts = np.bincount(drawn, minlength=V)
+    assert not counts[sorted(SPECIAL)].any() and len(counts) == V
+    assert chi_square(counts[ORDINARY], np.full(len(ORDINARY), 1 / len(ORDINARY))) < bound(44)
+    rows = np.nonzero(CHOSEN)[0]
+    new = PREPARED["tokens"][rows, PREPARED["mlm_positions"][CHOSEN]]
+    assert set(new.tolist()) & SPECIAL == {SPECIAL_IDS["mask"]}
+
+
+def test_every_place_is_equally_likely() -> None:
+    size = 6000
+    tokens = np.full((size, T), 10, np.int32)
+    batch = {"tokens": tokens, "lengths": np.full(size, T), "examples": np.arange(size)}
+    prepared = jax.jit(MLM.prepare)(batch, jax.random.key(1))
+    counts = np.bincount(np.asarray(prepared["mlm_positions"]).ravel(), minlength=T)
+    # Without replacement the counts vary less than chi-square says: the bound holds all the more.
+    assert chi_square(counts, np.full(T, 1 / T)) < bound(T - 1)
+    # The action does not depend on the rank in which a place was drawn.
+    gathered = jnp.take_along_axis(prepared["tokens"], prepared["mlm_positions"], axis=1)
+    by_rank = np.asarray(gathered == SPECIAL_IDS["mask"]).mean(axis=0)
+    assert np.abs(by_rank - 0.8).max() < 5 * math.sqrt(0.8 * 0.2 / size)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1000), slice(3000, 4000), [7, 3, 3999]], ids=str)
+def test_part_of_a_batch_has_the_masks_of_the_whole(rows: slice | list[int]) -> None:
+    part = {name: values[rows] for name, values in BATCH.items()}
+    prepared = jax.jit(MLM.prepare)(part, jax.random.key(0))
+    for name, values in prepared.items():
+        np.testing.assert_array_equal(values, PREPARED[name][rows], err_msg=name)
+
+
+def test_another_key_another_draw() -> None:
+    again = jax.jit(MLM.prepare)(BATCH, jax.random.key(1))
+    assert (again["mlm_positions"] != PREPARED["mlm_positions"])[CHOSEN].mean() > 0.5
+
+
+def test_dynamic_masks_of_one_sequence_are_all_different() -> None:
+    one = {name: values[:1] for name, values in make_batch(1).items()} | {"lengths": np.array([T])}
+    one["tokens"] = np.full((1, T), 10, np.int32)
+    seen = {
+        tuple(sorted(np.asarray(MLM.prepare(one, jax.random.key(e))["mlm_positions"][0])))
+        for e in range(40)
+    }
+    assert len(seen) == 40
+
+
+def test_weight_and_terms() -> None:
+    rng = np.random.default_rng(2)
+    hidden = rng.normal(size=(*BATCH["tokens"][:20].shape, 6)).astype(np.float32)
+    net = FakeNet(rng.normal(size=(V, 6)).astype(np.float32), rng.normal(size=V).astype(np.float32))
+    batch = {name: values[:20] for name, values in PREPARED.items()}
+    terms = MLM.terms(net, hidden, batch, accuracy=True)
+    loss = hits = 0.0
+    for row in range(20):
+        for place, target, weight in zip(
+            *(batch[f"mlm_{k}"][row] for k in ("positions", "targets", "weights")), strict=True
+        ):
+            scores = (net.table @ hidden[row, place] + net.bias).astype(np.float64)
+            loss += weight * (np.log(np.exp(scores).sum()) - scores[target])
+            hits += weight * (scores.argmax() == target)
+    weight = float(CHOSEN[:20].sum())
+    assert MLM.weight(batch) == terms["loss"][1] == weight
+    assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
+    assert terms["accuracy"][0] == pytest.approx(hits, rel=1e-5)
+
+
+def test_padding_examples_weigh_nothing() -> None:
+    batch = {"tokens": np.zeros((3, T), np.int32), "lengths": np.zeros(3), "examples": np.arange(3)}
+    prepared = MLM.prepare(batch, jax.random.key(0))
+    assert MLM.weight(prepared) == 0
+    np.testing.assert_array_equal(prepared["tokens"], 0)
+
+
+def test_no_mask_token() -> None:
+    with pytest.raises(ValueError, match="needs a mask token, but .* roles eos"):
+        mlm.make(vocab_size=V, special_ids={"eos": 0}, mask_rate=0.15)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
+def test_impossible_rate(rate: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=rate)

@@ -1,0 +1,135 @@
+"""Cross-entropy against log_softmax over all scores, in value, gradient and accuracy."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scalelab.objectives import xent
+
+B, T, D, V = 3, 7, 5, 11
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(B, T, D)).astype(np.float32)
+TABLE = RNG.normal(size=(V, D)).astype(np.float32)
+BIAS = RNG.normal(size=V).astype(np.float32)
+BEST = (FEATURES @ TABLE.T + BIAS).argmax(-1)
+TARGETS = np.where(RNG.uniform(size=(B, T)) < 0.5, BEST, RNG.integers(0, V, (B, T)))
+WEIGHTS = RNG.uniform(size=(B, T)).astype(np.float32) * (RNG.uniform(size=(B, T)) < 0.7)
+
+# Scores at a time: everything, chunks of 2 positions with one left over, one position.
+CHUNKS = {"whole": 2**20, "chunks": 2 * B * V, "single": 1}
+
+
+@pytest.fixture(params=CHUNKS.values(), ids=CHUNKS.keys())
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), request.param)
+
+
+def reference(features: Any, table: Any, bias: Any, weights: Any) -> jax.Array:
+    """The textbook: all scores, log_softmax, pick, weigh, sum."""
+    scores = features @ table.T + (0 if bias is None else bias)
+    log_probs = jax.nn.log_softmax(scores)
+    picked = jnp.take_along_axis(log_probs, TARGETS[..., None], axis=-1)[..., 0]
+    return -jnp.sum(picked * weights)
+
+
+def ours(features: Any, table: Any, bias: Any, weights: Any, **kwargs: Any) -> jax.Array:
+    terms = xent.token_cross_entropy(features, table, bias, TARGETS, weights, **kwargs)
+    return terms["loss"][0]
+
+
+@pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
+@pytest.mark.parametrize("accuracy", [False, True])
+def test_value_and_gradients(chunks: None, bias: Any, accuracy: bool) -> None:
+    args = FEATURES, TABLE, bias, WEIGHTS
+    wrt = tuple(i for i, a in enumerate(args) if a is not None)
+    # A factor, so that the incoming cotangent is not 1.
+    value, grads = jax.value_and_grad(lambda *a: 3 * ours(*a, accuracy=accuracy), wrt)(*args)
+    expected, expected_grads = jax.value_and_grad(lambda *a: 3 * reference(*a), wrt)(*args)
+    assert value == pytest.approx(float(expected), rel=1e-5)
+    for a, b in zip(grads, expected_grads, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert ours(*args) == pytest.approx(float(expected) / 3, rel=1e-5)
+
+
+def test_weight_and_accuracy(chunks: None) -> None:
+    terms = xent.token_cross_entropy(FEATURES, TABLE, BIAS, TARGETS, WEIGHTS, accuracy=True)
+    hits = total = 0.0
+    for b in range(B):
+        for t in range(T):
+            scores = TABLE @ FEATURES[b, t] + BIAS
+            hits += float(WEIGHTS[b, t]) * (scores.argmax() == TARGETS[b, t])
+            total += float(WEIGHTS[b, t])
+    assert 0 < hits < total
+    assert terms["accuracy"][0] == pytest.approx(hits, rel=1e-5)
+    assert terms["accuracy"][1] == terms["loss"][1] == pytest.approx(total, rel=1e-5)
+
+
+def test_no_accuracy_unless_asked() -> None:
+    terms = xent.token_cross_entropy(FEATURES, TABLE, BIAS, TARGETS, WEIGHTS)
+    assert terms.keys() == {"loss"}
+
+
+def test_by_hand() -> None:
+    """Two tokens, scores (0, log 3): probabilities 1/4 and 3/4."""
+    features, table = jnp.ones((1, 2, 1)), jnp.array([[0.0], [math.log(3)]])
+    terms = xent.token_cross_entropy(
+        features, table, None, jnp.array([[0, 1]]), jnp.array([[1.0, 2.0]]), accuracy=True
+    )
+    assert terms["loss"][0] == pytest.approx(math.log(4) + 2 * math.log(4 / 3), rel=1e-5)
+    assert terms["accuracy"] == (2.0, 3.0)
+
+
+def test_large_scores_do_not_overflow(chunks: None) -> None:
+    value, grads = jax.value_and_grad(ours, (0, 1, 2))(1e3 * FEATURES, TABLE, BIAS, WEIGHTS)
+    assert np.isfinite(value) and all(np.isfinite(g).all() for g in grads)
+
+
+def test_bfloat16_features_sum_in_float32(chunks: None) -> None:
+    features = FEATURES.astype(jnp.bfloat16)
+    args = features.astype(np.float32), TABLE.astype(jnp.bfloat16).astype(np.float32), BIAS
+    value = ours(features, TABLE, BIAS, WEIGHTS)
+    assert value.dtype == jnp.float32
+    assert value == pytest.approx(float(reference(*args, WEIGHTS)), rel=1e-5)
+    grads = jax.grad(ours, (0, 1, 2))(features, TABLE, BIAS, WEIGHTS)
+    assert [g.dtype for g in grads] == [jnp.bfloat16, jnp.float32, jnp.float32]
+    expected = jax.grad(reference, (0, 1, 2))(*args, WEIGHTS)
+    for a, b in zip(grads, expected, strict=True):
+        np.testing.assert_allclose(a.astype(jnp.float32), b, rtol=0.05, atol=0.03)
+
+
+def test_chunks_fit_the_limit_and_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), 10_000)
+    for batch_size, length, vocab_size in [(4, 100, 10), (4, 101, 30), (4, 7, 5000), (1, 1, 5)]:
+        size = xent.chunk_size(batch_size, length, vocab_size)
+        assert 1 <= size <= length
+        assert batch_size * size * vocab_size <= max(
+            10_000 + batch_size * vocab_size, batch_size * vocab_size
+        )
+        num_chunks = math.ceil(length / size)
+        assert num_chunks * size - length < num_chunks
+
+
+def test_all_scores_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled gradient's own account of its memory."""
+    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), 2**18)
+    shape = jax.ShapeDtypeStruct
+    b, t, d, v = 16, 128, 8, 2048
+
+    def loss(features: Any, table: Any, targets: Any, weights: Any) -> jax.Array:
+        return xent.token_cross_entropy(features, table, None, targets, weights)["loss"][0]
+
+    compiled = (
+        jax.jit(jax.grad(loss, (0, 1)))
+        .lower(
+            shape((b, t, d), jnp.float32),
+            shape((v, d), jnp.float32),
+            shape((b, t), jnp.int32),
+            shape((b, t), jnp.float32),
+        )
+        .compile()
+    )
+    assert compiled.memory_analysis().temp_size_in_bytes < 0.5 * 4 * b * t * v

@@ -1,0 +1,149 @@
+"""AdamW with groups by name, against PyTorch's and against values worked out by hand."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab.optim import adamw, schedules
+
+HYPER = dict(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01)
+
+
+def parameters() -> dict:
+    """A tree with all kinds of leaves: stacked kernels, biases and scales, a table."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    return {
+        "embed": {"table": draw(7, 4)},
+        "stack": {
+            "norm": {"scale": draw(3, 4), "bias": draw(3, 4)},
+            "dense": {"kernel": draw(3, 4, 4), "bias": draw(3, 4)},
+        },
+    }
+
+
+def gradients(t: int, params: dict) -> dict:
+    """Of very different sizes, so that some steps are clipped and others are not."""
+    rng = np.random.default_rng(t + 1)
+    scale = 10.0 ** rng.integers(-3, 2)
+    return jax.tree.map(lambda p: (scale * rng.normal(size=p.shape)).astype(np.float32), params)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_equals_torch_step_by_step(clip_norm: float | None) -> None:
+    """With warm-up, linear decay, clipping and two groups, over 50 steps."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    params = parameters()
+    tx = adamw.adamw(**HYPER, clip_norm=clip_norm)
+    opt_state, update = tx.init(params), jax.jit(tx.update)
+
+    def named(tree: dict) -> dict[str, np.ndarray]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {adamw.parameter_name(path): leaf for path, leaf in leaves}
+
+    theirs = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in named(params).items()}
+    decayed = {"embed/table", "stack/dense/kernel"}
+    rate = 1e-2
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [theirs[k] for k in theirs if k in decayed], "weight_decay": 0.01},
+            {"params": [theirs[k] for k in theirs if k not in decayed], "weight_decay": 0.0},
+        ],
+        lr=rate,
+        betas=(0.9, 0.999),
+        eps=1e-6,
+    )
+    factors = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda t: t / 10 if t < 10 else (50 - t) / 40
+    )
+    for t in range(50):
+        grads = gradients(t, params)
+        updates, opt_state = update(grads, opt_state, params)
+        ours = np.float32(rate * schedules.linear(t, 10, 50))
+        params = jax.tree.map(lambda p, u, ours=ours: p + ours * u, params, updates)
+        for name, gradient in named(grads).items():
+            theirs[name].grad = torch.tensor(gradient)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(theirs.values(), clip_norm)
+        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6)
+        optimizer.step()
+        factors.step()
+        for name, value in named(params).items():
+            expected = theirs[name].detach().numpy()
+            np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6, err_msg=f"{t} {name}")
+
+
+def test_the_first_step_by_hand() -> None:
+    """m / sqrt(v) is the sign of the gradient; the kernel decays, the bias does not."""
+    params = {"kernel": jnp.array([[2.0, -4.0]]), "bias": jnp.array([[2.0, -4.0]])}
+    grads = {"kernel": jnp.array([[0.5, -0.1]]), "bias": jnp.array([[0.5, -0.1]])}
+    tx = adamw.adamw(beta1=0.9, beta2=0.999, eps=0.0, weight_decay=0.1, clip_norm=None)
+    updates, _ = tx.update(grads, tx.init(params), params)
+    np.testing.assert_allclose(updates["bias"], [[-1.0, 1.0]], rtol=1e-5)
+    np.testing.assert_allclose(updates["kernel"], [[-1.2, 1.4]], rtol=1e-5)
+
+
+def test_clipping_scales_to_the_norm_and_only_down() -> None:
+    """The norm of (3, 4) is 5: clipped to 1 it is (0.6, 0.8), which Adam's moments see."""
+    params = {"kernel": jnp.zeros(2)}
+    for clip_norm, expected in ((1.0, [0.6, 0.8]), (10.0, [3.0, 4.0])):
+        tx = adamw.adamw(**HYPER, clip_norm=clip_norm)
+        _, opt_state = tx.update({"kernel": jnp.array([3.0, 4.0])}, tx.init(params), params)
+        moments = opt_state[1]
+        np.testing.assert_allclose(moments.mu["kernel"] / 0.1, expected, rtol=1e-5)
+        np.testing.assert_allclose(moments.nu["kernel"] / 0.001, np.square(expected), rtol=1e-4)
+
+
+# --- Groups ---------------------------------------------------------------------------------------
+
+
+def names(system: str) -> dict[str, bool]:
+    """Name -> decayed, of a system's parameters at a tiny shape."""
+    params = nn.unbox(tiny.parts(system).abstract_parameters())
+    mask = jax.tree_util.tree_leaves_with_path(adamw.decay_mask(params))
+    return {adamw.parameter_name(path): decayed for path, decayed in mask}
+
+
+LAYER_DECAYED = {f"stack/layer/attention/{n}/kernel" for n in ("query", "key", "value", "out")} | {
+    "stack/layer/ffn/inner/kernel",
+    "stack/layer/ffn/outer/kernel",
+}
+EMBED_DECAYED = {"embed/tokens/table", "embed/positions/table"}
+DECAYED = {
+    "bert": LAYER_DECAYED
+    | EMBED_DECAYED
+    | {"embed/segments/table", "token_head/dense/kernel"}
+    | {"pair_head/pooler/kernel", "pair_head/classifier/kernel"},
+    "roberta": LAYER_DECAYED | EMBED_DECAYED | {"token_head/dense/kernel"},
+    "gpt": LAYER_DECAYED | EMBED_DECAYED,
+    "gpt2": LAYER_DECAYED | EMBED_DECAYED,
+}
+
+
+@pytest.mark.parametrize("system", sorted(DECAYED))
+def test_the_decayed_are_exactly_these(system: str) -> None:
+    assert {name for name, decayed in names(system).items() if decayed} == DECAYED[system]
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_no_bias_and_no_scale_is_decayed_in_any_system(system: str) -> None:
+    for name, decayed in names(system).items():
+        assert decayed != name.rpartition("/")[2].endswith(("bias", "scale")), name
+
+
+def test_without_gradients_only_the_decayed_shrink() -> None:
+    """By learning rate times decay; a stacked bias [3, 4] stays as it is."""
+    params = parameters()
+    tx = adamw.adamw(**HYPER, clip_norm=1.0)
+    updates, _ = tx.update(jax.tree.map(np.zeros_like, params), tx.init(params), params)
+    np.testing.assert_allclose(
+        updates["embed"]["table"], -0.01 * params["embed"]["table"], rtol=1e-6
+    )
+    kernel = params["stack"]["dense"]["kernel"]
+    np.testing.assert_allclose(updates["stack"]["dense"]["kernel"], -0.01 * kernel, rtol=1e-6)
+    for leaf in jax.tree.leaves([updates["stack"]["norm"], updates["stack"]["dense"]["bias"]]):
+        assert not np.any(leaf)

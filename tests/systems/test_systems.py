@@ -1,0 +1,291 @@
+"""Each family's own promises: initialisation, sizes, shapes, and how the families relate."""
+
+import functools
+import inspect
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from scalelab import names, objectives, systems
+from scalelab.nn.attention import head_size
+
+SYSTEMS = names.module_names("systems")
+# Every shape of the thesis' experiments (protocol, 7.5).
+SHAPES = [
+    *[(2, width, 2) for width in (128, 192, 288, 384, 544)],
+    *[(2, 128, depth) for depth in (5, 10, 18, 36)],
+    *[(2, 204, 7), (2, 256, 9), (8, 544, 2)],
+    *[(2, 104, 3), (7, 469, 4), (9, 585, 5), (13, 832, 5)],
+]
+
+
+def make(name: str, shape: tuple[int, int, int], *, vocab_size: int = 30_000, **kwargs: Any) -> Any:
+    num_heads, width, num_layers = shape
+    sizes = {"num_heads": num_heads, "width": width, "num_layers": num_layers}
+    rest = {"vocab_size": vocab_size, "max_len": 512, "dropout_rate": 0.1} | kwargs
+    return systems.load(name).build(**sizes, ffn_width=4 * width, **rest)
+
+
+def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
+    return {
+        "tokens": jnp.full((batch_size, length), 9, jnp.int32),
+        "lengths": jnp.full((batch_size,), length, jnp.int32),
+        "boundaries": jnp.full((batch_size,), length // 2, jnp.int32),
+        "examples": jnp.arange(batch_size),
+        "nsp_labels": jnp.zeros((batch_size,), jnp.int32),
+    }
+
+
+def make_objectives(name: str, chosen: tuple[str, ...] | None = None) -> list[Any]:
+    module = systems.load(name)
+    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
+    args = {"vocab_size": 30_000, "special_ids": ids, "mask_rate": 0.15}
+    return [objectives.load(o).make(**args) for o in chosen or module.OBJECTIVES]
+
+
+def init(net: Any, made: list[Any], length: int = 8) -> Any:
+    """Parameters that the objectives use, unboxed."""
+
+    def forward(model: Any) -> Any:
+        batch = make_batch(length=length)
+        for objective in made:
+            batch = objective.prepare(batch, jax.random.key(0))
+        hidden, _ = model(batch, train=False)
+        return [o.terms(model, hidden, batch) for o in made]
+
+    return jax.jit(lambda key: nn.unbox(nn.init(forward, net)(key)))(jax.random.key(1))["params"]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def hidden_states(net: Any, params: Any, batch: Any) -> jax.Array:
+    return net.apply({"params": params}, batch, train=False)[0]
+
+
+def flat(tree: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(k.key for k in path): leaf for path, leaf in leaves}
+
+
+# --- Initialisation ------------------------------------------------------------------------------
+
+L = 3
+CUT = 0.02 * 0.87962566  # standard deviation of a normal of 0.02 cut at two of them
+# End of a parameter's name -> standard deviation; the first that fits counts.
+STDDEVS = {
+    "bert": [("", CUT)],
+    "roberta": [("", 0.02)],
+    "gpt": [("", 0.02)],
+    "gpt2": [
+        ("positions/table", 0.01),
+        ("attention/out/kernel", 0.02 / (2 * L) ** 0.5),
+        ("ffn/outer/kernel", 0.02 / (2 * L) ** 0.5),
+        ("", 0.02),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_initialisation(name: str) -> None:
+    params = flat(init(make(name, (2, 64, L), vocab_size=2000), make_objectives(name)))
+    assert len(params) > 15
+    for path, value in params.items():
+        value = np.asarray(value)
+        if path.endswith("scale"):
+            np.testing.assert_array_equal(value, 1.0, err_msg=path)
+        elif path.endswith("bias"):
+            np.testing.assert_array_equal(value, 0.0, err_msg=path)
+        else:
+            expected = next(std for end, std in STDDEVS[name] if path.endswith(end))
+            if name == "roberta" and path == "embed/tokens/table":
+                value = np.delete(value, systems.load(name).PAD_ID, axis=0)
+            spread = expected * 5 / (2 * value.size) ** 0.5
+            assert abs(value.std() - expected) < spread, f"{path}: {value.std()}"
+            assert abs(value.mean()) < 5 * expected / value.size**0.5, path
+            if name == "bert":
+                assert np.abs(value).max() <= 0.04 + 1e-9, path
+            elif value.size > 10_000:
+                assert np.abs(value).max() > 3 * expected, path
+
+
+def test_roberta_starts_padding_at_zero() -> None:
+    params = init(make("roberta", (2, 8, 1), vocab_size=20), make_objectives("roberta"))
+    zero = (np.asarray(params["embed"]["tokens"]["table"]) == 0).all(axis=1)
+    roles = [role for role, _ in systems.load("roberta").SPECIAL_TOKENS]
+    assert np.nonzero(zero)[0].tolist() == [roles.index("pad")]
+
+
+def stream_std(num_layers: int, rescale: float) -> float:
+    """Standard deviation of GPT-2's residual stream at the start, behind the last layer."""
+    net = make("gpt2", (2, 64, num_layers), vocab_size=200)
+    params = init(net, make_objectives("gpt2"))
+    layer = params["stack"]["layer"]
+    for part in (layer["attention"]["out"], layer["ffn"]["outer"]):
+        part["kernel"] = part["kernel"] * rescale
+    batch = make_batch(4, 32)
+    batch["tokens"] = jax.random.randint(jax.random.key(2), (4, 32), 0, 200)
+    bare = net.clone(norm=None)
+    del params["norm"]
+    return float(jnp.std(hidden_states(bare, params, batch)))
+
+
+def test_gpt2s_stream_does_not_grow_with_depth_at_the_start() -> None:
+    """Radford et al. 2019, 2.3: the factor 1/sqrt(number of residual layers) is for that."""
+    scaled = [stream_std(n, 1.0) for n in (6, 24)]
+    assert scaled[1] == pytest.approx(scaled[0], rel=0.1)
+    unscaled = [stream_std(n, (2 * n) ** 0.5) for n in (6, 24)]
+    assert unscaled[1] > 1.5 * unscaled[0]
+
+
+# --- Sizes and shapes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_any_shape_builds_and_has_12_l_h_squared(name: str, shape: tuple[int, int, int]) -> None:
+    num_heads, width, num_layers = shape
+    net, made = make(name, shape), make_objectives(name)
+    params = flat(jax.eval_shape(lambda: init(net, made)))
+    matrices = [p for k, p in params.items() if k.startswith("stack/") and k.endswith("kernel")]
+    assert sum(p.size for p in matrices) == 12 * num_layers * width**2
+    query = params["stack/layer/attention/query/kernel"]
+    assert query.shape == (num_layers, width, num_heads, width // num_heads)
+
+
+# BERT-base of the paper: 110M with its vocabulary and the pooler; GPT-2 small: 124M; GPT: 117M.
+@pytest.mark.parametrize(
+    ("name", "chosen", "vocab_size", "max_len", "expected"),
+    [
+        ("bert", ("mlm", "nsp"), 30522, 512, 110_106_428),
+        ("bert", ("mlm",), 30522, 512, 110_106_428 - (768 * 768 + 768) - (2 * 768 + 2)),
+        ("gpt2", ("clm",), 50257, 1024, 124_439_808),
+        ("gpt", ("clm",), 40478, 512, 116_534_784),
+        # 124,697,433 in transformers: 2 positions and 1 segment that nothing uses less.
+        ("roberta", ("mlm",), 50265, 512, 124_697_433 - 3 * 768),
+    ],
+)
+def test_number_of_parameters(
+    name: str, chosen: tuple[str, ...], vocab_size: int, max_len: int, expected: int
+) -> None:
+    net = make(name, (12, 768, 12), vocab_size=vocab_size, max_len=max_len)
+    params = jax.eval_shape(lambda: init(net, make_objectives(name, chosen)))
+    assert sum(p.size for p in jax.tree.leaves(params)) == expected
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_heads_must_divide_the_width(name: str) -> None:
+    with pytest.raises(ValueError, match="got 3 heads and width 128"):
+        make(name, (3, 128, 2))
+    assert head_size(128, 4) == 32
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_more_tokens_than_positions(name: str) -> None:
+    with pytest.raises(ValueError, match="the net has 4 positions, but got examples of 8 tokens"):
+        init(make(name, (2, 8, 1), max_len=4), make_objectives(name))
+
+
+# --- What is used --------------------------------------------------------------------------------
+
+
+def test_no_pooler_without_nsp() -> None:
+    net = make("bert", (2, 8, 1), vocab_size=20)
+    assert "pair_head" in init(net, make_objectives("bert"))
+    assert "pair_head" not in init(net, make_objectives("bert", ("mlm",)))
+
+
+def test_a_net_without_a_pair_head_says_so() -> None:
+    net = make("roberta", (2, 8, 1), vocab_size=20)
+    with pytest.raises(ValueError, match="no pair head"):
+        init(net, make_objectives("roberta", ("mlm", "nsp")))
+
+
+@pytest.mark.parametrize("name", ["roberta", "gpt2"])
+def test_late_positions_wait_for_the_long_phase(name: str) -> None:
+    """Gradients of positions that no example reaches are exactly 0, all others are not."""
+    net, made, short = make(name, (2, 16, 2), vocab_size=50, max_len=24), make_objectives(name), 10
+    params = init(net, made)
+    batch = make_batch(2, short)
+    batch["tokens"] = jax.random.randint(jax.random.key(3), (2, short), 6, 50)
+
+    def loss(params: Any) -> jax.Array:
+        def forward(model: Any) -> jax.Array:
+            prepared = batch
+            for objective in made:
+                prepared = objective.prepare(prepared, jax.random.key(0))
+            hidden, _ = model(prepared, train=False)
+            return sum(o.terms(model, hidden, prepared)["loss"][0] for o in made)
+
+        return nn.apply(forward, net)({"params": params})
+
+    gradient = np.abs(jax.jit(jax.grad(loss))(params)["embed"]["positions"]["table"]).max(axis=1)
+    # The last token of an example predicts nothing and is seen by nobody in a causal net.
+    used = short - systems.load(name).CAUSAL
+    assert (gradient[:used] > 0).all() and (gradient[used:] == 0).all()
+
+
+def test_roberta_is_bert_without_segments() -> None:
+    """With segment vectors of 0 and one epsilon, the two compute the same."""
+    bert = make("bert", (2, 16, 2), vocab_size=50, dropout_rate=0.0)
+    roberta = make("roberta", (2, 16, 2), vocab_size=50, dropout_rate=0.0)
+    params = init(bert, make_objectives("bert", ("mlm",)))
+    params = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(4), x.shape), params)
+    segments = params["embed"].pop("segments")
+    batch = make_batch(2, 12)
+    batch["tokens"] = jax.random.randint(jax.random.key(5), (2, 12), 0, 50)
+    theirs = hidden_states(roberta, params, batch)
+    params["embed"]["segments"] = jax.tree.map(jnp.zeros_like, segments)
+    ours = hidden_states(bert, params, batch)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    params["embed"]["segments"] = segments
+    with_segments = hidden_states(bert, params, batch)
+    assert np.abs(with_segments - theirs).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_bfloat16_follows_float32(name: str) -> None:
+    batch = make_batch(2, 12)
+    batch["tokens"] = jax.random.randint(jax.random.key(5), (2, 12), 0, 50)
+    exact = make(name, (2, 16, 2), vocab_size=50)
+    params = init(exact, make_objectives(name))
+    hidden = hidden_states(exact, params, batch)
+    half = make(name, (2, 16, 2), vocab_size=50, dtype=jnp.bfloat16)
+    rounded = hidden_states(half, params, batch)
+    assert rounded.dtype == jnp.bfloat16
+    assert np.abs(rounded.astype(jnp.float32) - hidden).max() < 0.05 * np.abs(hidden).max()
+    logits = half.apply({"params": params}, rounded, method="token_logits")
+    assert logits.dtype == jnp.float32
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_family_is_a_page_and_says_what_it_is(name: str) -> None:
+    module = systems.load(name)
+    lines = pathlib.Path(inspect.getfile(module)).read_text().splitlines()
+    assert len(lines) <= 150
+    assert "Reference code:" in module.__doc__ and "Departs from it" in module.__doc__
+    assert "et al. 20" in module.__doc__.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_exports_what_the_loop_needs(name: str) -> None:
+    module = systems.load(name)
+    roles, texts = zip(*module.SPECIAL_TOKENS, strict=True)
+    assert len(set(roles)) == len(roles) and len(set(texts)) == len(texts)
+    assert set(roles) <= {"pad", "unk", "cls", "sep", "mask", "bos", "eos"}
+    assert len(module.FRAME) == 3
+    assert {text for part in module.FRAME for text in part} <= set(texts)
+    for objective in module.OBJECTIVES:
+        assert objectives.load(objective).NEEDS_CAUSAL in (None, module.CAUSAL)
+
+
+def test_an_unknown_system_is_named_with_its_neighbours() -> None:
+    with pytest.raises(ValueError, match="unknown system 'brt'.*did you mean 'bert'"):
+        systems.load("brt")

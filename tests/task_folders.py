@@ -1,0 +1,92 @@
+"""Invented fine-tunings: run folders as `scalelab.finetune` leaves them, for tests."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from scalelab.lab import predictions, scores
+
+METRICS = {
+    "cola": ("matthews",),
+    "sst2": ("accuracy",),
+    "mrpc": ("accuracy", "f1"),
+    "stsb": ("pearson", "spearman"),
+    "qqp": ("accuracy", "f1"),
+    "mnli": ("accuracy",),
+    "qnli": ("accuracy",),
+    "rte": ("accuracy",),
+    "wnli": ("accuracy",),
+}
+SIZE = 60
+
+
+def dev_set(task: str, split: str = "dev", size: int = SIZE):
+    """Texts and gold of a dev set, always the same; every second of a class, or scores 0 to 5."""
+    texts = [f"{task} {split} {i}" for i in range(size)]
+    if task == "stsb":
+        return texts, (np.arange(size) % 11 / 2).astype(np.float32)
+    return texts, (np.arange(size) + len(split)) % (3 if task == "mnli" else 2)
+
+
+def outputs_of(task: str, gold: np.ndarray, num_wrong: int) -> np.ndarray:
+    """Outputs whose first `num_wrong` predictions are wrong, in regression far off."""
+    wrong = np.arange(len(gold)) < num_wrong
+    if task == "stsb":
+        return np.where(wrong, 5 - gold, gold + 0.1)[:, None].astype(np.float32)
+    num = 3 if task == "mnli" else 2
+    return 2 * np.eye(num, dtype=np.float32)[np.where(wrong, (gold + 1) % num, gold)]
+
+
+def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int], **fields):
+    """Writes the run folder of one seed, and returns the scores in its result.json.
+
+    Args:
+      folder: that of the task.
+      task: its name.
+      seed: of the run.
+      num_wrong: wrong predictions of the dev set, or of each dev split.
+      **fields: of result.json, on top.
+    """
+    run = folder / f"seed{seed}"
+    run.mkdir(parents=True)
+    dev = {}
+    by_split = num_wrong if isinstance(num_wrong, dict) else {"dev": num_wrong}
+    for place, (split, wrong) in enumerate(by_split.items()):
+        texts, gold = dev_set(task, split)
+        labels = None if task == "stsb" else [str(c) for c in range(gold.max() + 1)]
+        made = predictions.write(
+            run / f"predictions{f'-{split}' if place else ''}.tsv",
+            texts=[texts],
+            gold=gold,
+            outputs=outputs_of(task, gold, wrong),
+            labels=labels,
+        )
+        dev[split] = {m: scores.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
+    result = {
+        "status": "completed",
+        "task": task,
+        "system": "bert",
+        "seed": seed,
+        "recipe": "thesis",
+        "init": "runs/bert",
+        "init_digest": "0123abcd",
+        "mnli_first": False,
+        "eval": dev,
+        "best": None,
+        "train_loss": 0.3,
+        "degenerate": None,
+        "remarks": [],
+    }
+    (run / "result.json").write_text(json.dumps(result | fields))
+    return dev
+
+
+def write_all(workdir: Path, num_wrong=10, tasks=tuple(METRICS), num_seeds: int = 3, **fields):
+    """Writes folders of several tasks; seed k has k more examples wrong."""
+    for task in tasks:
+        splits = ("matched", "mismatched") if task == "mnli" else ("dev",)
+        for seed in range(num_seeds):
+            wrong = {split: num_wrong + seed for split in splits}
+            write_run(workdir / task, task, seed, wrong, **fields)
+    return workdir

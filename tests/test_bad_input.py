@@ -1,0 +1,441 @@
+"""Users' mistakes: one clear message, exit code 2, nothing left that a later run trusts."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tiny
+from absl.testing import flagsaver
+
+from scalelab import cli
+from scalelab import config as config_lib
+from scalelab import train as train_lib
+from scalelab.data import cache, load_data
+
+# ml_collections loads config files in a way that Python would rather not see.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+SETTINGS = {
+    "tokenizer.vocab_size": 300,
+    "net.max_len": 64,
+    "short.max_len": 32,
+    "short.batch_size": 8,
+    "long.max_len": 64,
+    "long.batch_size": 4,
+    "machine.loader": "numpy",
+    "machine.num_workers": 1,
+    "machine.compile_cache_dir": "",
+}
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+Train = Callable[..., str]
+
+
+def arguments(
+    wikitext: pathlib.Path | str, cache_dir: pathlib.Path, workdir: pathlib.Path, extra: tuple
+) -> list[str]:
+    """The command line; of two values for one field the last holds."""
+    begin = f"--config={tiny.ROOT}/configs/pretrain.py:"
+    given = [argument for argument in extra if not argument.startswith("--")]
+    settings = SETTINGS | {"machine.cache_dir": cache_dir}
+    return [
+        begin + ",".join(given or ["system=bert", "shape=2x8x1", "steps=20"])
+        + f",corpus=wikitext:{wikitext}" * (not any("corpus=" in g for g in given)),
+        f"--workdir={workdir}",
+        *(f"--config.{k}={v}" for k, v in settings.items() if v != ""),
+        *(argument for argument in extra if argument.startswith("--")),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def refused(
+    wikitext: pathlib.Path,
+    cache_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> Train:
+    """Runs the program in this process, checks how it ends, and returns its message."""
+
+    def run(*extra: str, workdir: pathlib.Path = tmp_path / "run", whole: bool = True) -> str:
+        argv = arguments(wikitext, cache_dir, workdir, extra) if whole else list(extra)
+        monkeypatch.setattr(sys, "argv", ["train", *argv])
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+                cli.run(train_lib.main)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        assert ended.value.code == 2
+        errors = capsys.readouterr().err
+        assert "Traceback" not in errors
+        found = re.findall(r"^error: .*", errors, re.MULTILINE | re.DOTALL)
+        assert len(found) == 1, errors
+        left = {path.name for path in workdir.iterdir()} if workdir.is_dir() else set()
+        assert not left & {"result.json", "checkpoints"} or extra == (), left
+        return found[0]
+
+    return run
+
+
+# --- Arguments and fields -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.net.widht=64", "unknown config field 'net.widht': did you mean 'net.width'"),
+        ("--config.nett.width=64", "unknown config field 'nett.width': .*'net.width'"),
+        ("--config.seeed=3", "unknown config field 'seeed': did you mean 'seed'"),
+        ("--config.net.width=wide", "config.net.width.*wide"),
+        ("--config.net.width=12.5", "config.net.width.*12.5"),
+        ("--config.tokenizer.lowercase=perhaps", "config.tokenizer.lowercase.*perhaps"),
+        ("--config.net.num_heads=3", "num_heads = 3 does not divide .*width = 8"),
+        ("--config.net.max_len=48", "long.max_len = 64 exceeds .*max_len = 48"),
+        ("--config.short.batch_size=0", "short.batch_size must be at least 1"),
+        ("--config.machine.num_microbatches=3", "not a multiple"),
+        ("--config.optim.total_tokens=1e6", "exactly one budget .*2 of"),
+        ("--config.optim.total_steps=0", "total_steps must be positive"),
+        ("--config.net.dtype=float16", "net.dtype 'float16'"),
+        ("--wrkdir=x", "wrkdir"),
+        ("system=brt,steps=20", "unknown system 'brt': did you mean 'bert'"),
+        ("system=bert,stesp=20", "unknown config argument 'stesp': did you mean 'steps'"),
+        ("system=bert,shape=2x8", "shape '2x8': expected AxHxL"),
+        ("system=bert,shape=3x8x1", "num_heads = 3 does not divide .*width = 8"),
+        ("system=bert,steps=20,tokens=5", "one budget at a time"),
+        ("system=bert,steps=many", "expected int"),
+    ],
+)
+def test_arguments(argument: str, message: str, refused: Train, tmp_path: pathlib.Path) -> None:
+    assert re.search(message, refused(argument))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--workdir=x"], "--config is missing"),
+        (["--config=configs/pretrain.py"], "--workdir is missing"),
+        (["--config=configs/nothing.py", "--workdir=x"], "no such config file: .*nothing.py"),
+        (["--config=configs/pretrain.py", "stray"], "unexpected argument 'stray'"),
+    ],
+)
+def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> None:
+    monkeypatch.chdir(tiny.ROOT)
+    assert re.search(message, refused(*argv, whole=False))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.data.format=segment_pairs", "unknown format 'segment_pairs': .*'segment_pair'"),
+        ("--config.objective=mlm+nps", "unknown objective 'nps': .*'nsp'"),
+        ("--config.data.corpus=wikitxt:x", "unknown corpus reader 'wikitxt'.*'wikitext'"),
+        ("--config.tokenizer.kind=wordpeice", "unknown tokenizer.kind 'wordpeice': .*'wordpiece'"),
+        ("--config.optim.schedule=liner", "unknown schedule 'liner': .*'linear'"),
+        ("--config.machine.remat=some", "unknown remat policy 'some'"),
+        ("--config.data.format=doc_sentences", "'nsp' predicts a label of a pair .*segment_pair"),
+        ("--config.objective=clm", "'clm' needs a net that is causal"),
+        ("--config.objective=mlm+mlm", "different objectives"),
+        ("--config.machine.tensor_parallel=3", "must use the .* devices at hand"),
+        ("--config.optim.warmup_steps=50", "warmup_steps = 50 is not shorter than .* 20 steps"),
+        ("--config.tokenizer.vocab_size=9000", "supports a wordpiece vocabulary of at most"),
+        ("--config.tokenizer.vocab_size=20", "needs at least .* pieces"),
+        ("--config.mask_rate=0.0", "mask_rate"),
+    ],
+)
+def test_values_that_only_the_run_can_judge(argument: str, message: str, refused: Train) -> None:
+    assert re.search(message, refused(argument))
+
+
+# --- Corpora --------------------------------------------------------------------------------------
+
+
+def test_a_missing_corpus(refused: Train, tmp_path: pathlib.Path) -> None:
+    message = refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}/nowhere")
+    assert f"{tmp_path}/nowhere" in message and "folder" in message
+    assert "no file matches" in refused(f"system=bert,steps=20,corpus=text:{tmp_path}/*.txt")
+
+
+def test_an_empty_corpus(refused: Train, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "wiki.train.raw").touch()
+    assert "empty" in refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}")
+    (tmp_path / "wiki.train.raw").write_text(" \n = Heading = \n \n")
+    message = refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}")
+    assert str(tmp_path) in message or "corpus" in message
+
+
+def test_an_unreadable_corpus(
+    refused: Train, wikitext: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    import lzma
+
+    packed = lzma.compress((wikitext / "wiki.train.raw").read_bytes())
+    path = tmp_path / "wiki.train.raw.xz"
+    path.write_bytes(packed[: len(packed) // 2])
+    assert str(path) in refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}")
+    path.write_bytes(b"not xz at all")
+    assert str(path) in refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_corpus_without_permission(
+    refused: Train, wikitext: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    shutil.copytree(wikitext, tmp_path / "wiki")
+    (tmp_path / "wiki/wiki.train.raw").chmod(0)
+    message = refused(f"system=bert,steps=20,corpus=wikitext:{tmp_path}/wiki")
+    assert "wiki.train.raw" in message and "ermission" in message
+
+
+@pytest.fixture
+def broken(wikitext: pathlib.Path, tmp_path: pathlib.Path) -> tuple[pathlib.Path, int]:
+    """A corpus with one byte that is not UTF-8, and where that is."""
+    folder = tmp_path / "wiki"
+    shutil.copytree(wikitext, folder)
+    data = bytearray((folder / "wiki.train.raw").read_bytes())
+    place = data.index(b"punagoke", 40_000)
+    data[place] = 0xFF
+    (folder / "wiki.train.raw").write_bytes(data)
+    return folder, place
+
+
+def test_invalid_utf8_names_file_and_byte(broken: tuple[pathlib.Path, int], refused: Train) -> None:
+    folder, place = broken
+    message = refused(f"system=bert,shape=2x8x1,steps=20,corpus=wikitext:{folder}")
+    assert f"{folder}/wiki.train.raw: invalid UTF-8 at byte {place}" in message
+    assert "--config.data.errors=replace" in message
+
+
+def resolved(wikitext: pathlib.Path, cache_dir: pathlib.Path, **more: object) -> config_lib.Config:
+    fields = {k.replace(".", "__"): v for k, v in SETTINGS.items() if v != ""}
+    fields |= {"machine__cache_dir": str(cache_dir), "machine__compile_cache_dir": None} | more
+    text = f"system=bert,shape=2x8x1,steps=20,corpus=wikitext:{wikitext}"
+    return config_lib.resolve(tiny.values(text, **fields))
+
+
+def loaded(config: config_lib.Config) -> object:
+    from scalelab import systems
+
+    return load_data(config, systems.load(config.system), progress=False)
+
+
+def test_invalid_utf8_can_be_replaced(
+    broken: tuple[pathlib.Path, int], tmp_path: pathlib.Path
+) -> None:
+    data = loaded(resolved(broken[0], tmp_path / "cache", data__errors="replace"))
+    assert len(data.phases[0].train) > 1000
+
+
+def test_a_corpus_too_small_for_a_batch(refused: Train, tmp_path: pathlib.Path) -> None:
+    tiny.write_wikitext(tmp_path / "wiki", num_sections=24)
+    message = refused(
+        f"system=bert,shape=2x8x1,steps=20,corpus=wikitext:{tmp_path}/wiki",
+        "--config.tokenizer.vocab_size=150",
+        "--config.long.batch_size=4000",
+    )
+    assert re.search(r"too small: it makes \d+ training examples .* one batch of 4000", message)
+
+
+# --- Folders --------------------------------------------------------------------------------------
+
+
+def test_a_workdir_that_cannot_be_written(refused: Train, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    message = refused(workdir=tmp_path / "file" / "run")
+    assert re.search("workdir .*file/run cannot be written.*choose another --workdir", message)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_workdir_without_permission(refused: Train, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o555)
+    assert "cannot be written" in refused(workdir=tmp_path / "closed" / "run")
+
+
+def test_a_cache_that_cannot_be_written(refused: Train, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    message = refused(f"--config.machine.cache_dir={tmp_path}/file/cache")
+    assert f"{tmp_path}/file/cache" in message and "--config.machine.cache_dir" in message
+
+
+def test_a_workdir_of_another_run(refused: Train, tmp_path: pathlib.Path) -> None:
+    config = tiny.values("system=gpt2,shape=2x8x1,steps=30")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    message = refused()
+    for line in ("system: 'gpt2' -> 'bert'", "optim.total_steps: 30 -> 20"):
+        assert line in message
+    assert "machine." not in message
+    assert json.loads((tmp_path / "run/config.json").read_text()) == config
+
+
+@pytest.mark.parametrize("name", ["config.json", "result.json"])
+def test_a_workdir_with_a_damaged_file(name: str, refused: Train, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text('{"system": "be')
+    assert re.search(f"run/{name} is damaged", refused())
+
+
+# --- Damaged caches -------------------------------------------------------------------------------
+
+
+def test_damaged_cache_entries_are_noticed_and_made_anew(
+    wikitext: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = resolved(wikitext, tmp_path / "cache")
+
+    def batches() -> list[list]:
+        data = loaded(config)
+        return [
+            phase.train.gather(np.arange(20), phase.max_len)["tokens"].tolist()
+            for phase in data.phases
+        ]
+
+    before = batches()
+    entries = [p for p in (tmp_path / "cache").iterdir() if p.is_dir() and p.name[0] != "."]
+    assert len(entries) >= 4
+    for k, entry in enumerate(sorted(entries)):
+        path = max(entry.rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+        data = bytearray(path.read_bytes())
+        if k % 2:
+            data[len(data) // 2] ^= 1
+        path.write_bytes(data if k % 2 else data[: len(data) // 2])
+    assert batches() == before
+    assert caplog.text.count("is damaged") == len(entries)
+    assert all(cache.damage(entry) is None for entry in entries)
+
+
+# --- Full disks and interruptions -----------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_during_preparation(
+    refused: Train, tmp_path: pathlib.Path, monkeypatch
+) -> None:
+    from scalelab.data import store
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "write", full)
+    folder = tmp_path / "cache"
+    message = refused(f"--config.machine.cache_dir={folder}")
+    assert "disk is full" in message and "--config.machine.cache_dir" in message
+    assert not [p for p in folder.iterdir() if "examples" in p.name and p.is_dir()]
+    monkeypatch.undo()
+
+
+def test_an_interruption_during_preparation(refused: Train, monkeypatch) -> None:
+    import scalelab.data
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(scalelab.data, "load_data", interrupted)
+    assert "interrupted; start the same command again" in refused()
+
+
+def test_an_interruption_where_python_drops_exceptions(refused: Train, monkeypatch) -> None:
+    """JAX has a function called at each garbage collection; what it raises is only printed."""
+    import time
+
+    import scalelab.data
+
+    def _xla_gc_callback(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def interrupted(*_: object, **__: object) -> None:
+        _xla_gc_callback()
+        time.sleep(10)
+
+    monkeypatch.setattr(scalelab.data, "load_data", interrupted)
+    begun = time.monotonic()
+    assert "interrupted; start the same command again" in refused()
+    assert time.monotonic() - begun < 5
+
+
+def run_on_small_disk(
+    size: str, disk: pathlib.Path, argv: list[str]
+) -> subprocess.CompletedProcess:
+    """Runs the program with a file system of `size` at `disk` that nobody else sees."""
+    mount = f"mount -t tmpfs -o size={size} tmpfs {disk}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount in a namespace of their own")
+    line = f'{mount} && "$@"; code=$?; find {disk}/run -name result.json; exit $code'
+    program = [sys.executable, "-m", "scalelab.train", *argv]
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", line, "sh", *program],
+        capture_output=True, text=True, cwd=tiny.ROOT, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["cache", "workdir"])
+def test_a_disk_that_really_fills_up(
+    place: str, wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    cache_folder = disk / "cache" if place == "cache" else cache_dir
+    workdir = disk / "run" if place == "workdir" else tmp_path / "run"
+    argv = arguments(wikitext, cache_folder, workdir, ("--config.eval.every_steps=4",))
+    done = run_on_small_disk("200k" if place == "cache" else "400k", disk, argv)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    assert len(re.findall("^error: ", done.stderr, re.MULTILINE)) == 1
+    assert re.search("full|[Nn]o space left", done.stderr)
+    assert "result.json" not in done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_preparing_and_then_the_same_command(
+    wikitext: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Sent at many moments: whatever was begun is not trusted, and the last start succeeds."""
+    argv = arguments(wikitext, tmp_path / "cache", tmp_path / "run", ())
+    program = [sys.executable, "-m", "scalelab.train", *argv]
+    said = False
+    for delay in (0.3, 0.8, 1.5, 2.5, 6.0):
+        process = subprocess.Popen(
+            program, cwd=tiny.ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        # Interrupted while it starts, or inside an import, Python ends itself by SIGINT.
+        if delay > 1:  # before that, inside libraries that are being loaded, anything may happen
+            assert process.returncode in (0, 2, -signal.SIGINT), errors
+        if process.returncode == 2:
+            assert "Traceback" not in errors and "same command again" in errors
+            said = True
+    assert said
+    done = subprocess.run(program, cwd=tiny.ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads((tmp_path / "run/result.json").read_text())["steps"] == 20
+
+
+@pytest.mark.slow
+def test_the_real_program_ends_with_one_message_and_2(tmp_path: pathlib.Path) -> None:
+    """Seen from outside, with no test in the same process."""
+    argv = ["--config=configs/pretrain.py:system=bert", f"--workdir={tmp_path}/run"]
+    for extra, message in (
+        ("--config.net.widht=3", "error: unknown config field 'net.widht': did you mean"),
+        (f"--config.data.corpus=wikitext:{tmp_path}/nowhere", "error: corpus wikitext:"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "scalelab.train", *argv, extra],
+            cwd=tiny.ROOT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

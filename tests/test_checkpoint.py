@@ -1,0 +1,273 @@
+"""Checkpoints: what is kept, what comes back, and what damaged files do."""
+
+import dataclasses
+import math
+import pathlib
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scalelab import checkpoint
+from scalelab.checkpoint import Checkpoints, Run
+from scalelab.clocks import Clocks
+from scalelab.state import TrainState
+
+
+def state_of(step: int) -> TrainState:
+    """A state whose every number depends on the step."""
+    rng = np.random.default_rng(step)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape).astype(np.float32))  # noqa: E731
+    return TrainState(
+        step=jnp.asarray(step, jnp.int32),
+        params={"kernel": draw(3, 40, 50), "bias": draw(7)},
+        opt_state=(draw(40, 50), jnp.asarray(step, jnp.int32)),
+        rng=jax.random.key_data(jax.random.key(step)),
+    )
+
+
+def assert_same(ours: TrainState, theirs: TrainState) -> None:
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def saved(folder: pathlib.Path, *steps: int, num_last: int = 5, **ranks: float) -> pathlib.Path:
+    checkpoints = Checkpoints(folder / "checkpoints", num_last)
+    for step in steps:
+        checkpoints.save(state_of(step), {"clocks": step}, ranks.get(f"at_{step}"))
+    checkpoints.close()
+    return folder
+
+
+def restored(folder: pathlib.Path) -> tuple[TrainState, dict] | None:
+    checkpoints = Checkpoints(folder / "checkpoints", num_last=5)
+    try:
+        return checkpoints.restore(state_of(0))
+    finally:
+        checkpoints.close()
+
+
+# --- What comes back ------------------------------------------------------------------------------
+
+
+def test_the_newest_comes_back_bit_for_bit_with_its_meta(tmp_path: pathlib.Path) -> None:
+    state, meta = restored(saved(tmp_path, 3, 7))
+    assert_same(state, state_of(7))
+    assert meta["clocks"] == 7
+
+
+def test_an_empty_folder_gives_nothing(tmp_path: pathlib.Path) -> None:
+    assert restored(tmp_path) is None
+
+
+def test_what_was_saved_is_safe_from_later_donating_steps(tmp_path: pathlib.Path) -> None:
+    """The save goes on in the background while steps overwrite the arrays that it was given."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
+    step = jax.jit(lambda s: jax.tree.map(lambda a: a + 1, s), donate_argnums=0)
+    now = state_of(1).replace(params={"kernel": jnp.ones((64, 128, 128))})
+    expected = jax.device_get(now)
+    checkpoints.save(now, {})
+    for _ in range(30):
+        now = step(now)
+    jax.block_until_ready(now)
+    checkpoints.wait()
+    state, _ = checkpoints.restore(now)
+    checkpoints.close()
+    assert_same(state, expected)
+
+
+def test_what_the_run_counts_on_is_not_saved_with_it(tmp_path: pathlib.Path) -> None:
+    """The run goes on filling the dictionaries whose content was saved."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
+    counts = {"loss": [1.0, 1.0]}
+    for step in range(1, 6):
+        checkpoints.save(state_of(step), {"unlogged": counts})
+        counts["loss"][0] += 1
+    _, meta = checkpoints.restore(state_of(0))
+    checkpoints.close()
+    assert meta["unlogged"] == {"loss": [5.0, 1.0]}
+
+
+def test_infinities_and_nans_come_back(tmp_path: pathlib.Path) -> None:
+    odd = state_of(2).replace(params={"a": jnp.array([jnp.nan, jnp.inf, -0.0, 1e-42])})
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=1)
+    checkpoints.save(odd, {})
+    checkpoints.wait()
+    state, _ = checkpoints.restore(odd)
+    checkpoints.close()
+    ours, theirs = (np.asarray(s.params["a"]).view(np.uint32) for s in (state, odd))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_run_survives_its_meta() -> None:
+    run = Run(state=None, clocks=Clocks(5, 70, 1e9, 2.25), phase=1, phase_start=3, best=2.5)
+    run.evals = {"128": {"loss": 2.5, "step": 5}}
+    assert Run.from_meta(None, run.meta()) == run
+    fresh = Run(state=None)
+    assert Run.from_meta(None, fresh.meta()) == fresh and math.isinf(fresh.best)
+    assert set(run.meta()) == {f.name for f in dataclasses.fields(Run)} - {"state"}
+
+
+# --- What is kept ---------------------------------------------------------------------------------
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
+    saved(tmp_path, *range(1, 8), num_last=2, at_2=3.0, at_3=1.0, at_5=2.0)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=2)
+    assert checkpoints.steps() == [3, 6, 7]
+    checkpoints.close()
+
+
+def test_a_step_is_saved_once(tmp_path: pathlib.Path) -> None:
+    saved(tmp_path, 4, 4)
+    state, _ = restored(tmp_path)
+    assert_same(state, state_of(4))
+
+
+def test_a_run_killed_while_saving_leaves_nothing_that_counts(tmp_path: pathlib.Path) -> None:
+    saved(tmp_path, 3)
+    whole, partial = (tmp_path / "checkpoints" / n for n in ("3", "5.orbax-checkpoint-tmp-7"))
+    shutil.copytree(whole, partial)
+    (partial / "_CHECKPOINT_METADATA").unlink(missing_ok=True)
+    state, _ = restored(tmp_path)
+    assert_same(state, state_of(3))
+
+
+# --- Damage ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Checkpoints of steps 3 and 7."""
+    return saved(tmp_path_factory.mktemp("two"), 3, 7)
+
+
+def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
+    """Files of a checkpoint that hold something, the largest first."""
+    found = [p for p in (folder / "checkpoints" / str(step)).rglob("*") if p.is_file()]
+    return sorted((p for p in found if p.stat().st_size), key=lambda p: -p.stat().st_size)
+
+
+def truncate(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def empty(path: pathlib.Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, empty, pathlib.Path.unlink])
+def test_damage_to_any_file_never_gives_wrong_numbers(
+    damage, two: pathlib.Path, tmp_path: pathlib.Path, capsys
+) -> None:
+    """Each file of the newest in turn: it comes back exact, or the one before does, with a word."""
+    fell_back = 0
+    for k, original in enumerate(files(two, 7)):
+        folder = tmp_path / str(k)
+        shutil.copytree(two, folder)
+        path = folder / original.relative_to(two)
+        damage(path)
+        state, meta = restored(folder)
+        said = capsys.readouterr().out
+        assert int(state.step) in (3, 7) and meta["clocks"] == int(state.step)
+        assert_same(state, state_of(int(state.step)))
+        if int(state.step) == 3:
+            fell_back += 1
+            assert "checkpoint 7 is damaged" in said and "trying the one before" in said
+            assert (folder / "damaged" / "7").is_dir()
+        else:
+            assert not said, path
+        if k == 0:  # the arrays themselves
+            assert int(state.step) == 3
+    assert fell_back >= 2
+
+
+def test_wrong_numbers_that_the_file_format_accepts_are_noticed(
+    tmp_path: pathlib.Path, monkeypatch, capsys
+) -> None:
+    """The arrays have checksums of their own, made on the devices."""
+    saved(tmp_path, 3)
+    honest = checkpoint.checksums
+    monkeypatch.setattr(checkpoint, "checksums", lambda tree: [c ^ 1 for c in honest(tree)])
+    saved(tmp_path, 7)
+    monkeypatch.setattr(checkpoint, "checksums", honest)
+    state, _ = restored(tmp_path)
+    assert_same(state, state_of(3))
+    assert "checkpoint 7 is damaged (its checksum does not match)" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_from_the_fallback(two: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+    """Step 7 can be reached and saved again, and the damaged one stays aside."""
+    folder = tmp_path / "run"
+    shutil.copytree(two, folder)
+    flip(files(folder, 7)[0])
+    checkpoints = Checkpoints(folder / "checkpoints", num_last=5)
+    state, _ = checkpoints.restore(state_of(0))
+    assert int(state.step) == 3
+    checkpoints.save(state_of(7), {"clocks": 77})
+    checkpoints.close()
+    state, meta = restored(folder)
+    assert_same(state, state_of(7))
+    assert meta["clocks"] == 77
+    assert (folder / "damaged" / "7").is_dir()
+    flip(files(folder, 7)[0])
+    assert int(restored(folder)[0].step) == 3
+    assert (folder / "damaged" / "7.1").is_dir()
+
+
+def test_nothing_sound_is_refused_not_started_anew(
+    two: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(two, folder)
+    for step in (3, 7):
+        flip(files(folder, step)[0])
+    with pytest.raises(ValueError, match=r"none of the checkpoints \[3, 7\].*new workdir"):
+        restored(folder)
+
+
+def test_another_layout_is_refused_and_left_alone(tmp_path: pathlib.Path, monkeypatch) -> None:
+    saved(tmp_path, 3)
+    monkeypatch.setattr(checkpoint, "LAYOUT", checkpoint.LAYOUT + 1)
+    with pytest.raises(ValueError, match="layout 1, this version reads 2"):
+        restored(tmp_path)
+    monkeypatch.undo()
+    assert_same(restored(tmp_path)[0], state_of(3))
+
+
+@pytest.mark.parametrize("bit", [0, 13, 31])
+def test_checksums_see_every_bit_and_every_place(bit: int) -> None:
+    values = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+    (before,) = checkpoint.checksums({"a": values})
+    for place in (0, 17, 29):
+        changed = values.copy()
+        changed.reshape(-1).view(np.uint32)[place] ^= np.uint32(1 << bit)
+        assert checkpoint.checksums({"a": changed}) != [before]
+    swapped = values.copy()
+    swapped[0, 0], swapped[3, 4] = values[3, 4], values[0, 0]
+    assert checkpoint.checksums({"a": swapped}) != [before]
+
+
+# --- Full disks -----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(
+    tmp_path: pathlib.Path, monkeypatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
+    checkpoints.save(state_of(3), {})
+    checkpoints.wait()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(OSError, match="no space left.*continues from step 3"):
+        checkpoints.save(state_of(7), {})
+    checkpoints.close()
+    monkeypatch.undo()
+    assert_same(restored(tmp_path)[0], state_of(3))

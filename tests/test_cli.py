@@ -1,0 +1,119 @@
+"""The command line that all binaries share."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tiny
+from absl.testing import flagsaver
+
+from scalelab import cli
+from scalelab.config import Config
+
+# ml_collections loads config files in a way that Python would rather not see.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+FILE = f"--config={tiny.ROOT}/configs/pretrain.py:system=bert,steps=500"
+
+Run = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs `main` behind the command line; gives the exit code and what main returned."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def start(*argv: str, main: Callable[[], Any] = cli.read_config) -> tuple[int, Any]:
+        returned = []
+        monkeypatch.setattr(sys, "argv", ["program", *argv])
+        monkeypatch.setattr(cli, "_SET_TO_NONE", [])
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+            cli.run(lambda _: returned.append(main()))
+        return ended.value.code or 0, returned[0] if returned else None
+
+    yield start
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (FILE, "--config.net.width=64", "--config.net.dropout_rate=0.2"),
+        ("--config.net.width=64", "--config.net.dropout_rate=0.2", FILE),
+        ("--config", FILE.removeprefix("--config="), "--config.net.width=64")
+        + ("--config.net.dropout_rate", "0.2"),
+    ],
+)
+def test_fields_in_any_order_and_with_or_without_equals(argv: tuple[str, ...], run: Run) -> None:
+    code, config = run(*argv)
+    assert code == 0 and isinstance(config, Config)
+    assert config.net.width == 64 and config.net.dropout_rate == 0.2
+    assert config.optim.total_steps == 500
+
+
+def test_a_field_can_be_set_to_none(run: Run) -> None:
+    assert run(FILE)[1].optim.clip_norm == 1.0
+    assert run(FILE, "--config.optim.clip_norm=None")[1].optim.clip_norm is None
+    code, _ = run(FILE, "--config.net.width=None")
+    assert code == 2
+
+
+def test_a_budget_can_be_changed_by_its_fields(run: Run) -> None:
+    _, config = run(FILE, "--config.optim.total_steps=None", "--config.optim.total_epochs=2.5")
+    assert config.optim.total_epochs == 2.5 and config.optim.total_steps is None
+
+
+def ends(error: BaseException) -> Callable[[], None]:
+    def main() -> None:
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (OSError("no room"), 2, "error: no room\n"),
+        (cli.Stopped("stopped at 5"), 2, "error: stopped at 5\n"),
+        (cli.Stopped("stopped at 5", cli.PREEMPTED), 75, "error: stopped at 5\n"),
+        (KeyboardInterrupt(), 2, "error: interrupted; start the same command again"),
+        (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device ran out of memory: use"),
+    ],
+)
+def test_how_errors_end(
+    error: BaseException, code: int, message: str, run: Run, capsys: pytest.CaptureFixture
+) -> None:
+    ended, _ = run(FILE, main=ends(error))
+    assert ended == code and capsys.readouterr().err.startswith(message)
+
+
+def test_what_our_code_says_to_the_user_is_the_message(run: Run, capsys) -> None:
+    code, _ = run(FILE, main=lambda: cli.required(None, "workdir"))
+    assert (
+        code == 2
+        and capsys.readouterr().err == "error: --workdir is missing; --help says what it is\n"
+    )
+
+
+def test_faults_of_ours_show_where_they_are(run: Run) -> None:
+    for fault in (lambda: [][0], lambda: int("x"), lambda: {}["x"]):
+        with pytest.raises((IndexError, ValueError, KeyError)):
+            run(FILE, main=fault)
+
+
+def test_a_second_signal_acts_at_once() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with cli.Interrupt() as interrupt:
+            assert interrupt.received is None
+            signal.raise_signal(signal.SIGINT)
+            assert interrupt.received == "SIGINT"
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,278 @@
+"""Configs: strict fields, values that cannot go together, budgets, pretrain's arguments."""
+
+import ast
+import dataclasses
+import json
+
+import pytest
+import tiny
+
+from scalelab import clocks
+from scalelab import config as config_lib
+
+
+def resolved(arguments: str = "", **fields: object) -> config_lib.Config:
+    return config_lib.resolve(tiny.values(arguments, **fields))
+
+
+# --- Strictness -----------------------------------------------------------------------------------
+
+
+def test_the_control_has_every_field_and_no_other() -> None:
+    control = tiny.config_module("base").get_config().to_dict()
+    assert sorted(config_lib.flatten(control)) == sorted(config_lib.field_names())
+    assert config_lib.resolve(control).system == "roberta"
+
+
+def test_every_config_resolves() -> None:
+    found = sorted(path.stem for path in (tiny.ROOT / "configs").glob("*.py"))
+    assert {"base", "pretrain", "quickstart"} <= set(found)
+    for name in set(found) - {"finetune"}:
+        config_lib.resolve(tiny.config_module(name).get_config().to_dict())
+
+
+def test_json_keeps_every_field() -> None:
+    config = resolved("system=bert,shape=3x12x5")
+    assert config_lib.resolve(json.loads(config_lib.to_json(config))) == config
+
+
+def test_a_misspelt_field_is_named_with_the_nearest() -> None:
+    values = tiny.values()
+    values["net"]["widht"] = 64
+    with pytest.raises(ValueError, match="unknown config field 'net.widht'.*'width'"):
+        config_lib.resolve(values)
+
+
+def test_a_missing_field_is_named() -> None:
+    values = tiny.values()
+    del values["optim"]["beta2"]
+    with pytest.raises(ValueError, match="missing config fields: optim.beta2"):
+        config_lib.resolve(values)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("net__width", "128", "config.net.width: expected int, got str '128'"),
+        ("net__width", 128.0, "config.net.width: expected int, got float"),
+        ("net__width", True, "config.net.width: expected int, got bool"),
+        ("net__width", None, "config.net.width: expected int, got NoneType"),
+        ("net__dropout_rate", True, "config.net.dropout_rate: expected float, got bool"),
+        ("net__ffn_width", "big", "config.net.ffn_width: expected int or None, got str"),
+        ("tokenizer__lowercase", 1, "config.tokenizer.lowercase: expected bool, got int"),
+        ("optim", 3, "config.optim: expected a group of fields"),
+    ],
+)
+def test_a_wrong_type_is_refused(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolved(**{field: value})
+
+
+def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
+    config = resolved(net__dropout_rate=0, optim__clip_norm=None, net__ffn_width=None)
+    assert type(config.net.dropout_rate) is float
+    assert config.optim.clip_norm is None and config.net.ffn_width is None
+
+
+# --- Values that cannot go together ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(net__num_heads=3), "num_heads = 3 does not divide .*width = 128.*1, 2, 4"),
+        (dict(net__num_heads=0), "net.num_heads must be at least 1, got 0"),
+        (dict(net__width=-8), "net.width must be at least 1, got -8"),
+        (dict(net__max_len=256), "long.max_len = 512 exceeds .*max_len = 256"),
+        (dict(net__max_len=100, long__example_rate=0.0), "short.max_len = 128 exceeds"),
+        (dict(machine__num_microbatches=3), "short.batch_size = 64 is not a multiple"),
+        (dict(machine__num_microbatches=0), "machine.num_microbatches must be at least 1"),
+        (dict(short__batch_size=0), "short.batch_size must be at least 1"),
+        (dict(eval__every_steps=0), "eval.every_steps must be at least 1"),
+        (dict(net__ffn_width=0), "net.ffn_width must be at least 1"),
+        (dict(tokenizer__vocab_size=0), "tokenizer.vocab_size must be at least 1"),
+        (dict(net__dropout_rate=1.0), "net.dropout_rate = 1.0: expected a probability"),
+        (dict(long__example_rate=-0.1), "long.example_rate = -0.1: expected a probability"),
+        (dict(net__dtype="float64"), "net.dtype 'float64'"),
+        (dict(data__errors="ignore"), "data.errors 'ignore'"),
+        (dict(machine__loader="torch"), "machine.loader 'torch'"),
+        (dict(machine__prefetch=-1), "machine.prefetch"),
+        (dict(mask_rate=0.0), "mask_rate = 0 leaves the objective 'mlm' nothing to predict"),
+        (dict(seed=2**63), "seed = .* 64 bits"),
+        (dict(optim__learning_rate=-1e-4), "learning_rate = -0.0001: expected 0 or more"),
+        (dict(optim__learning_rate=float("nan")), "learning_rate = nan"),
+        (dict(optim__weight_decay=-0.1), "weight_decay = -0.1"),
+        (dict(optim__beta2=1.0), r"beta2 = 1.0: expected \[0, 1\)"),
+        (dict(optim__eps=0.0), "eps = 0.0: expected a positive"),
+        (dict(optim__clip_norm=0.0), "clip_norm = 0.0: .*None: off"),
+    ],
+)
+def test_impossible_values_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolved(**fields)
+
+
+def test_a_phase_that_is_left_out_may_be_longer_than_the_positions() -> None:
+    resolved(net__max_len=128, long__example_rate=0.0)
+
+
+# --- Budgets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            dict(optim__total_steps=5),
+            "exactly one budget .*2 of: optim.total_epochs, optim.total_st",
+        ),
+        (dict(optim__total_epochs=None), "exactly one budget must be set, got 0 of: .*total_secs"),
+        (dict(optim__total_epochs=0.0), "total_epochs must be positive"),
+        (dict(optim__warmup_tokens=5.0), "warm-up must be optim.warmup_steps; got .*warmup_tokens"),
+        (
+            dict(optim__total_epochs=None, optim__total_tokens=1e6),
+            "clock 'tokens', so the warm-up must be optim.warmup_tokens; got optim.warmup_steps",
+        ),
+    ],
+)
+def test_impossible_budgets_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolved(**fields)
+
+
+def test_a_warmup_as_long_as_a_budget_that_is_no_epochs_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="warmup_steps = 5 is not shorter .* 5 steps"):
+        resolved("steps=5", optim__warmup_steps=5)
+
+
+def test_a_warmup_as_long_as_the_epochs_is_refused() -> None:
+    config = resolved(optim__total_epochs=1.0, optim__warmup_steps=100)
+    with pytest.raises(ValueError, match="warmup_steps = 100 is not shorter .* 100 steps"):
+        clocks.budget(config, steps_per_epoch=100)
+    assert clocks.budget(config, steps_per_epoch=101).total == 101
+
+
+def test_epochs_become_steps_as_in_table_7_1() -> None:
+    """Protocol: epochs x (short / 64 + long / 16) = 137,040 (RoBERTa) and 137,682 steps (BERT)."""
+    roberta = [634_808 // 64, 60_591 // 16]
+    bert = [1_007_708 // 64, 115_240 // 16]
+    for system, steps, total in (("roberta", roberta, 137_040), ("bert", bert, 137_682)):
+        config = resolved(f"system={system}")
+        budget = clocks.budget(config, sum(steps))
+        assert (budget.clock, budget.total, budget.warmup) == ("steps", total, 1000)
+        ends = clocks.phase_ends(config, budget, steps, [1, 1])
+        assert ends == [config.optim.total_epochs * steps[0], total]
+
+
+def test_other_budgets_are_shared_by_examples_and_batch_sizes() -> None:
+    """0.9 / 64 steps to 0.1 / 16: 9 in 13; where a long step costs twice as much, 9 in 17."""
+
+    def ends(config: config_lib.Config, costs: list[float]) -> list[float]:
+        return clocks.phase_ends(config, clocks.budget(config, 10), [1] * len(costs), costs)
+
+    config = resolved("steps=1300")
+    assert ends(config, [1, 1]) == [900, 1300]
+    config = resolved("tokens=2600")
+    assert ends(config, [1, 1]) == [1800, 2600]
+    assert ends(resolved("flops=1.7e6"), [5e3, 10e3]) == pytest.approx([0.9e6, 1.7e6])
+    config = resolved("steps=70", long__example_rate=0.0)
+    assert ends(config, [1]) == [70]
+
+
+# --- Science and machine --------------------------------------------------------------------------
+
+
+def test_what_may_change_a_result_is_everything_but_machine() -> None:
+    config = resolved()
+    names = set(config_lib.field_names())
+    machine = {f"machine.{f.name}" for f in dataclasses.fields(config.machine)}
+    assert set(config_lib.science(config)) == names - machine
+
+
+def test_differences_are_told_by_field() -> None:
+    ours = resolved("system=bert")
+    theirs = json.loads(config_lib.to_json(resolved("system=bert,seed=3", machine__prefetch=1)))
+    del theirs["net"]["dtype"]
+    lines = config_lib.science_diff(ours, theirs)
+    assert lines == ["net.dtype: 'absent' -> 'float32'", "seed: 3 -> 0"]
+
+
+def test_no_field_is_dead() -> None:
+    """Every field is read somewhere outside config.py, as an attribute or by its name."""
+    read = set()
+    for path in (tiny.ROOT / "scalelab").rglob("*.py"):
+        if path.name == "config.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+    in_config = {"total_epochs", "total_steps", "total_tokens", "total_flops", "total_secs"} | {
+        "warmup_steps",
+        "warmup_tokens",
+        "warmup_flops",
+        "warmup_secs",
+    }  # fmt: skip - `budget` reads them, and the loop the Budget
+    fields = {name.rpartition(".")[2] for name in config_lib.field_names()}
+    assert fields - read - in_config == set()
+
+
+# --- configs/pretrain.py --------------------------------------------------------------------------
+
+
+def test_arguments() -> None:
+    config = resolved("system=bert,shape=4x256x9,corpus=wikitext:../data/wiki,steps=500,seed=7")
+    assert config.system == "bert" and config.seed == 7
+    assert (config.net.num_heads, config.net.width, config.net.num_layers) == (4, 256, 9)
+    assert config.data.corpus == "wikitext:../data/wiki"
+    assert config.optim.total_steps == 500 and config.optim.total_epochs is None
+    assert config.optim.warmup_steps == 50
+    assert config.objective == "mlm+nsp" and config.data.format == "segment_pair"
+
+
+def test_without_a_budget_the_protocols_epochs_hold() -> None:
+    assert resolved("system=bert").optim.total_epochs == 6.0
+    assert resolved("system=gpt2").optim.total_epochs == 10.0
+
+
+@pytest.mark.parametrize(
+    ("argument", "field", "total", "warmup"),
+    [
+        ("steps=20000", "steps", 20_000, 1000),
+        ("epochs=2.5", "epochs", 2.5, 1000),
+        ("tokens=1e9", "tokens", 1e9, 1e7),
+        ("flops=1e15", "flops", 1e15, 1e13),
+        ("secs=100", "secs", 100.0, 1.0),
+    ],
+)
+def test_each_budget(argument: str, field: str, total: float, warmup: float) -> None:
+    optim = resolved(argument).optim
+    assert getattr(optim, f"total_{field}") == total
+    assert getattr(optim, f"warmup_{field.replace('epochs', 'steps')}") == pytest.approx(warmup)
+
+
+@pytest.mark.parametrize(
+    "corpus", ["text:data/a,b/*.txt", "text:data/{a,b=c}.txt", "text:x/seed,y/z", "text:a/x=1,y=2"]
+)
+def test_a_comma_may_stand_in_a_glob(corpus: str) -> None:
+    config = resolved(f"corpus={corpus},steps=5")
+    assert config.data.corpus == corpus
+    assert config.optim.total_steps == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("sytem=bert", "unknown config argument 'sytem'.*'system'"),
+        ("bert", "config argument 'bert': expected name=value"),
+        ("system=brt", "unknown system 'brt'.*'bert'"),
+        ("shape=2x128", "shape '2x128': expected AxHxL"),
+        ("shape=2x-128x2", "shape '2x-128x2': expected AxHxL"),
+        ("steps=many", "steps='many': expected int"),
+        ("steps=5.5", "steps='5.5': expected int"),
+        ("steps=5,tokens=100", "one budget at a time, got steps and tokens"),
+        ("system=bert,stesp=5", "unknown config argument 'stesp'.*'steps'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny.values(arguments)

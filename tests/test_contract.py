@@ -1,0 +1,347 @@
+"""What every system owes: each file of scalelab/systems at a tiny shape, no list to edit.
+
+Golden files are written anew by
+
+  python -m pytest tests/test_contract.py -k golden --update-golden
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import subjects
+import tiny
+
+from scalelab import build, flops, step
+from scalelab.checkpoint import Checkpoints
+from scalelab.nn import axes
+from scalelab.optim import adamw
+
+
+@pytest.fixture(scope="module", params=tiny.SYSTEMS)
+def subject(request: pytest.FixtureRequest) -> subjects.Subject:
+    return subjects.get(request.param)
+
+
+def without_rows(batch: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    """The batch with some examples turned into padding: length 0, no tokens."""
+    batch = {name: values.copy() for name, values in batch.items()}
+    for name, values in batch.items():
+        if name != "examples":
+            values[rows] = 0
+    return batch
+
+
+def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=adamw.parameter_name(path))
+
+
+def assert_trees_equal(ours: Any, theirs: Any) -> None:
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
+    ):
+        np.testing.assert_array_equal(a, b, err_msg=adamw.parameter_name(path))
+
+
+# --- Learning ------------------------------------------------------------------------------------
+
+
+def test_the_first_loss_is_that_of_a_guess(subject: subjects.Subject) -> None:
+    metrics, _ = subject.one(subject.batch(1))
+    guesses = {"nsp": math.log(2)}
+    for objective in subject.parts.objectives:
+        total, weight = metrics[f"{objective.name}_loss"]
+        assert total / weight == pytest.approx(
+            guesses.get(objective.name, math.log(tiny.VOCAB)), rel=0.01
+        )
+
+
+def test_the_loss_is_the_sum_of_the_objectives_means(subject: subjects.Subject) -> None:
+    metrics, _ = subject.one(subject.batch(1))
+    names = [f"{objective.name}_loss" for objective in subject.parts.objectives]
+    assert metrics["loss"][0] == pytest.approx(
+        sum(metrics[n][0] / metrics[n][1] for n in names), rel=1e-6
+    )
+    assert {"grad_norm", "finite"} <= metrics.keys()
+
+
+def test_every_parameter_gets_a_gradient_in_every_layer(subject: subjects.Subject) -> None:
+    now, batch = subject.state(), subject.batch(1)
+    for _ in range(50):  # away from the start, where weights near 0 make some gradients tiny
+        now, _ = subject.run(now, batch, jnp.float32(1e-2))
+    gradients = jax.device_get(now.opt_state[0])
+    largest = max(np.abs(g).max() for g in jax.tree.leaves(gradients))
+    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
+        name = adamw.parameter_name(path)
+        layers = gradient if name.startswith("stack/") else gradient[None]
+        sizes = np.abs(layers).reshape(len(layers), -1).max(axis=1)
+        assert len(sizes) == (tiny.SHAPE[2] if name.startswith("stack/") else 1), name
+        if name.endswith("/key/bias"):
+            # The softmax does not see what adds the same to every score of a query.
+            assert (sizes < 1e-7 * largest).all(), f"{name}: {sizes}"
+        else:
+            assert (sizes > 1e-6 * largest).all(), f"{name}: {sizes}"
+
+
+def test_overfits_one_batch(subject: subjects.Subject) -> None:
+    now, batch = subject.state(), subject.batch(1)
+    weights = None
+    for _ in range(200):
+        # At step 0 again and again: the same masks, the same dropout.
+        now, metrics = subject.run(
+            now.replace(step=jnp.zeros((), jnp.int32)), batch, jnp.float32(1e-2)
+        )
+        weights = weights or jax.device_get({k: w for k, (_, w) in metrics.items()})
+    for objective in subject.parts.objectives:
+        name = f"{objective.name}_loss"
+        assert metrics[name][0] / weights[name] < 0.2, name
+
+
+# --- What must not move the loss -----------------------------------------------------------------
+
+
+def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
+    batch = tiny.batch(subject.module, 1)
+    padding = np.arange(tiny.LENGTH) >= batch["lengths"][:, None]
+    noise = np.random.default_rng(0).integers(0, tiny.VOCAB, padding.shape)
+    assert padding.any()
+    clean = subject.one(subject.batch(1))
+    noisy = subject.one(
+        subject.batch(1, tokens=np.where(padding, noise, batch["tokens"]).astype(np.int32))
+    )
+    assert_trees_close(noisy, clean)
+
+
+def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
+    parts = tiny.parts(subject.name, net__dropout_rate=0.0)
+    batch = tiny.batch(subject.module, 1)
+    longer = batch | {"tokens": np.pad(batch["tokens"], ((0, 0), (0, 9)))}
+    fewer = subject.fresh.params
+    added = jax.tree.map(lambda a: np.pad(a, ((0, 9), (0, 0))), fewer["embed"]["positions"])
+    more = {**fewer, "embed": {**fewer["embed"], "positions": added}}
+    long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
+    evaluate = [
+        jax.jit(step.make_eval_step(p.net, p.objectives, subject.mesh))(
+            params, b, jax.random.key(0)
+        )
+        for p, params, b in ((parts, fewer, batch), (long_parts, more, longer))
+    ]
+    assert_trees_close(*jax.device_get(evaluate))
+
+
+def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.Subject) -> None:
+    """Dropout and masks go with the example: two halves, filled up with padding, make it whole."""
+    batch, half = tiny.batch(subject.module, 1), tiny.BATCH // 2
+    whole, gradients = subject.one(subject.batch(1))
+    parts = [
+        subject.one(subject.put(without_rows(batch, rows)))
+        for rows in (slice(0, half), slice(half, None))
+    ]
+    for objective in subject.parts.objectives:
+        name = f"{objective.name}_loss"
+        (first, a), (second, b) = parts[0][0][name], parts[1][0][name]
+        assert a == b == whole[name][1] / 2
+        assert first + second == pytest.approx(whole[name][0], rel=1e-5)
+    assert_trees_close(jax.tree.map(lambda a, b: (a + b) / 2, parts[0][1], parts[1][1]), gradients)
+
+
+def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> None:
+    """What is drawn for an example belongs to its number, not to its row."""
+    batch = tiny.batch(subject.module, 1)
+    order = np.random.default_rng(0).permutation(tiny.BATCH)
+    shuffled = {name: values[order] for name, values in batch.items()}
+    ours = subject.one(subject.put(shuffled))
+    assert_trees_close(ours, subject.one(subject.batch(1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields", [{"num_microbatches": 4}, {"remat": "full"}, {"remat": "dots"}], ids=str
+)
+def test_machine_fields_move_neither_loss_nor_gradients(
+    subject: subjects.Subject, fields: dict[str, Any]
+) -> None:
+    """test_sharding.py takes them all at once, with a mesh; the loader is in tests/data."""
+    run = subject.compile(
+        tiny.parts(subject.name, **{f"machine__{k}": v for k, v in fields.items()})
+    )
+    assert_trees_close(subject.one(subject.batch(1), run), subject.one(subject.batch(1)))
+
+
+def test_dropout_differs_between_examples_and_steps(subject: subjects.Subject) -> None:
+    """Else the tests above would hold for dropout that is never drawn."""
+    batch = tiny.batch(subject.module, 1)
+    first, _ = subject.one(subject.batch(1))
+    other_examples, _ = subject.one(subject.batch(1, examples=batch["examples"] + tiny.BATCH))
+    again, metrics = subject.run(
+        subject.state().replace(step=jnp.ones((), jnp.int32)), subject.batch(1), subjects.RATE
+    )
+    assert len({float(m["loss"][0]) for m in (first, other_examples, metrics)}) == 3
+
+
+# --- Who sees whom -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [1, 7, tiny.LENGTH - 1])
+def test_looks_ahead_only_if_bidirectional(subject: subjects.Subject, place: int) -> None:
+    batch = tiny.batch(subject.module, 1)
+    batch["lengths"][:] = tiny.LENGTH
+    changed = batch["tokens"].copy()
+    changed[:, place] = (changed[:, place] + 1) % tiny.VOCAB
+    before, after = subject.hidden(batch), subject.hidden(batch | {"tokens": changed})
+    same = (before == after).all(axis=(0, 2))
+    assert not same[place:].any()
+    assert same[:place].all() == subject.module.CAUSAL
+
+
+def test_examples_do_not_see_each_other(subject: subjects.Subject) -> None:
+    batch = tiny.batch(subject.module, 1)
+    changed = batch["tokens"].copy()
+    changed[3] = (changed[3] + 1) % tiny.VOCAB
+    same = (subject.hidden(batch) == subject.hidden(batch | {"tokens": changed})).all(axis=(1, 2))
+    assert same.tolist() == [row != 3 for row in range(tiny.BATCH)]
+
+
+def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject) -> None:
+    if not subject.module.CAUSAL:
+        pytest.skip("decoders only")
+    net, params = subject.parts.net, {"params": subject.fresh.params}
+    tokens = tiny.batch(subject.module, 1)["tokens"]
+    prompts = np.array(
+        [5, 3, 1, 5, 2, 4, 5, 1], np.int32
+    )  # lengths of the prompts, which are given at once
+    rows = np.arange(tiny.BATCH)
+    examples = {"examples": rows, "boundaries": prompts}
+
+    @jax.jit
+    def decode(cache: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
+        batch = examples | {"tokens": tokens, "lengths": lengths}
+        hidden, cache = net.apply(params, batch, train=False, cache=cache)
+        return net.apply(params, hidden, method="token_logits"), cache
+
+    full = np.full(tiny.BATCH, tiny.LENGTH, np.int32)
+    hidden = subject.hidden(examples | {"tokens": jnp.where(tokens, tokens, 9), "lengths": full})
+    tokens = np.where(tokens, tokens, 9)
+    expected = net.apply(params, hidden, method="token_logits")
+    logits, cache = decode(net.init_cache(tiny.BATCH, tiny.LENGTH), tokens[:, :5], prompts)
+    np.testing.assert_allclose(
+        logits[rows, prompts - 1], expected[rows, prompts - 1], rtol=1e-4, atol=1e-5
+    )
+    ones = np.ones(tiny.BATCH, np.int32)
+    for k in range(tiny.LENGTH - prompts.max()):
+        logits, cache = decode(cache, tokens[rows, prompts + k][:, None], ones)
+        np.testing.assert_allclose(logits[:, 0], expected[rows, prompts + k], rtol=1e-4, atol=1e-5)
+
+
+# --- Continuing ----------------------------------------------------------------------------------
+
+
+def test_resuming_equals_no_interruption_bit_for_bit(
+    subject: subjects.Subject, tmp_path: Any
+) -> None:
+    straight = subject.state()
+    for t in range(5):
+        straight, last = subject.run(straight, subject.batch(t), subjects.RATE)
+    stopped = subject.state()
+    checkpoints = Checkpoints(tmp_path, num_last=2)
+    for t in range(3):
+        stopped, _ = subject.run(stopped, subject.batch(t), subjects.RATE)
+    checkpoints.save(stopped, {"note": "here"})
+    checkpoints.close()
+    checkpoints = Checkpoints(tmp_path, num_last=2)
+    resumed, meta = checkpoints.restore(subject.state())
+    checkpoints.close()
+    assert meta["note"] == "here" and int(resumed.step) == 3
+    for t in range(3, 5):
+        resumed, again = subject.run(resumed, subject.batch(t), subjects.RATE)
+    assert_trees_equal(resumed, straight)
+    assert_trees_equal(again, last)
+
+
+# --- Names ---------------------------------------------------------------------------------------
+
+
+def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subject) -> None:
+    boxed = subject.parts.abstract_parameters()
+    leaves = jax.tree_util.tree_leaves_with_path(
+        boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
+    for path, leaf in leaves:
+        name = adamw.parameter_name(path)
+        assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no axis names"
+        assert len(leaf.names) == leaf.value.ndim, name
+        assert set(leaf.names) <= axes.ALL, f"{name}: {leaf.names}"
+        assert (leaf.names[0] == axes.LAYERS) == name.startswith("stack/"), name
+        assert axes.LAYERS not in leaf.names[1:]
+        assert leaf.value.dtype == jnp.float32
+
+
+def test_departures_are_fields_in_which_it_differs_from_the_control(
+    subject: subjects.Subject,
+) -> None:
+    from scalelab import config as config_lib
+
+    control = config_lib.flatten(tiny.config_module("base").get_config().to_dict())
+    for departure in subject.module.DEPARTURES:
+        assert departure.field in control
+        assert departure.value != control[departure.field], departure.field
+        assert departure.source
+    resolved = config_lib.flatten(tiny.values(f"system={subject.name}"))
+    differing = {k for k in control if control[k] != resolved[k]} - {"system"}
+    assert differing == {d.field for d in subject.module.DEPARTURES}
+
+
+# --- Golden files --------------------------------------------------------------------------------
+
+
+def golden(subject: subjects.Subject) -> dict[str, Any]:
+    """What must not change unnoticed: config, parameters and FLOPs at 2x128x2, three tiny steps."""
+    from scalelab import config as config_lib
+
+    config = config_lib.resolve(tiny.values(f"system={subject.name},shape=2x128x2"))
+    objectives = build.make_objectives(config, tiny.special_ids(subject.module))
+    parts = tiny.Parts(config, subject.module, build.make_net(config, subject.module), objectives)
+    params = nn.unbox(parts.abstract_parameters(config.short.max_len))
+    table = {
+        adamw.parameter_name(path): "x".join(map(str, leaf.shape))
+        + " decayed" * adamw.is_decayed(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    }
+    terms = {
+        phase: dataclasses.asdict(
+            build.step_flops(
+                config, subject.module, objectives, params, values.batch_size, values.max_len
+            )
+        )
+        for phase, values in (("short", config.short), ("long", config.long))
+    }
+    now, losses = subject.state(), []
+    for t in range(3):
+        now, metrics = subject.run(now, subject.batch(t), subjects.RATE)
+        losses.append(float(metrics["loss"][0]))
+    return {
+        "config": config_lib.science(config),
+        "num_parameters": flops.count_parameters(params),
+        "parameters": table,
+        "flops": terms,
+        "tiny_losses": losses,
+    }
+
+
+def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
+    path = tiny.ROOT / f"tests/golden/{subject.name}.json"
+    ours = golden(subject)
+    if update_golden:
+        path.write_text(json.dumps(ours, indent=1) + "\n")
+    theirs = json.loads(path.read_text())
+    assert ours.pop("tiny_losses") == pytest.approx(theirs.pop("tiny_losses"), rel=1e-5)
+    assert json.loads(json.dumps(ours)) == theirs

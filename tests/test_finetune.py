@@ -1,0 +1,428 @@
+"""Fine-tuning at a tiny shape: inputs, the loss, seeds together, kills, what is learnt."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab import finetune, finetune_loop, finetune_run, finetune_step
+from scalelab.data import task_examples
+from scalelab.data.task_files import Records
+from scalelab.eval.task import Splits, Task, load_task
+from scalelab.finetune_config import FinetuneConfig, override, resolve
+from scalelab.finetune_run import TaskRun
+
+Runs = Callable[[str], pathlib.Path]
+WORDS = "at by do go if in me no or up".split()
+
+
+def records(task: Task, n: int, seed: int) -> Records:
+    """Invented rows; whether the first text has the word "go" decides the label."""
+    rng = np.random.default_rng(seed)
+    columns = tuple(
+        [" ".join(rng.choice(WORDS, rng.integers(2, 6))) for _ in range(n)]
+        for _ in task.columns.texts
+    )
+    hits = np.array(["go" in text.split() for text in columns[0]])
+    labels = hits.astype(np.float32) if task.regression else hits.astype(np.int32)
+    digest = hashlib.sha256(repr(columns).encode()).hexdigest()
+    return Records(columns, labels, "invented", digest)
+
+
+def config(cache_dir: pathlib.Path, **fields: Any) -> FinetuneConfig:
+    values = tiny.config_module("finetune").get_config().to_dict()
+    small = {
+        "epochs": 2.0, "batch_size": 8, "max_len": 32, "optim.learning_rate": 1e-2,
+        "machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None,
+        "machine.eval_batch_size": 8, "machine.log_every_steps": 2,
+    }  # fmt: skip
+    return resolve(override(values, small | {k.replace("__", "."): v for k, v in fields.items()}))
+
+
+@pytest.fixture(autouse=True)
+def one_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch has the same shape unless a test asks for two: compiling takes longest."""
+    buckets = (22, 32) if "several_buckets" in request.fixturenames else (32,)
+    monkeypatch.setattr(task_examples, "BUCKETS", buckets)
+
+
+@pytest.fixture
+def several_buckets() -> None:
+    """Asks for batches of two lengths."""
+
+
+@pytest.fixture
+def prepare(pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path: pathlib.Path):
+    """prepare(system, task, ..., **fields of the config) -> TaskRun."""
+
+    def make(
+        system: str, name: str, *, scratch: bool = False, folder: str = "task", **fields: Any
+    ) -> TaskRun:
+        task = load_task(name)
+        path = str(pretrained_runs(system))
+        start = finetune_run.open_start(*(("none", path) if scratch else (path,)))
+        dev = {split.name: None for split in task.dev_splits}
+        dev[task.dev_splits[0].name] = records(task, 21, 1)
+        splits = Splits(records(task, 36, 0), dev, {})
+        return TaskRun(task, splits, start, config(cache_dir, **fields), tmp_path / folder)
+
+    return make
+
+
+def result(run: TaskRun, seed: int = 0) -> dict[str, Any]:
+    return json.loads((run.folder(seed) / "result.json").read_text())
+
+
+def flat(values: dict[str, Any]) -> dict[str, Any]:
+    return config_lib.flatten(values)
+
+
+def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
+    """The finished seed's outputs on dev, each example alone and unpadded."""
+    params = finetune_run.load_trained(run.folder(seed))
+    (examples,) = [e for e in run.dev.values() if e is not None]
+    _, predict = finetune_step.compiled(run.learner, 1)
+    rows = [examples.gather(np.array([i]), 32) for i in range(len(examples))]
+    return np.concatenate([predict(params, {}, row) for row in rows])
+
+
+# --- Input and net ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "task", "expected"),
+    [
+        ("bert", "cola", "[CLS] A [SEP]"),
+        ("bert", "rte", "[CLS] A [SEP] B [SEP]"),
+        ("roberta", "rte", "<s> A </s> </s> B </s>"),
+        ("gpt2", "sst2", "<|start|> A <|end|>"),
+        ("gpt", "rte", "<|start|> A <|delimiter|> B <|end|>"),
+    ],
+)
+def test_each_family_sees_its_own_input(prepare, system: str, task: str, expected: str) -> None:
+    run = prepare(system, task)
+    texts = run.splits.train.texts
+    batch = run.train.gather(np.arange(36), 32)
+    for i in range(36):
+        row, boundary = batch["tokens"][i][: batch["lengths"][i]], batch["boundaries"][i]
+        pieces: list[int] = []
+        for word in expected.split():
+            if word == "B":
+                assert boundary == len(pieces)
+            if word in "AB":
+                pieces += run.tokenizer.encode(texts["AB".index(word)][i]).tolist()
+            else:
+                pieces.append(run.tokenizer.token_id(word))
+        assert row.tolist() == pieces
+        if "B" not in expected:
+            assert boundary == len(row)
+
+
+def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
+    run = prepare("gpt2", "mrpc")
+    batch = run.train.gather(np.arange(4), 32)
+    state = run.learner.init(0, run.start.bodies(0), batch)
+    swapped = dict(batch)
+    for name in ("tokens", "lengths", "boundaries"):
+        swapped[name] = batch[name].reshape(4, 2, -1)[:, ::-1].reshape(batch[name].shape)
+    params = state.params | {"head": jax.tree.map(lambda x: 30 * x, state.params["head"])}
+    _, predict = finetune_step.compiled(run.learner, 1)
+    given, other = (predict(params, {}, b) for b in (batch, swapped))
+    np.testing.assert_allclose(given, other, atol=1e-5)
+    cut = batch | {"tokens": batch["tokens"].copy()}
+    cut["tokens"][0, 1] += 1  # a change in either order shows
+    assert abs(predict(params, {}, cut)[0] - given[0]).max() > 1e-4
+    entailment = prepare("gpt2", "rte")
+    assert entailment.train.num_orders == 1
+
+
+def test_the_vector_that_is_read(prepare) -> None:
+    """Scores of a frame-only change at the read position, and at no padding."""
+    for system, place in (("bert", 0), ("gpt2", -1)):
+        run = prepare(system, "cola")
+        batch = run.train.gather(np.arange(6), 32)
+        net, state = run.learner.net, run.learner.init(0, run.start.bodies(0), batch)
+        hidden, _ = jax.jit(net.body.apply, static_argnames="train")(
+            {"params": state.params["body"]}, batch, train=False
+        )
+        vectors = jnp.stack([h[:n][place] for h, n in zip(hidden, batch["lengths"], strict=True)])
+        head = state.params["head"]
+        dense = jnp.tanh(vectors @ head["dense"]["kernel"] + head["dense"]["bias"])
+        expected = dense @ head["out"]["kernel"] + head["out"]["bias"]
+        made = finetune_step.compiled(run.learner, 1)[1](state.params, {}, batch)
+        np.testing.assert_allclose(made, expected, atol=1e-6)
+
+
+def test_where_parameters_come_from(prepare) -> None:
+    run = prepare("bert", "cola")
+    batch = run.train.gather(np.arange(2), 32)
+    pretrained = run.start.opened.params
+    state = run.learner.init(3, pretrained, batch)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        state.params["body"],
+        {k: pretrained[k] for k in state.params["body"]},
+    )
+    np.testing.assert_array_equal(
+        state.params["head"]["dense"]["kernel"], pretrained["pair_head"]["pooler"]["kernel"]
+    )
+    other = run.learner.init(4, pretrained, batch)
+    assert abs(state.params["head"]["out"]["kernel"] - other.params["head"]["out"]["kernel"]).max()
+    fresh = prepare("bert", "cola", head__pretrained=False).learner.init(3, pretrained, batch)
+    assert abs(
+        fresh.params["head"]["dense"]["kernel"] - state.params["head"]["dense"]["kernel"]
+    ).max()
+    scratch = run.learner.init(3, None, batch)
+    assert abs(scratch.params["body"]["embed"]["tokens"]["table"]).std() > 0
+    gpt = prepare("gpt2", "cola")
+    before = gpt.start.opened.params["embed"]["tokens"]["table"]
+    made = gpt.learner.init(0, gpt.start.opened.params, batch).params["body"]["embed"]["tokens"]
+    np.testing.assert_array_equal(made["table"][:300], before)
+    assert made["table"].shape == (303, 8) and abs(made["table"][300:]).min(axis=1).all()
+
+
+# --- The loss -----------------------------------------------------------------------------------
+
+
+def test_losses_by_hand() -> None:
+    scores = jnp.array([[0.0, np.log(3.0)], [2.0, 2.0]])
+    made = finetune_step.losses(scores, jnp.array([1, 0]), False)
+    np.testing.assert_allclose(made, [np.log(4 / 3), np.log(2)], rtol=1e-6)
+    made = finetune_step.losses(jnp.array([[1.5], [2.0]]), jnp.array([1.0, 4.0]), True)
+    np.testing.assert_allclose(made, [0.25, 4.0])
+
+
+def step(run: TaskRun, batch: Any, rate: float = 1e-2) -> tuple[Any, Any]:
+    state = run.learner.init(0, run.start.bodies(0), batch)
+    run_train, _ = finetune_step.compiled(run.learner, 1)
+    return run_train(state, batch, jnp.float32(rate))
+
+
+def test_filling_up_a_batch_moves_nothing(prepare) -> None:
+    run = prepare("gpt2", "cola", lm_weight=0.5)
+    small, filled = (
+        run.train.gather(np.array(ids), n) for ids, n in (((3, 5), 16), ((3, 5, -1), 24))
+    )
+    (a, first), (b, second) = step(run, small, 1e-3), step(run, filled, 1e-3)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-6), a.params, b.params)
+    np.testing.assert_allclose(
+        first["loss"][0] / first["loss"][1], second["loss"][0] / second["loss"][1], rtol=1e-5
+    )
+
+
+def test_the_auxiliary_loss(prepare) -> None:
+    """Its gradient is added with its weight; without one it is not there."""
+    plain, mixed = prepare("gpt2", "cola"), prepare("gpt2", "cola", lm_weight=0.5)
+    batch = plain.train.gather(np.arange(4), 16)
+    params = plain.learner.init(0, plain.start.bodies(0), batch).params
+    rng = jax.random.key(1)
+
+    def parts(params: Any) -> tuple[jax.Array, jax.Array]:
+        scores, terms = mixed.learner.scores(params, batch, train=True, rng=rng)
+        loss = finetune_step.losses(scores, batch["labels"], False).mean()
+        return loss, terms["clm"]["loss"][0] / terms["clm"]["loss"][1]
+
+    def alone(params: Any) -> jax.Array:
+        scores, terms = plain.learner.scores(params, batch, train=True, rng=rng)
+        assert not terms
+        return finetune_step.losses(scores, batch["labels"], False).mean()
+
+    np.testing.assert_allclose(jax.jit(alone)(params), jax.jit(parts)(params)[0], rtol=1e-6)
+    _, pairs = step(mixed, batch)
+    tokens = float(pairs["clm_loss"][1])
+    assert tokens == batch["lengths"].sum() - 4
+    assert 4 < float(pairs["clm_loss"][0]) / tokens < 8  # log 303 = 5.7
+    (_, without), (_, with_it) = step(plain, batch), step(mixed, batch)
+    assert float(with_it["grad_norm"][0]) > float(without["grad_norm"][0])
+
+
+def test_a_frozen_net_stays_and_its_top_layers_are_seen(prepare) -> None:
+    run = prepare("bert", "cola", feature_layers=1)
+    batch = run.train.gather(np.arange(8), 16)
+    state = run.learner.init(0, run.start.bodies(0), batch)
+    assert set(state.params) == {"head"}
+    hidden, _ = jax.jit(run.learner.net.body.apply, static_argnames="train")(
+        {"params": state.fixed["body"]}, batch, train=False
+    )
+    seen = jax.jit(run.learner._features)(state.fixed, batch)
+    np.testing.assert_allclose(seen, hidden, atol=1e-6)
+    before = jax.device_get(state)  # the step takes the state's memory
+    after, _ = step(run, batch)
+    jax.tree.map(np.testing.assert_array_equal, after.fixed, before.fixed)
+    moved = after.params["head"]["out"]["kernel"] - before.params["head"]["out"]["kernel"]
+    assert abs(moved).max() > 0
+
+
+def test_layer_decay_slows_what_is_below(prepare) -> None:
+    slow, plain = (prepare("bert", "cola", optim__layer_decay=d) for d in (0.5, None))
+    batch = plain.train.gather(np.arange(8), 16)
+    before = jax.device_get(plain.learner.init(0, plain.start.bodies(0), batch).params)
+    (a, _), (b, _) = step(slow, batch), step(plain, batch)
+    moved = lambda state: jax.tree.map(jnp.subtract, state.params, before)  # noqa: E731
+    for part, factor in (("head", 1.0), ("stack", 0.5), ("embed", 0.25)):
+        ours, theirs = (
+            m["head"] if part == "head" else m["body"][part] for m in map(moved, (a, b))
+        )
+        jax.tree.map(
+            lambda x, y, f=factor: np.testing.assert_allclose(x, f * y, atol=1e-7), ours, theirs
+        )
+
+
+# --- Whole runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("system", "task"), [("bert", "rte"), ("gpt2", "stsb")])
+def test_what_a_run_leaves(prepare, system: str, task: str) -> None:
+    run = prepare(system, task)
+    finetune_loop.train(run, [0])
+    made = result(run)
+    assert made["status"] == "completed" and made["task"] == task and made["steps"] == 10
+    assert set(made["eval"]["dev"]) == set(run.task.metrics)
+    folder = run.folder(0)
+    lines = (folder / "predictions.tsv").read_text().splitlines()
+    assert len(lines) == 1 + 21
+    found = outputs(run)
+    answers = found[:, 0] if run.task.regression else found.argmax(axis=1)
+    gold = run.splits.dev["dev"].labels
+    if run.task.regression:
+        if answers.std() > 1e-3:
+            assert made["eval"]["dev"]["pearson"] == pytest.approx(
+                np.corrcoef(answers, gold)[0, 1], abs=1e-3
+            )
+    else:
+        assert made["eval"]["dev"]["accuracy"] == (answers == gold).mean()
+    assert json.loads((folder / "config.json").read_text())["task"] == task
+    steps = [json.loads(x)["step"] for x in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps) and steps[-1] == 10
+    assert not list(run.workdir.glob(".resume*"))
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    text = run.splits.dev["dev"].texts[0][0]
+    assert loaded.encode(text, add_special_tokens=False) == run.tokenizer.encode(text).tolist()
+    for token in run.start.opened.system.ADAPTATION.added_tokens:
+        assert loaded.convert_tokens_to_ids(token) == run.tokenizer.token_id(token)
+
+
+def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
+    together = prepare("bert", "mrpc", folder="together")
+    finetune_loop.train(together, [0, 1])
+    alone = prepare("bert", "mrpc", folder="alone")
+    for seed in range(2):
+        finetune_loop.train(alone, [seed])
+        a, b = (finetune_run.load_trained(r.folder(seed)) for r in (together, alone))
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), a, b)
+        ours, theirs = (flat(result(r, seed)) for r in (together, alone))
+        for name in ("steps", "tokens", "train_loss", "eval.dev.f1", "eval.dev.accuracy"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-5), name
+        assert ours["flops"] >= theirs["flops"]  # padded to the longest of the seeds' batches
+    first, second = (outputs(alone, seed) for seed in (0, 1))
+    assert abs(first - second).max() > 1e-4
+
+
+def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prepare("bert", "cola", folder="whole", machine__checkpoint_every_steps=3)
+    finetune_loop.train(whole, [0])
+    cut = prepare("bert", "cola", folder="cut", machine__checkpoint_every_steps=3)
+    real = finetune_run.TaskBatches.__call__
+
+    def dying(self: Any, step: int, length: int | None = None) -> Any:
+        if step == 8:
+            raise KeyboardInterrupt
+        return real(self, step, length)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune_run.TaskBatches, "__call__", dying)
+        with pytest.raises(KeyboardInterrupt):
+            finetune_loop.train(cut, [0])
+    finetune_loop.train(cut, [0])
+    a, b = (finetune_run.load_trained(r.folder(0)) for r in (whole, cut))
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+    timeless = lambda r: [  # noqa: E731
+        {k: v for k, v in json.loads(x).items() if k != "seconds"}
+        for x in (r.folder(0) / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert timeless(whole) == timeless(cut)
+
+
+def test_a_planted_rule_is_learnt(prepare, pretrained_runs: Runs) -> None:
+    """One word decides: training finds it, and a rate of zero does not."""
+    fields = dict(scratch=True, epochs=40.0, optim__learning_rate=3e-2, eval_every_epochs=40.0)
+    run = prepare("roberta", "cola", **fields)
+    finetune_loop.train(run, [0])
+    assert result(run)["eval"]["dev"]["matthews"] > 0.8
+    assert result(run)["init"] == "none" and result(run)["degenerate"] is None
+
+
+def test_a_run_that_learns_nothing_is_flagged(prepare) -> None:
+    run = prepare("roberta", "cola", folder="still", optim__learning_rate=0.0, epochs=1.0)
+    finetune_loop.train(run, [0])
+    assert result(run)["degenerate"]
+
+
+def test_a_run_that_diverges_is_counted_as_failed(prepare) -> None:
+    run = prepare("roberta", "cola", optim__learning_rate=1e30)
+    finetune_loop.train(run, [0])
+    made = result(run)
+    assert made["status"] == "failed" and "not finite" in made["degenerate"]
+    assert made["eval"]["dev"]["matthews"] is None
+
+
+def test_early_stopping_keeps_the_best(prepare) -> None:
+    run = prepare("bert", "cola", patience=1, epochs=8.0, optim__learning_rate=3e-2)
+    finetune_loop.train(run, [0, 1])
+    for seed in (0, 1):
+        made = result(run, seed)
+        assert made["eval"] == made["best"]["dev"]
+        if made["stopped"] is not None:
+            assert made["best"]["step"] < made["stopped"] <= made["steps"]
+        answers = outputs(run, seed).argmax(axis=1)
+        gold = run.splits.dev["dev"].labels
+        hits = np.corrcoef(answers, gold)[0, 1] if answers.std() else 0.0
+        assert made["eval"]["dev"]["matthews"] == pytest.approx(hits, abs=1e-6)
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
+    for fields, message in (
+        (dict(max_len=128), "max_len = 128 exceeds the positions of the net, 64"),
+        (dict(lm_weight=0.5), "needs a causal language model, which bert is not"),
+        (dict(feature_layers=3), "feature_layers = 3: the net has 1 layers"),
+        (dict(batch_size=64), "36 training examples, fewer than one batch of 64"),
+        (dict(head__kind="triple"), "head.kind 'triple'"),
+        (dict(epochs=0.0), "epochs must be positive"),
+        (dict(patience=0), "patience must be positive"),
+        (dict(optim__layer_decay=1.5), "layer_decay = 1.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare("bert", "cola", **fields)
+    run = str(pretrained_runs("bert"))
+    for arguments, message in (
+        (("none",), "of which net"),
+        ((run, run), "--like is for --init=none"),
+        (("nowhere",), "no run folder"),
+        ((run, None, run), "holds no runs on MNLI"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            finetune_run.open_start(*arguments)
+
+
+def test_a_finished_run_is_not_done_again_and_another_is_refused(prepare, capsys) -> None:
+    run = prepare("roberta", "cola", epochs=1.0)
+    finetune_loop.train(run, [0])
+    assert finetune._is_finished(run, 0) and not finetune._is_finished(run, 1)
+    other = prepare("roberta", "cola", epochs=2.0)
+    with pytest.raises(ValueError, match="holds a run with another config"):
+        finetune._is_finished(other, 0)
+    with pytest.raises(ValueError, match="is a run fine-tuned on 'cola'"):
+        finetune_run.open_start(str(run.folder(0)))

@@ -1,0 +1,70 @@
+"""configs/finetune.py and the recipes: strict, complete, each field of use."""
+
+import pathlib
+import re
+
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab import finetune_config
+from scalelab.eval import recipes
+from scalelab.finetune_config import FinetuneConfig, override
+
+
+def values(arguments: str = "") -> dict:
+    return tiny.config_module("finetune").get_config(arguments).to_dict()
+
+
+def test_it_has_every_field_and_no_other() -> None:
+    assert sorted(config_lib.flatten(values())) == sorted(config_lib.field_names(FinetuneConfig))
+
+
+def test_the_default_is_the_protocol() -> None:
+    config = finetune_config.resolve(values())
+    assert (config.epochs, config.batch_size, config.optim.learning_rate) == (3.0, 16, 2e-5)
+    assert config.head.kind == "double" and config.head.dropout_rate == 0.1
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_every_recipe_resolves(name: str) -> None:
+    recipe = recipes.get(name)
+    config = finetune_config.resolve(values(f"recipe={name}"))
+    assert config.recipe == name and recipe.source
+    for fields in (*recipe.tasks.values(), *({k: v[0]} for k, v in recipe.grid.items())):
+        finetune_config.resolve(override(values(f"recipe={name}"), fields))
+
+
+def test_overrides_of_a_task() -> None:
+    assert values("recipe=layerwise,task=rte")["epochs"] == 10.0
+    assert values("recipe=layerwise,task=cola")["epochs"] == 3.0
+    before = values()
+    assert override(before, {"optim.eps": 1e-8})["optim"]["eps"] == 1e-8
+    assert before["optim"]["eps"] == 1e-6
+    with pytest.raises(ValueError, match="unknown config field 'optim.epps': .*'optim.eps'"):
+        override(before, {"optim.epps": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("recipe=turk", "unknown recipe 'turk': did you mean 'turc'"),
+        ("recpie=turc", "unknown config argument 'recpie': did you mean 'recipe'"),
+    ],
+)
+def test_misspelt_arguments(arguments: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        values(arguments)
+
+
+def test_no_field_is_dead() -> None:
+    """Every field is read somewhere in what fine-tunes."""
+    files = [*(tiny.ROOT / "scalelab").glob("finetune*.py"), *_eval_files()]
+    source = "".join(p.read_text() for p in files if p.name != "finetune_config.py")
+    for field in config_lib.field_names(FinetuneConfig):
+        name = field.rpartition(".")[2]
+        assert re.search(rf"\.{name}\b", source), field
+
+
+def _eval_files() -> list[pathlib.Path]:
+    return list((tiny.ROOT / "scalelab/eval").glob("*.py"))

@@ -1,0 +1,168 @@
+"""Parameters and FLOPs, against published tables, the traced program, XLA's analysis."""
+
+import flax.linen as nn
+import jax
+import jax.extend.core
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import build, config, flops, state, step
+
+# N = 12 L H^2 of the thesis's shapes (A, H, L), tables 7.2 to 7.8.
+PUBLISHED = {
+    (2, 128, 2): 393_216,
+    (2, 192, 2): 884_736,
+    (2, 288, 2): 1_990_656,
+    (2, 384, 2): 3_538_944,
+    (2, 544, 2): 7_102_464,
+    (2, 128, 5): 983_040,
+    (2, 128, 10): 1_966_080,
+    (2, 128, 18): 3_538_944,
+    (2, 128, 36): 7_077_888,
+    (2, 204, 7): 3_495_744,
+    (2, 256, 9): 7_077_888,
+    (8, 544, 2): 7_102_464,
+    (2, 104, 3): 389_376,
+    (2, 90, 4): 388_800,
+    (2, 74, 6): 394_272,
+    (2, 64, 8): 393_216,
+    (2, 58, 10): 403_680,
+    (2, 52, 12): 389_376,
+    (2, 48, 14): 387_072,
+    (2, 46, 16): 406_272,
+    (7, 469, 4): 10_558_128,
+    (9, 585, 5): 20_533_500,
+    (13, 832, 5): 41_533_440,
+}
+
+
+@pytest.mark.parametrize("shape", PUBLISHED)
+def test_n_model_of_the_published_shapes(shape: tuple[int, int, int]) -> None:
+    assert flops.n_model(width=shape[1], num_layers=shape[2]) == PUBLISHED[shape]
+
+
+@pytest.mark.parametrize("shape", [(2, 128, 36), (7, 469, 4), (13, 832, 5)])
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_the_layers_kernels_are_n_model_at_any_shape(system: str, shape: tuple) -> None:
+    """Without making the net: shapes alone."""
+    heads, width, layers = shape
+    fields = dict(net__num_heads=heads, net__width=width, net__num_layers=layers)
+    params = nn.unbox(tiny.parts(system, **fields).abstract_parameters())
+    kernels = [
+        np.prod(leaf.shape)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params["stack"])
+        if path[-1].key == "kernel"
+    ]
+    assert sum(kernels) == flops.n_model(width, layers)
+
+
+def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
+    """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
+    parts = tiny.parts("gpt2", net__width=128, net__num_layers=2, net__max_len=128)
+    params = nn.unbox(parts.abstract_parameters(128))
+    cost = flops.of_batch(
+        params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=True
+    )
+    assert cost.body == 2 * 393_216 * 64 * 128
+    assert cost.attention == 2 * 2 * 128 * 128 * 64 * 128  # 2 L n H a token
+    assert cost.head == 2 * tiny.VOCAB * 128 * 64 * 127
+    assert cost.embedding == 0
+    assert cost.forward == cost.body + cost.attention + cost.head
+    assert cost.train == 3 * cost.forward
+    both = flops.of_batch(
+        params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=False
+    )
+    assert both.attention == 2 * cost.attention and both.body == cost.body
+
+
+def dot_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
+    """FLOPs of all matrix products of a traced program; the body of a scan counts at each turn."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            contracted, _ = equation.params["dimension_numbers"][0]
+            sizes = [equation.invars[0].aval.shape[axis] for axis in contracted]
+            total += 2.0 * equation.outvars[0].aval.size * np.prod(sizes)
+        turns = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            total += turns * dot_flops(inner)
+    return total
+
+
+def evaluation(parts: tiny.Parts, mesh) -> tuple:
+    """The evaluation step, and abstract arguments for it."""
+    phase = parts.config.short
+    params = nn.unbox(parts.abstract_parameters(phase.max_len))
+    batch = state.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
+    made = step.make_eval_step(parts.net, parts.objectives, mesh)
+    return made, (params, batch, jax.random.key(0))
+
+
+def cost_of(parts: tiny.Parts, params) -> flops.Flops:
+    phase = parts.config.short
+    arguments = (parts.config, parts.module, parts.objectives, params)
+    return build.step_flops(*arguments, phase.batch_size, phase.max_len)
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> None:
+    """Exactly, but for what the definition leaves out.
+
+    That is the product of each prediction with its target's own row of the table, and for causal
+    nets the masked half of the attention scores, which dense attention computes, and the last
+    position's prediction, which is computed to keep the length a round number.
+    """
+    parts = tiny.parts(system)
+    made, arguments = evaluation(parts, tiny.one_device())
+    counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts, arguments[0])
+    if parts.module.CAUSAL:
+        predictions = tiny.BATCH * tiny.LENGTH
+        head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)
+        expected = cost.body + 2 * cost.attention + head
+    else:
+        predictions = tiny.BATCH * 3  # 15% of 16, rounded up
+        expected = cost.forward
+    assert counted == expected + 2 * predictions * tiny.SHAPE[1]
+
+
+@pytest.mark.parametrize("system", [s for s in tiny.SYSTEMS if s in ("bert", "roberta")])
+def test_xlas_own_analysis_agrees(system: str) -> None:
+    """Within 3%: XLA also counts softmax, norms and activations, which this width makes small.
+
+    One layer, because XLA counts the body of a loop once.
+    """
+    parts = tiny.parts(
+        system,
+        net__width=256,
+        net__num_heads=4,
+        net__num_layers=1,
+        net__max_len=64,
+        short__max_len=64,
+        tokenizer__vocab_size=2000,
+    )
+    made, arguments = evaluation(parts, tiny.one_device())
+    analysis = jax.jit(made).lower(*arguments).compile().cost_analysis()
+    assert analysis["flops"] == pytest.approx(cost_of(parts, arguments[0]).forward, rel=0.03)
+
+
+def test_parameters_are_counted_one_by_one() -> None:
+    tree = {"a": np.zeros((3, 4)), "b": {"c": np.zeros(5), "d": np.zeros(())}}
+    assert flops.count_parameters(tree) == 12 + 5 + 1
+
+
+def test_the_peak_is_a_rate() -> None:
+    assert 1e8 < flops.measure_peak() < 1e16
+
+
+def test_the_thesis_shape_of_its_timing_run() -> None:
+    """(2, 256, 9), BERT-style: 7.1 M, so that 6 N a token dominates what a step costs."""
+    resolved = config.resolve(tiny.values("system=bert,shape=2x256x9"))
+    objectives = build.make_objectives(resolved, {"mask": 4})
+    from scalelab import systems
+
+    module = systems.load("bert")
+    parts = tiny.Parts(resolved, module, build.make_net(resolved, module), objectives)
+    params = nn.unbox(parts.abstract_parameters(128))
+    cost = build.step_flops(resolved, module, objectives, params, 64, 128)
+    assert 3 * cost.body == 6 * flops.n_model(256, 9) * 64 * 128

@@ -1,0 +1,201 @@
+"""Imports go one way (DESIGN, section 2), read from the import statements of the source."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+PACKAGE = tiny.ROOT / "scalelab"
+
+# What a room (a folder or a file of scalelab/) may import of the others; itself always, and what
+# stands below every room.
+BELOW_ALL = {"clocks", "names", "departures", "adaptation"}
+MAY_IMPORT = {
+    "names": set(),
+    "clocks": set(),
+    "departures": set(),
+    "adaptation": set(),
+    "nn": set(),
+    "formats": set(),
+    "optim": set(),
+    "objectives": {"nn"},
+    "lab": set(),
+    "config": set(),
+    "cli": {"config"},
+    "environment": set(),
+    "nets": {"nn"},
+    "systems": {"nn", "nets"},
+    "metrics": set(),
+    "flops": set(),
+    "sharding": {"nn"},
+    "state": {"sharding"},
+    "step": {"state", "sharding"},
+    "checkpoint": set(),
+    "run_folder": {"config", "environment", "flops", "metrics"},
+    "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
+    "data": {"config", "formats"},
+    "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
+    "finetune_config": {"config"},
+    "finetune_step": {"nets", "nn", "optim", "state"},
+    "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
+    | {"flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
+    "finetune_outcome": {"environment", "eval", "finetune_run", "finetune_step", "flops"}
+    | {"lab", "metrics"},
+    "finetune_loop": {"checkpoint", "cli", "data", "environment", "finetune_outcome"}
+    | {"finetune_run", "finetune_step", "metrics", "optim", "progress", "run_folder"},
+    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
+    | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
+    "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab"},
+    "interop": {
+        *("build", "checkpoint", "config", "data", "environment", "eval", "flops", "metrics"),
+        *("nets", "nn", "pretrained", "run_folder", "state", "systems"),
+    },
+}
+# Binaries may import every room but each other.
+BINARIES = {"train", "data.inspect", "interop.hf"}
+# Packages that one room alone, or none, may import.
+ONLY_IN = {
+    "tensorflow": {"data"},
+    "tensorflow_datasets": {"data"},
+    "tokenizers": {"data", "interop"},
+    "torch": set(),
+    "transformers": {"interop"},
+    "huggingface_hub": {"interop"},
+    "safetensors": {"interop"},
+    "ml_collections": {"cli"},
+    "absl": {"cli", "train", "data", "eval", "finetune"},
+    "orbax": {"checkpoint"},
+}
+NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "lab"}
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """Every module of scalelab by its name without the package: "nn.axes", "train"."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Full names of all that a file imports, wherever in it the statement stands."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                names.add(full if full.removeprefix("scalelab.") in MODULES else node.module)
+    return names
+
+
+def test_the_modules_are_found() -> None:
+    assert {"train", "nn.axes", "systems.bert", "data", "formats"} <= MODULES.keys()
+    assert "scalelab.nets.encoder" in imports(MODULES["systems.bert"])
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m])
+def test_imports_go_one_way(module: str) -> None:
+    room = module.split(".")[0]
+    for name in imports(MODULES[module]):
+        top, _, rest = name.partition(".")
+        if top == "scalelab" and rest:
+            other = rest.split(".")[0]
+            if module in BINARIES:
+                assert rest not in BINARIES - {module}, f"{module} imports {name}"
+            elif room == "systems" and other == "systems":
+                assert module == "systems", f"{module} imports {name}: systems know no other"
+            else:
+                assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room} may import"
+                allowed = MAY_IMPORT[room] | BELOW_ALL | {room}
+                assert other in allowed, f"{module} imports {name}; may: {sorted(allowed)}"
+        elif top in ONLY_IN:
+            assert room in ONLY_IN[top], f"{module} imports {name}"
+        elif top in ("benchmarks", "configs", "tests"):
+            pytest.fail(f"{module} imports {name}")
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] in NO_FLAGS])
+def test_no_flags_and_no_configs_below_the_binaries(module: str) -> None:
+    names = imports(MODULES[module])
+    assert not {n for n in names if n.split(".")[0] in ("absl", "ml_collections", "argparse")}
+    assert "scalelab.config" not in names
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] == "data"])
+def test_tensorflow_is_imported_inside_functions_alone(module: str) -> None:
+    """Importing scalelab.data must cost no TensorFlow, and must work without it."""
+    top_level = ast.Module([], [])
+    for node in ast.parse(MODULES[module].read_text()).body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            top_level.body.append(node)
+    names = {
+        alias.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(top_level)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not {n for n in names if n.split(".")[0].startswith("tensorflow")}
+
+
+def imported_by(code: str) -> set[str]:
+    """Top-level packages that a fresh interpreter has imported after `code`."""
+    program = f"import sys\n{code}\nprint(*{{n.split('.')[0] for n in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tiny.ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_nothing_needs_interop() -> None:
+    users = {m for m, path in MODULES.items() if any(".interop" in n for n in imports(path))}
+    assert {m.split(".")[0] for m in users} == {"interop"}
+
+
+def test_a_system_needs_no_tensorflow() -> None:
+    there = imported_by("import scalelab.systems.bert, scalelab.step, scalelab.data.pipeline")
+    assert "jax" in there
+    assert not there & {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}
+
+
+def test_tasks_are_light() -> None:
+    """Naming a task, or reading its files, must cost neither JAX nor TensorFlow."""
+    there = imported_by("import scalelab.eval.cola, scalelab.eval.tsv, scalelab.eval.submission")
+    assert "numpy" in there
+    assert not there & {"jax", "tensorflow", "tensorflow_datasets", "torch", "tokenizers"}
+
+
+def test_reading_runs_is_light() -> None:
+    """Tables and comparisons are made where no accelerator and no training library is."""
+    there = imported_by("import scalelab.eval.compare, scalelab.lab.curves")
+    assert "scipy" in there
+    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
+
+
+def test_help_answers_without_jax() -> None:
+    there = imported_by(
+        "import scalelab.train\n"
+        "from absl import app\n"
+        "sys.argv = ['train', '--help']\n"
+        "try: scalelab.cli.run(scalelab.train.main)\n"
+        "except SystemExit as end: assert end.code in (0, 1), end.code"
+    )
+    assert not there & {"jax", "flax", "tensorflow", "transformers", "orbax"}
+
+
+def test_help_of_interop_answers_without_jax() -> None:
+    there = imported_by(
+        "from scalelab.interop import hf\n"
+        "try: hf.main(['import', '--help'])\n"
+        "except SystemExit as end: assert end.code == 0, end.code"
+    )
+    assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}

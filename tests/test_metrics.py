@@ -1,0 +1,251 @@
+"""Sums and weights, bits per byte, running steps, metrics.jsonl, the progress line."""
+
+import io
+import json
+import math
+import pathlib
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scalelab import metrics, progress
+from scalelab.clocks import Clocks
+
+
+def read(folder: pathlib.Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+# --- Sums and weights -----------------------------------------------------------------------------
+
+
+def test_means_weigh_by_count_not_by_batch() -> None:
+    """Batches of 1 and 3 predictions with means 4 and 2: the mean is 2.5, not 3."""
+    total = metrics.sum_pairs([{"mlm_loss": (4.0, 1.0)}, {"mlm_loss": (6.0, 3.0)}])
+    assert total == {"mlm_loss": (10.0, 4.0)}
+    assert metrics.divide(total) == {"mlm_loss": 2.5}
+
+
+def test_however_the_pairs_are_split_the_mean_is_the_same() -> None:
+    rng = np.random.default_rng(0)
+    losses, weights = rng.integers(0, 9, 60).astype(float), rng.integers(0, 2, 60).astype(float)
+    pairs = [{"x": (a * w, w)} for a, w in zip(losses, weights, strict=True)]
+    expected = np.average(losses, weights=weights)
+    for size in (1, 7, 60):
+        parts = [metrics.sum_pairs(pairs[i : i + size]) for i in range(0, 60, size)]
+        assert metrics.divide(metrics.sum_pairs(parts))["x"] == expected
+
+
+def test_what_has_no_weight_has_no_mean() -> None:
+    assert metrics.divide({"nsp_loss": (0.0, 0.0), "mlm_loss": (1.0, 2.0)}) == {"mlm_loss": 0.5}
+
+
+def test_float32_sums_do_not_lose_small_terms() -> None:
+    """2**24 + 1 has no float32; totals are kept on the host in double precision."""
+    total = metrics.sum_pairs([{"x": (np.float32(2**24), 1)}] + [{"x": (np.float32(1), 0)}] * 3)
+    assert total["x"][0] == 2**24 + 3
+
+
+# --- Validation -----------------------------------------------------------------------------------
+
+
+def test_bits_per_byte_by_hand() -> None:
+    """A token a byte at ln 2 nats is one bit a byte; with four bytes a token a quarter of it."""
+    assert metrics.bits_per_byte(math.log(2), 100, 100) == pytest.approx(1.0)
+    assert metrics.bits_per_byte(math.log(2), 100, 400) == pytest.approx(0.25)
+    assert metrics.bits_per_byte(math.log(256), 50, 100) == pytest.approx(4.0)
+
+
+def test_bits_per_byte_does_not_depend_on_the_tokenizer() -> None:
+    """A uniform guess over 16 two-byte tokens or over 4 one-byte tokens costs the same."""
+    ours = metrics.bits_per_byte(math.log(16), 1000, 2000)
+    assert ours == pytest.approx(metrics.bits_per_byte(math.log(4), 2000, 2000))
+
+
+def test_summary_of_an_evaluation() -> None:
+    total = {
+        "mlm_loss": (30.0, 10.0),
+        "mlm_accuracy": (4.0, 10.0),
+        "nsp_loss": (1.5, 3.0),
+        "nsp_accuracy": (2.0, 3.0),
+        "num_text_tokens": (600.0, 8.0),
+        "num_bytes": (2400.0, 8.0),
+    }
+    summary = metrics.summarise_eval(total, ["mlm_loss"])
+    assert summary == pytest.approx(
+        {
+            "loss": 3.5,
+            "mlm_loss": 3.0,
+            "mlm_accuracy": 0.4,
+            "nsp_loss": 0.5,
+            "nsp_accuracy": 2 / 3,
+            "perplexity": math.exp(3.0),
+            "bits_per_byte": 3.0 * 600 / 2400 / math.log(2),
+        }
+    )
+
+
+def test_an_absurd_loss_has_a_finite_perplexity() -> None:
+    total = {"clm_loss": (1e6, 1.0), "num_text_tokens": (1.0, 1.0), "num_bytes": (1.0, 1.0)}
+    assert math.isfinite(metrics.summarise_eval(total, ["clm_loss"])["perplexity"])
+
+
+# --- Windows --------------------------------------------------------------------------------------
+
+
+def pairs(loss: float, finite: bool = True) -> dict:
+    one = jnp.ones(())
+    return {
+        "loss": (jnp.float32(loss), one),
+        "grad_norm": (one, one),
+        "finite": (jnp.float32(finite), one),
+    }
+
+
+def test_a_window_gives_the_mean_since_the_last() -> None:
+    clocks = Clocks()
+    window = metrics.Window(clocks, {})
+    assert window.take() == {}
+    for step, loss in enumerate([1.0, 2.0, 6.0], 1):
+        clocks.steps, clocks.tokens = step, 100 * step
+        window.add(step, pairs(loss))
+    window.settle()
+    assert window.loss == 3.0
+    clocks.steps = 4
+    window.add(4, pairs(7.0))
+    assert window.take() == {"loss": 4.0, "grad_norm": 1.0}
+    assert window.take() == {}
+
+
+def test_the_clock_counts_training_alone() -> None:
+    clocks = Clocks()
+    window = metrics.Window(clocks, {})
+    for step in range(1, 4):
+        clocks.steps, clocks.tokens = step, 1000 * step
+        time.sleep(0.02)
+        window.add(step, pairs(1.0))
+    window.settle()
+    trained = clocks.secs
+    assert 0.06 <= trained < 1.0
+    assert window.tokens_per_sec == pytest.approx(3000 / trained)
+    time.sleep(0.05)  # an evaluation, say
+    window.restart()
+    clocks.steps = 4
+    window.add(4, pairs(1.0))
+    window.settle()
+    assert clocks.secs - trained < 0.04
+
+
+def test_a_step_that_is_not_finite_is_named() -> None:
+    window = metrics.Window(Clocks(), {})
+    window.add(6, pairs(1.0))
+    window.add(7, pairs(math.nan, finite=False))
+    with pytest.raises(FloatingPointError, match="step 7 had loss nan"):
+        window.settle()
+
+
+# --- metrics.jsonl --------------------------------------------------------------------------------
+
+
+def test_a_line_has_the_clocks_and_the_values(tmp_path: pathlib.Path) -> None:
+    writer = metrics.Writer(tmp_path, step=0)
+    writer.write(Clocks(3, 500, 1e9, 2.5), {"train/loss": 4.0})
+    writer.close()
+    assert read(tmp_path) == [
+        {"step": 3, "tokens": 500, "flops": 1e9, "seconds": 2.5, "train/loss": 4.0}
+    ]
+    assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_a_resumed_run_drops_the_lines_after_its_step(tmp_path: pathlib.Path) -> None:
+    writer = metrics.Writer(tmp_path, step=0)
+    for step in (5, 10, 15, 20):
+        writer.write(Clocks(step), {"train/loss": float(step)})
+    writer.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 25, "tokens": 1')  # killed while writing
+    writer = metrics.Writer(tmp_path, step=10)
+    writer.write(Clocks(15), {"train/loss": -1.0})
+    writer.close()
+    assert [(r["step"], r["train/loss"]) for r in read(tmp_path)] == [(5, 5), (10, 10), (15, -1)]
+
+
+def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:
+    """(step, name, value) of all points in a folder of TensorBoard events."""
+    from tensorboardX.proto import event_pb2
+
+    found = []
+    for path in sorted((folder / "tensorboard").glob("events.*")):
+        data = path.read_bytes()
+        while data:  # records: length (8 bytes), its checksum (4), content, checksum (4)
+            size = int.from_bytes(data[:8], "little")
+            event = event_pb2.Event.FromString(data[12 : 12 + size])
+            found += [(event.step, v.tag, v.simple_value) for v in event.summary.value]
+            data = data[16 + size :]
+    return found
+
+
+def test_tensorboard_has_the_same_numbers_also_after_a_restart(tmp_path: pathlib.Path) -> None:
+    writer = metrics.Writer(tmp_path, step=0)
+    for step in (3, 6, 9):
+        writer.write(Clocks(step, 10 * step), {"train/loss": step + 0.25})
+    writer.close()
+    writer = metrics.Writer(tmp_path, step=6)
+    writer.write(Clocks(9, 90), {"train/loss": -1.0})
+    writer.close()
+    for name, values in (("train/loss", [3.25, 6.25, -1.0]), ("tokens", [30, 60, 90])):
+        points = [(step, value) for step, tag, value in events(tmp_path) if tag == name]
+        assert points == list(zip((3, 6, 9), values, strict=True))
+
+
+def test_json_is_written_whole_and_takes_numpy_numbers(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "result.json"
+    metrics.write_json(path, {"a": np.float32(0.5), "b": np.int64(3)})
+    assert json.loads(path.read_text()) == {"a": 0.5, "b": 3}
+    with pytest.raises(TypeError):
+        metrics.write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 0.5, "b": 3}
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+# --- For a person ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("secs", "text"),
+    [(0, "0s"), (59.9, "59s"), (60, "1m00s"), (725, "12m05s"), (11220, "3h07m"), (math.inf, "?")],
+)
+def test_clock_text(secs: float, text: str) -> None:
+    assert progress.clock_text(secs) == text
+
+
+def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    eta = progress.Eta()
+    eta.start(0.5)
+    assert eta.text(0.5) == "?"
+    now[0] += 60
+    assert eta.text(0.6) == "4m00s"
+
+
+def test_progress_shows_now_and_then_and_the_last() -> None:
+    stream = io.StringIO()
+    shown = progress.Progress(stream, every_secs=100.0)
+    assert shown.due()
+    shown.show("first")
+    assert not shown.due()
+    shown.show("last", final=True)
+    assert stream.getvalue() == "first\nlast\n"
+
+
+def test_progress_overwrites_itself_on_a_terminal() -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    shown = progress.Progress(stream)
+    shown.show("a long line")
+    shown.show("short")
+    shown.show("end", final=True)
+    assert stream.getvalue() == "\ra long line\rshort      \rend  \n"

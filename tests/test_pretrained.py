@@ -1,0 +1,68 @@
+"""Opening a pre-training run: its very parameters, nothing changed in it, and what it refuses."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import build, pretrained
+
+Runs = Callable[[str], pathlib.Path]
+
+
+def snapshot(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_it_opens_and_changes_nothing(pretrained_runs: Runs, system: str) -> None:
+    path = pretrained_runs(system)
+    before = snapshot(path)
+    opened = pretrained.load(path)
+    assert snapshot(path) == before
+    assert opened.step == 3 and opened.finished
+    assert opened.tokenizer.vocab_size == 300
+    net = build.make_net(opened.config, opened.system)
+    batch = {k: v[:, :16] if v.ndim == 2 else v for k, v in tiny.batch(opened.system, 0).items()}
+    hidden, _ = net.apply({"params": opened.params}, batch, train=False)
+    assert np.isfinite(hidden).all()
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(opened.params))
+
+
+def test_the_parameters_are_those_of_the_last_step(pretrained_runs: Runs, tmp_path) -> None:
+    path = pretrained_runs("roberta")
+    shutil.copytree(path, tmp_path / "run")
+    last = tmp_path / "run/checkpoints/3"
+    earlier = pretrained.load(tmp_path / "run").params
+    shutil.rmtree(last / "state")
+    kept = snapshot(tmp_path / "run")
+    opened = pretrained.load(tmp_path / "run")  # falls back, and moves nothing
+    assert opened.step == 0 and snapshot(tmp_path / "run") == kept
+    moved = jax.tree.map(lambda a, b: float(abs(a - b).max()), earlier, opened.params)
+    assert max(jax.tree.leaves(moved)) > 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: shutil.rmtree(run), "no run folder"),
+        (lambda run: (run / "config.json").unlink(), "is no run folder: it has no config.json"),
+        (lambda run: (run / "config.json").write_text("{"), "is damaged"),
+        (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
+        (
+            lambda run: (run / "config.json").write_text(json.dumps({"task": "rte"})),
+            "fine-tuned on 'rte'; expected a pre-training run",
+        ),
+    ],
+)
+def test_what_it_refuses(pretrained_runs: Runs, tmp_path, damage, message: str) -> None:
+    shutil.copytree(pretrained_runs("roberta"), tmp_path / "run")
+    damage(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        pretrained.load(tmp_path / "run")

@@ -1,0 +1,161 @@
+"""Meshes, the table from logical names to mesh axes, one step on 1, 2, 4 and 8 devices."""
+
+import pathlib
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import several_devices
+import subjects
+import tiny
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from scalelab import sharding
+from scalelab.nn import axes
+
+CUBE = AbstractMesh((2, 2, 2), sharding.MESH_AXES)
+WAYS = ("2x1x1", "1x2x1", "1x1x2", "4x1x1", "1x4x1", "1x1x4", "2x1x2")
+
+
+def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        # Gradients that should be 0 are rounding errors of the largest.
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(ours["metrics/loss"], theirs["metrics/loss"], rtol=1e-6)
+    for name in ours:
+        if name.startswith("gradients/"):
+            scale = np.abs(theirs[name]).max() + 1e-6
+            np.testing.assert_allclose(
+                ours[name] / scale, theirs[name] / scale, atol=1e-4, err_msg=name
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_one_device_equals_eight_in_three_ways_with_microbatches(
+    system: str, cube: pathlib.Path
+) -> None:
+    alone = subjects.get(system).arrays(1)
+    compare(dict(np.load(cube / f"{system}-2x2x2.npz")), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_one_device_equals_two_and_four_in_each_way(system: str, tmp_path: pathlib.Path) -> None:
+    process = several_devices.start(tmp_path, 4, 1, "none", "1x1x1", *WAYS, "--", system)
+    several_devices.finish(process)
+    alone = dict(np.load(tmp_path / f"{system}-1x1x1.npz"))
+    for ways in WAYS:
+        compare(dict(np.load(tmp_path / f"{system}-{ways}.npz")), alone)
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+def test_the_table_knows_only_known_names() -> None:
+    assert set(sharding.RULES) <= axes.ALL
+    for wanted in sharding.RULES.values():
+        assert set((wanted,) if isinstance(wanted, str) else wanted or ()) <= set(
+            sharding.MESH_AXES
+        )
+    assert {name for name, _ in sharding.activation_rules()} == set(axes.ALL)
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "expected"),
+    [
+        ((axes.VOCAB, axes.WIDTH), (10, 8), PartitionSpec("tensor", "fsdp")),
+        ((axes.VOCAB, axes.WIDTH), (11, 8), PartitionSpec(None, "fsdp")),  # 11 does not divide by 2
+        ((axes.LAYERS, axes.WIDTH, axes.HEADS), (3, 8, 2), PartitionSpec(None, "fsdp", "tensor")),
+        ((axes.LAYERS, axes.FFN, axes.WIDTH), (2, 32, 8), PartitionSpec(None, "tensor", "fsdp")),
+        ((axes.WIDTH, axes.WIDTH), (8, 8), PartitionSpec("fsdp", None)),  # used once
+        ((axes.NORM,), (8,), PartitionSpec(None)),
+        ((axes.BATCH, axes.LENGTH), (8, 16), PartitionSpec(("data", "fsdp"), None)),
+        ((axes.BATCH,), (6,), PartitionSpec(None)),
+        ((None,), (8,), PartitionSpec(None)),
+    ],
+)  # fmt: skip
+def test_spec(
+    names: tuple[str | None, ...], shape: tuple[int, ...], expected: PartitionSpec
+) -> None:
+    assert sharding.spec(names, shape, CUBE) == expected
+
+
+def test_axes_of_size_one_shard_nothing() -> None:
+    flat = AbstractMesh((1, 1, 1), sharding.MESH_AXES)
+    assert sharding.spec((axes.VOCAB, axes.WIDTH), (10, 8), flat) == PartitionSpec(None, None)
+
+
+def test_an_unknown_or_missing_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown logical axis 'widht'.*'width'"):
+        sharding.spec(("widht",), (8,), CUBE)
+    with pytest.raises(ValueError, match="1 axis names"):
+        sharding.spec((axes.WIDTH,), (8, 8), CUBE)
+
+
+def test_shardings_follow_names_into_the_optimizer() -> None:
+    boxed = nn.LogicallyPartitioned(
+        jax.ShapeDtypeStruct((10, 8), jnp.float32), (axes.VOCAB, axes.WIDTH)
+    )
+    placed = sharding.shardings({"mu": boxed, "count": jax.ShapeDtypeStruct((), jnp.int32)}, CUBE)
+    assert placed["mu"].spec == PartitionSpec("tensor", "fsdp")
+    assert placed["count"].spec == PartitionSpec()
+
+
+# --- Meshes and batches --------------------------------------------------------------------------
+
+
+def test_make_mesh_uses_the_devices_that_are_left() -> None:
+    assert dict(sharding.make_mesh().shape) == {"data": jax.device_count(), "fsdp": 1, "tensor": 1}
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (-1, 3, 1), (0, 1, 1), (-1, 0, 1), (1, 1, -1)])
+def test_a_mesh_that_does_not_fit_the_devices_is_refused(
+    sizes: tuple[int, int, int], monkeypatch
+) -> None:
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    with pytest.raises(ValueError, match="must use the 4 devices"):
+        sharding.make_mesh(*sizes)
+
+
+def test_batches_that_do_not_divide_are_refused() -> None:
+    sharding.check_batches(CUBE, (8, 16), num_microbatches=2)
+    with pytest.raises(ValueError, match="batch of 12 examples .* 2 microbatches over 4 devices"):
+        sharding.check_batches(CUBE, (8, 12), num_microbatches=2)
+
+
+def test_one_process_makes_all_rows() -> None:
+    assert sharding.host_rows(tiny.one_device(), 16) == slice(0, 16)
+
+
+@pytest.mark.parametrize(
+    ("held", "rows"),
+    [
+        ([slice(0, 4), slice(4, 8)], slice(0, 8)),
+        ([slice(8, 12), slice(8, 12)], slice(8, 12)),  # devices that differ in the tensor axis
+        ([slice(None)], slice(0, 16)),
+    ],
+)
+def test_a_process_makes_the_rows_that_its_devices_hold(
+    held: list, rows: slice, monkeypatch
+) -> None:
+    class Held:
+        def addressable_devices_indices_map(self, shape: tuple[int]) -> dict:
+            assert shape == (16,)
+            return {device: (index,) for device, index in enumerate(held)}
+
+    monkeypatch.setattr(sharding, "batch_sharding", lambda mesh: Held())
+    assert sharding.host_rows(tiny.one_device(), 16) == rows
+
+
+def test_scattered_rows_are_refused(monkeypatch) -> None:
+    class Held:
+        def addressable_devices_indices_map(self, shape: tuple[int]) -> dict:
+            return {0: (slice(0, 4),), 1: (slice(8, 12),)}
+
+    monkeypatch.setattr(sharding, "batch_sharding", lambda mesh: Held())
+    with pytest.raises(ValueError, match="scattered rows"):
+        sharding.host_rows(tiny.one_device(), 16)

@@ -1,0 +1,614 @@
+"""Whole runs at a tiny shape: what they leave, and that stopping them anywhere changes nothing."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import checkpoint, cli, flops, metrics, pretrained, run_folder, state, step
+from scalelab import config as config_lib
+from scalelab.lab import curves
+from scalelab.optim import schedules
+from scalelab.train import train
+
+# 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
+STEPS, SHORT_STEPS = 24, 20
+
+
+def fields(cache_dir: pathlib.Path) -> dict[str, Any]:
+    return dict(
+        tokenizer__vocab_size=300,
+        net__max_len=64,
+        short__max_len=32,
+        short__batch_size=8,
+        long__max_len=64,
+        long__batch_size=4,
+        optim__learning_rate=1e-2,
+        eval__every_steps=10,
+        eval__num_examples=32,
+        machine__loader="numpy",
+        machine__cache_dir=str(cache_dir),
+        machine__compile_cache_dir=None,
+        machine__checkpoint_every_steps=6,
+        machine__log_every_steps=4,
+        machine__num_workers=1,
+    )
+
+
+class Killed(BaseException):
+    """What ends a run at once."""
+
+
+@dataclasses.dataclass
+class Record:
+    """What a run did: its batches, states and printed lines; `result` if it finished."""
+
+    workdir: pathlib.Path
+    batches: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    states: dict[int, state.TrainState] = dataclasses.field(default_factory=dict)
+    best: dict[int, float] = dataclasses.field(default_factory=dict)
+    result: dict[str, Any] | None = None
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(x) for x in (self.workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+class Lab:
+    """Runs trainings in this process; equal programs are compiled once."""
+
+    def __init__(self, corpus: pathlib.Path, cache_dir: pathlib.Path, patch: pytest.MonkeyPatch):
+        self._arguments = f"shape=2x8x1,corpus=wikitext:{corpus}"
+        self._fields = fields(cache_dir)
+        self._compiled: dict[Any, Any] = {}
+        self._opened: list[Any] = []
+        self._key: Any = None
+        for name in ("compile_train", "compile_eval"):
+            patch.setattr(step, name, self._remembering(getattr(step, name), name))
+        patch.setattr(state, "create", self._creating(state.create))
+        patch.setattr(checkpoint, "Checkpoints", self._noting(checkpoint.Checkpoints))
+        patch.setattr(metrics, "Writer", self._noting(metrics.Writer))
+        # What takes long and is not looked at here, or only once.
+        patch.setattr(flops, "measure_peak", lambda dtype: 1e9)
+        patch.setattr(curves, "draw", self._once(curves.draw))
+
+    def _once(self, draw: Callable[..., Any]) -> Callable[..., Any]:
+        calls = iter([draw])
+        return lambda *args: next(calls, lambda *_: None)(*args)
+
+    def _noting(self, kind: Any) -> Callable[..., Any]:
+        def make(*args: Any) -> Any:
+            self._opened.append(kind(*args))
+            return self._opened[-1]
+
+        return make
+
+    def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def compile_once(*args: Any) -> Any:
+            batch = args[4]
+            key = name, self._key, batch["tokens"].shape, tuple(sorted(batch))
+            if key not in self._compiled:
+                self._compiled[key] = compile_step(*args)
+            return self._compiled[key]
+
+        return compile_once
+
+    def _creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
+        def create_once(*args: Any, **kwargs: Any) -> Any:
+            key = "create", self._key, kwargs["seed"]
+            if key not in self._compiled:
+                self._compiled[key] = create(*args, **kwargs)
+            fresh, placed = self._compiled[key]
+            return jax.tree.map(jnp.copy, fresh), placed
+
+        return create_once
+
+    def config(self, arguments: str = f"system=roberta,steps={STEPS}", **more: Any) -> Any:
+        values = tiny.values(f"{self._arguments},{arguments}", **(self._fields | more))
+        return config_lib.resolve(values)
+
+    def run(
+        self,
+        workdir: pathlib.Path,
+        config: config_lib.Config | None = None,
+        *,
+        before: Callable[[int], None] = lambda step: None,
+    ) -> Record:
+        """Trains until it ends or `before(step)` raises Killed."""
+        config = config or self.config()
+        # What a compiled step depends on; the optimizer's rate and the budget are not in it.
+        self._key = (config.system, config.objective, config.net, config.machine.num_microbatches)
+        self._key += (config.machine.remat, config.tokenizer, config.mask_rate)
+        record = Record(workdir)
+
+        def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
+            before(step)
+            record.batches[step] = {k: v.copy() for k, v in batch.items()}
+
+        def after_step(run: checkpoint.Run) -> None:
+            record.states[run.clocks.steps] = jax.device_get(run.state)
+            record.best[run.clocks.steps] = run.best
+
+        try:
+            record.result = train(config, workdir, before_step=before_step, every=[(1, after_step)])
+        except Killed:
+            pass
+        finally:
+            while self._opened:  # threads and files outlive the run, as they could not in a kill
+                with contextlib.suppress(ValueError):  # closed already
+                    self._opened.pop().close()
+        return record
+
+
+@pytest.fixture(scope="module")
+def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Lab(wikitext, cache_dir, patch)
+
+
+@pytest.fixture(scope="module")
+def whole(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """The run that nothing stops."""
+    return lab.run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def kill_at(k: int) -> Callable[[int], None]:
+    def before(step: int) -> None:
+        if step == k:
+            raise Killed
+
+    return before
+
+
+def signal_at(k: int, number: int) -> Callable[[int], None]:
+    return lambda step: signal.raise_signal(number) if step == k else None
+
+
+def assert_continues(whole: Record, stopped: Record, resumed: Record) -> None:
+    """Every step of both parts is bit for bit that of the whole run, and so is what they leave."""
+    assert resumed.result is not None
+    done = {**stopped.states, **resumed.states}
+    assert done.keys() == whole.states.keys()
+    for part in (stopped, resumed):
+        for k, ours in part.states.items():
+            jax.tree.map(np.testing.assert_array_equal, ours, whole.states[k])
+            assert part.best[k] == whole.best[k]
+        for k, batch in part.batches.items():
+            jax.tree.map(np.testing.assert_array_equal, batch, whole.batches[k])
+    timing = ("seconds", "train/tokens_per_sec")
+    ours, theirs = (
+        [{k: v for k, v in line.items() if k not in timing} for line in record.lines()]
+        for record in (resumed, whole)
+    )
+    assert ours == theirs
+    same = ("steps", "tokens", "flops", "eval", "params", "status", "n_model", "shape", "seed")
+    assert {k: resumed.result[k] for k in same} == {k: whole.result[k] for k in same}
+
+
+# --- What a run leaves ----------------------------------------------------------------------------
+
+
+def test_the_run_folder(whole: Record) -> None:
+    names = {path.name for path in whole.workdir.iterdir()}
+    assert names == {
+        "config.json", "environment.json", "tokenizer", "metrics.jsonl",
+        "checkpoints", "tensorboard", "curves.png", "result.json", ".lock",
+    }  # fmt: skip
+    assert (whole.workdir / "curves.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (whole.workdir / "tokenizer/tokenizer.json").is_file()
+    assert list((whole.workdir / "tensorboard").glob("*events*"))
+    assert sorted(int(p.name) for p in (whole.workdir / "checkpoints").iterdir())[-1] == STEPS
+
+
+def test_config_json_has_every_field(whole: Record, lab: Lab) -> None:
+    written = json.loads((whole.workdir / "config.json").read_text())
+    assert config_lib.resolve(written) == lab.config()
+
+
+def test_environment_json(whole: Record) -> None:
+    written = json.loads((whole.workdir / "environment.json").read_text())
+    wanted = {"packages", "devices", "host", "git_commit", "git_dirty", "command", "python"}
+    assert wanted <= written.keys()
+    assert written["packages"]["jax"] == jax.__version__
+
+
+def test_result_json(whole: Record) -> None:
+    result = json.loads((whole.workdir / "result.json").read_text())
+    assert result == whole.result
+    assert result["status"] == "completed" and result["task"] is None
+    assert result["system"] == "roberta" and result["shape"] == {"A": 2, "H": 8, "L": 1}
+    assert result["n_model"] == 12 * 8 * 8 and result["seed"] == 0
+    assert result["steps"] == STEPS and result["seconds"] > 0
+    final = whole.states[STEPS]
+    assert result["params"] == sum(leaf.size for leaf in jax.tree.leaves(final.params))
+    assert result["eval"].keys() == {"32", "64"}
+    for length, at in (("32", SHORT_STEPS), ("64", STEPS)):
+        assert result["eval"][length]["step"] == at
+        wanted = {"loss", "mlm_loss", "mlm_accuracy", "perplexity", "bits_per_byte"}
+        assert wanted <= result["eval"][length].keys()
+
+
+def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:
+    lines = whole.lines()
+    trained = [line for line in lines if "train/loss" in line]
+    evaluated = [line for line in lines if "eval/loss" in line]
+    assert [line["step"] for line in trained] == [4, 8, 12, 16, 20, 24]
+    assert [line["step"] for line in evaluated] == [10, 20, 24]
+    assert [line["eval/max_len"] for line in evaluated] == [32, 32, 64]
+    for clock in ("step", "tokens", "flops", "seconds"):
+        values = [line[clock] for line in lines]
+        assert values == sorted(values) and values[-1] > values[0] > 0
+    for line in trained:  # the mean over steps, and over predictions
+        assert line["train/loss"] == pytest.approx(line["train/mlm_loss"], rel=1e-2)
+    assert trained[0]["train/loss"] > trained[-1]["train/loss"]
+
+
+def test_tokens_counts_what_is_not_padding(whole: Record) -> None:
+    counted = sum(int(batch["lengths"].sum()) for batch in whole.batches.values())
+    assert whole.result["tokens"] == counted
+    assert counted < sum(batch["tokens"].size for batch in whole.batches.values())
+
+
+def test_the_phases_are_one_run(whole: Record) -> None:
+    shapes = [whole.batches[k]["tokens"].shape for k in range(STEPS)]
+    assert shapes == [(8, 32)] * SHORT_STEPS + [(4, 64)] * (STEPS - SHORT_STEPS)
+
+
+def test_the_learning_rate_follows_one_schedule_over_both_phases(whole: Record) -> None:
+    for line in whole.lines():
+        if "train/learning_rate" in line:
+            expected = 1e-2 * schedules.linear(line["step"] - 1, 2, STEPS)
+            assert line["train/learning_rate"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_numbers_of_the_batches_are_those_of_the_step(whole: Record) -> None:
+    """The first step's update by hand: at learning rate 0 nothing moves, then something does."""
+    first, second = whole.states[1].params, whole.states[2].params
+    moved = [(a != b).any() for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True)]
+    assert all(moved)
+
+
+# --- Stopping and going on ------------------------------------------------------------------------
+
+
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("k", [slow(0), slow(3), 7, slow(19), 20, slow(22)])
+def test_a_killed_run_continues_bit_for_bit(
+    k: int, lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    """Before its first step, between checkpoints, at the last step of a phase and the first."""
+    stopped = lab.run(tmp_path / "run", before=kill_at(k))
+    assert stopped.result is None and not (tmp_path / "run/result.json").exists()
+    resumed = lab.run(tmp_path / "run")
+    saved = [0, *(s for s in range(1, STEPS) if s % 6 == 0 or s in (10, 20))]
+    assert min(resumed.states) == max(s for s in saved if s <= k) + 1
+    assert_continues(whole, stopped, resumed)
+    starts = json.loads((tmp_path / "run/environment.json").read_text())
+    assert len(starts["earlier_starts"]) == 1
+
+
+@pytest.mark.parametrize(("k", "number"), [(8, signal.SIGINT), slow(19, signal.SIGTERM)])
+def test_a_signal_saves_and_says_how_to_continue(
+    k: int, number: int, lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    name = signal.Signals(number).name
+    before = signal.getsignal(number)
+    stopping = f"stopped by {name} after step {k + 1}.*same command"
+    with pytest.raises(cli.Stopped, match=stopping) as stopped:
+        lab.run(tmp_path / "run", before=signal_at(k, number))
+    assert stopped.value.exit_code == (75 if number == signal.SIGTERM else 2)
+    assert signal.getsignal(number) is before
+    assert not (tmp_path / "run/result.json").exists()
+    resumed = lab.run(tmp_path / "run")
+    assert min(resumed.states) == k + 2
+    assert_continues(whole, Record(tmp_path, states={
+        k: v for k, v in whole.states.items() if k < min(resumed.states)
+    }, best=whole.best), resumed)  # fmt: skip
+
+
+def test_a_signal_in_the_last_step_finds_the_run_finished(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    record = lab.run(tmp_path / "run", before=signal_at(STEPS - 1, signal.SIGINT))
+    assert_continues(whole, record, record)
+
+
+def test_two_runs_in_one_folder_at_once_are_refused(lab: Lab, tmp_path: pathlib.Path) -> None:
+    with run_folder.locked(tmp_path), pytest.raises(ValueError, match="another process is train"):
+        lab.run(tmp_path)
+    assert lab.run(tmp_path, before=kill_at(1)).states
+
+
+def test_a_run_killed_before_its_result_only_writes_that(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path, monkeypatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(curves, "draw", killed)
+        stopped = lab.run(tmp_path / "run")
+    resumed = lab.run(tmp_path / "run")
+    assert not resumed.states
+    assert_continues(whole, stopped, resumed)
+
+
+def test_a_finished_run_says_so_and_does_nothing(
+    lab: Lab, whole: Record, capsys: pytest.CaptureFixture
+) -> None:
+    def stamps() -> dict[pathlib.Path, int]:
+        files = (p for p in whole.workdir.rglob("*") if p.is_file())
+        return {p: p.stat().st_mtime_ns for p in files}
+
+    before = stamps()
+    again = lab.run(whole.workdir)
+    assert again.result == whole.result and not again.states
+    assert "is finished (24 steps); nothing to do" in capsys.readouterr().out
+    assert stamps() == before
+
+
+def test_a_damaged_checkpoint_falls_back_and_the_run_continues(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+) -> None:
+    stopped = lab.run(tmp_path / "run", before=kill_at(13))
+    data = max((tmp_path / "run/checkpoints/12/state/d").iterdir(), key=lambda p: p.stat().st_size)
+    data.write_bytes(data.read_bytes()[:100])
+    resumed = lab.run(tmp_path / "run")
+    assert "checkpoint 12 is damaged" in capsys.readouterr().out
+    assert min(resumed.states) == 11
+    assert_continues(whole, stopped, resumed)
+
+
+def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    """Where a phase ends is known only after its last step; the checkpoint there knows it too."""
+    config = lab.config("system=roberta,tokens=3000")
+    straight = lab.run(tmp_path / "straight", config)
+    second_phase = min(n for n, b in straight.batches.items() if len(b["tokens"]) == 4)
+    stopped = lab.run(tmp_path / "run", config, before=kill_at(second_phase))
+    assert max(stopped.states) == second_phase
+    assert_continues(straight, stopped, lab.run(tmp_path / "run", config))
+
+
+# --- Clocks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock", ["tokens", "flops", "secs"])
+def test_a_budget_on_each_clock(
+    clock: str, lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with the step that reaches the budget, and the schedule runs on the same clock."""
+    total = {"tokens": 4000, "flops": 3e7, "secs": 0.3}[clock]
+    config = lab.config(f"system=roberta,{clock}={total}", machine__log_every_steps=1)
+    now = [0.0]  # a clock by which every step takes 10 ms, on however busy a machine
+    ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
+    monkeypatch.setattr(metrics, "time", ours)
+
+    def tick(step: int) -> None:
+        now[0] += 0.01
+
+    record = lab.run(tmp_path / "run", config, before=tick)
+    name = {"secs": "seconds"}.get(clock, clock)
+    readings = {line["step"]: line for line in record.lines() if "train/learning_rate" in line}
+    steps = record.result["steps"]
+    assert sorted(readings) == list(range(1, steps + 1))
+    assert readings[steps - 1][name] < total <= record.result[name]
+    for k in range(2, steps + 1):
+        factor = schedules.linear(readings[k - 1][name], 0.01 * total, total)
+        rate = readings[k]["train/learning_rate"] / 1e-2
+        assert rate == pytest.approx(factor, rel=1e-6, abs=1e-8)
+    lengths = [batch["tokens"].shape[1] for batch in record.batches.values()]
+    assert lengths == sorted(lengths) and set(lengths) == {32, 64}
+
+
+def test_what_it_leaves_opens_with_the_last_parameters(whole: Record) -> None:
+    opened = pretrained.load(whole.workdir)
+    assert opened.finished and opened.step == STEPS
+    jax.tree.map(np.testing.assert_array_equal, opened.params, whole.states[STEPS].params)
+
+
+def test_seconds_are_of_training_alone(whole: Record) -> None:
+    result = whole.result
+    assert result["seconds"] < 60
+    assert {"compile_secs", "eval_secs", "save_secs", "setup_secs"} <= result.keys()
+
+
+# --- Science and machine --------------------------------------------------------------------------
+
+
+def test_every_config_field_is_read(lab: Lab, tmp_path: pathlib.Path, monkeypatch) -> None:
+    """By code of ours outside config.py, in a run that is stopped after its first validation."""
+    read: set[str] = set()
+
+    def noting(kind: type, prefix: str) -> None:
+        fields, plain = set(typing.get_type_hints(kind)), kind.__getattribute__
+
+        def read_and_note(self: Any, name: str) -> Any:
+            reader = sys._getframe(1).f_globals["__name__"]
+            if name in fields and reader.startswith("scalelab.") and reader != config_lib.__name__:
+                read.add(prefix + name)
+            return plain(self, name)
+
+        monkeypatch.setattr(kind, "__getattribute__", read_and_note)
+
+    config = lab.config()
+    for name, kind in typing.get_type_hints(config_lib.Config).items():
+        if dataclasses.is_dataclass(kind):
+            noting(kind, f"{name}.")
+    noting(config_lib.Config, "")
+    lab.run(tmp_path / "run", config, before=kill_at(10))
+    assert set(config_lib.field_names()) - read == set()
+
+
+@pytest.mark.slow
+def test_machine_fields_leave_the_run_as_it_is(
+    lab: Lab, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    config = lab.config(
+        machine__loader="tf",
+        machine__prefetch=1,
+        machine__num_microbatches=2,
+        machine__remat="full",
+        machine__checkpoint_every_steps=7,
+        machine__log_every_steps=5,
+    )
+    record = lab.run(tmp_path / "run", config)
+    for k, batch in whole.batches.items():
+        jax.tree.map(np.testing.assert_array_equal, record.batches[k], batch)
+    for length, values in whole.result["eval"].items():
+        assert record.result["eval"][length] == pytest.approx(values, rel=1e-4)
+
+
+def test_another_seed_is_another_run(lab: Lab, whole: Record, tmp_path: pathlib.Path) -> None:
+    record = lab.run(
+        tmp_path / "run", lab.config("system=roberta,steps=24,seed=1"), before=kill_at(1)
+    )
+    assert (record.batches[0]["tokens"] != whole.batches[0]["tokens"]).any()
+    ours, theirs = (r.states[1].params["embed"]["tokens"]["table"] for r in (record, whole))
+    assert (ours != theirs).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("system", "changes"),
+    [
+        ("bert", dict(objective="mlm")),  # MLM on SEGMENT-PAIR without NSP
+        ("gpt2", dict(data__format="full_sentences")),
+        ("roberta", dict(data__format="segment_pair")),
+        ("gpt2", dict(data__format="segment_pair")),
+        ("bert", dict(objective="mlm", data__format="full_sentences")),
+    ],
+)
+@pytest.mark.slow
+def test_format_and_objective_are_independent(
+    system: str, changes: dict[str, Any], lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    record = lab.run(tmp_path / "run", lab.config(f"system={system},steps=6", **changes))
+    assert record.result["status"] == "completed"
+
+
+# --- What goes wrong ------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    config = lab.config(optim__learning_rate=1e30, optim__clip_norm=None)
+    with pytest.raises(cli.Stopped, match=r"not finite: step \d+ had .* parameters of step (0|6)"):
+        lab.run(tmp_path / "run", config)
+    assert not (tmp_path / "run/result.json").exists()
+    (last,) = {int(p.name) for p in (tmp_path / "run/checkpoints").iterdir()} & {0, 6}
+    assert last in (0, 6)
+
+
+def test_a_workdir_with_another_config_is_refused(lab: Lab, whole: Record) -> None:
+    config = lab.config("system=bert,steps=24", optim__learning_rate=2e-2)
+    with pytest.raises(ValueError) as caught:
+        lab.run(whole.workdir, config)
+    for line in ("system: 'roberta' -> 'bert'", "optim.learning_rate: 0.01 -> 0.02"):
+        assert line in str(caught.value)
+
+
+def test_other_examples_than_the_run_was_begun_with_are_refused(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    corpus = tiny.write_wikitext(tmp_path / "corpus")
+    config = lab.config(f"system=roberta,steps=24,corpus=wikitext:{corpus}")
+    lab.run(tmp_path / "run", config, before=kill_at(8))
+    tiny.write_wikitext(corpus, seed=1)
+    with pytest.raises(ValueError, match="other examples .* the corpus .* has changed"):
+        lab.run(tmp_path / "run", config)
+
+
+# --- The real program -----------------------------------------------------------------------------
+
+
+def command(workdir: pathlib.Path, wikitext: pathlib.Path, cache_dir: pathlib.Path) -> list[str]:
+    settings = {k.replace("__", "."): v for k, v in fields(cache_dir).items() if v is not None}
+    settings["machine.compile_cache_dir"] = cache_dir / "xla"
+    return [
+        sys.executable, "-m", "scalelab.train", f"--workdir={workdir}",
+        "--config=configs/pretrain.py:system=bert,shape=2x8x1,steps=60,"
+        f"corpus=wikitext:{wikitext}",
+        *(f"--config.{k}={v}" for k, v in settings.items()),
+    ]  # fmt: skip
+
+
+def final_state(workdir: pathlib.Path) -> dict[str, Any]:
+    """Parameters and the rest of the last checkpoint, as it lies on disk."""
+    import orbax.checkpoint as ocp
+
+    last = max((workdir / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    with ocp.StandardCheckpointer() as reader:
+        return reader.restore(last.absolute() / "state")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of orbax: restored as it lies, on one device
+def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    start = functools.partial(
+        subprocess.Popen, cwd=tiny.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"},
+    )  # fmt: skip
+    straight = start(command(tmp_path / "straight", wikitext, cache_dir))
+    out, errors = straight.communicate(timeout=300)
+    assert straight.returncode == 0, errors
+    workdir = tmp_path / "run"
+    # Killed later at each start, somewhere on the way; then interrupted once.
+    kills = [(0.0, signal.SIGKILL), (0.1, signal.SIGKILL), (0.3, signal.SIGKILL)]
+    for delay, number in [*kills, (0.2, signal.SIGINT), (0.0, signal.SIGKILL)]:
+        process = start(command(workdir, wikitext, cache_dir))
+        for line in process.stdout:
+            if "compiled" in line:
+                break
+        time.sleep(delay)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+        if number == signal.SIGINT and process.returncode != 0:
+            assert process.returncode == 2
+            assert "stopped by SIGINT" in errors and "same command" in errors
+            assert "Traceback" not in errors
+    process = start(command(workdir, wikitext, cache_dir))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    jax.tree.map(
+        np.testing.assert_array_equal, final_state(workdir), final_state(tmp_path / "straight")
+    )
+    ours, theirs = (
+        json.loads((folder / "result.json").read_text())
+        for folder in (workdir, tmp_path / "straight")
+    )
+    for name in ("steps", "tokens", "flops", "eval"):
+        assert ours[name] == theirs[name]
+    assert math.isfinite(ours["eval"]["64"]["loss"])
+
+
+@pytest.mark.slow
+def test_transformers_reads_the_runs_tokenizer(whole: Record) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(whole.workdir / "tokenizer")
+    from scalelab.data.tokenizers import Tokenizer
+
+    text = tiny.sections(5, 1)[0].strip()
+    ours = Tokenizer.load(whole.workdir / "tokenizer").encode(text)
+    assert theirs(text, add_special_tokens=False)["input_ids"] == ours.tolist()

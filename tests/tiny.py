@@ -1,0 +1,253 @@
+"""Small parts that many tests share: systems at a tiny shape, synthetic batches, small corpora."""
+
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import pathlib
+import shutil
+import types
+import zlib
+from typing import Any
+
+import numpy as np
+
+from scalelab import config as config_lib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
+SHAPE = (2, 8, 3)  # A, H, L
+VOCAB, LENGTH, BATCH = 97, 16, 8
+
+
+def config_module(name: str) -> types.ModuleType:
+    """Loads configs/<name>.py."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"configs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
+    """What configs/pretrain.py gives, with fields replaced: net__width=8 sets net.width."""
+    config = config_module("pretrain").get_config(arguments).to_dict()
+    for name, value in fields.items():
+        *groups, field = name.split("__")
+        group = functools.reduce(lambda part, key: part[key], groups, config)
+        assert field in group, name
+        group[field] = value
+    return config
+
+
+def config(system: str, **fields: Any) -> config_lib.Config:
+    """A system at the tiny shape: one phase, V = 97, T = 16, B = 8."""
+    shape = "x".join(map(str, SHAPE))
+    small = dict(
+        net__max_len=LENGTH,
+        tokenizer__vocab_size=VOCAB,
+        short__max_len=LENGTH,
+        short__batch_size=BATCH,
+        long__max_len=LENGTH,
+        long__example_rate=0.0,
+        optim__learning_rate=1e-3,
+    )
+    return config_lib.resolve(
+        values(f"system={system},shape={shape},steps=100", **(small | fields))
+    )
+
+
+def special_ids(module: types.ModuleType) -> dict[str, int]:
+    """Ids of a system's special tokens by role, as a tokenizer trained for it has them."""
+    return {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
+
+
+def batch(
+    module: types.ModuleType, seed: int, *, size: int = BATCH, length: int = LENGTH
+) -> dict[str, np.ndarray]:
+    """A batch like those of the formats: frame tokens, pairs with labels, many lengths.
+
+    Its halves have the same lengths and numbers of special tokens, and thus the same weights.
+    """
+    rng = np.random.default_rng(seed)
+    num_special = len(module.SPECIAL_TOKENS)
+    ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
+    begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
+    has_pairs = "nsp" in module.OBJECTIVES
+    lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
+    lengths[0] = lengths[size // 2] = length
+    rows = np.zeros((size, length), np.int32)
+    boundaries = lengths.copy()
+    for row, n, i in zip(rows, lengths, itertools.count()):
+        row[:n] = rng.integers(num_special, VOCAB, n)
+        row[: len(begin)] = begin
+        if has_pairs:
+            boundaries[i] = n // 2
+            row[n // 2 - len(between) : n // 2] = between
+        row[n - len(end) : n] = end
+    made = dict(
+        tokens=rows,
+        lengths=lengths,
+        boundaries=boundaries,
+        num_bytes=4 * lengths,
+        num_text_tokens=lengths - len(begin),
+        examples=np.arange(size, dtype=np.int32),
+    )
+    return made | ({"nsp_labels": np.arange(size, dtype=np.int32) // 2 % 2} if has_pairs else {})
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """A system's parts at the tiny shape, unbound and uncompiled."""
+
+    config: config_lib.Config
+    module: types.ModuleType
+    net: Any
+    objectives: tuple[Any, ...]
+
+    @property
+    def has_pairs(self) -> bool:
+        return any(objective.needs_pairs for objective in self.objectives)
+
+    def abstract_parameters(self, max_len: int = LENGTH) -> Any:
+        """The parameter tree, boxed with axis names, without making it."""
+        import jax
+
+        from scalelab import state
+
+        def init() -> Any:
+            batch = state.example_batch(max_len, self.has_pairs)
+            batch = state.prepare(batch, self.objectives, jax.random.key(0))
+            variables = self.net.init(
+                jax.random.key(0),
+                batch,
+                self.objectives,
+                train=False,
+                accuracy=False,
+                method=state.apply_objectives,
+            )
+            return variables["params"]
+
+        return jax.eval_shape(init)
+
+
+def parts(system: str, **fields: Any) -> Parts:
+    from scalelab import build, systems
+
+    resolved, module = config(system, **fields), systems.load(system)
+    objectives = build.make_objectives(resolved, special_ids(module))
+    return Parts(resolved, module, build.make_net(resolved, module), objectives)
+
+
+def keep_gradients(tx: Any) -> Any:
+    """`tx`, its state preceded by the gradients that it was last given."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    keep = optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda grads, _, params=None: (grads, grads),
+    )
+    return optax.chain(keep, tx)
+
+
+def one_device() -> Any:
+    import jax
+
+    from scalelab import sharding
+
+    return jax.sharding.Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), sharding.MESH_AXES)
+
+
+def _words(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Invented words of one to four syllables."""
+    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+    return np.array(["".join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(count)])
+
+
+def sections(seed: int, count: int) -> list[str]:
+    """`count` sections of invented prose, one to three paragraphs each, with Zipf's frequencies."""
+    rng = np.random.default_rng(seed)
+    words = _words(np.random.default_rng(0), 400)
+    chances = 1 / np.arange(1, len(words) + 1)
+    chances /= chances.sum()
+
+    def sentence() -> str:
+        return " ".join(rng.choice(words, rng.integers(4, 16), p=chances)).capitalize() + " ."
+
+    def paragraph() -> str:
+        return " " + " ".join(sentence() for _ in range(rng.integers(2, 7))) + " \n"
+
+    return ["".join(paragraph() for _ in range(rng.integers(1, 4))) for _ in range(count)]
+
+
+def write_wikitext(folder: pathlib.Path, *, seed: int = 0, num_sections: int = 240) -> pathlib.Path:
+    """Writes a corpus in WikiText's layout, with a validation and a test part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, (split, count) in enumerate(
+        [("train", num_sections), ("valid", num_sections // 8), ("test", num_sections // 8)]
+    ):
+        lines = []
+        for i, section in enumerate(sections(3 * seed + place, count)):
+            heading = f" = Article {i // 3} = \n" if i % 3 == 0 else f" = = Part {i % 3} = = \n"
+            lines.append(f" \n{heading} \n{section}")
+        (folder / f"wiki.{split}.raw").write_text("".join(lines))
+    return folder
+
+
+def write_run(
+    workdir: pathlib.Path, system: str, wikitext: pathlib.Path, cache_dir: pathlib.Path
+) -> pathlib.Path:
+    """Leaves in `workdir` what a training of 3 steps would, with invented parameters.
+
+    Nothing is compiled. The checkpoint of step 0 has other parameters than that of step 3.
+    """
+    import jax
+
+    from scalelab import build, checkpoint, run_folder, state, systems
+    from scalelab.data import load_data
+    from scalelab.metrics import write_json
+    from scalelab.optim.adamw import parameter_name
+
+    made = config_lib.resolve(
+        values(
+            f"system={system},shape=2x8x1,corpus=wikitext:{wikitext},steps=3",
+            tokenizer__vocab_size=300,
+            net__max_len=64,
+            short__max_len=32,
+            short__batch_size=8,
+            long__example_rate=0.0,
+            machine__cache_dir=str(cache_dir),
+            machine__num_workers=1,
+        )
+    )
+    module = systems.load(system)
+    data = load_data(made, module, progress=False)
+    net = build.make_net(made, module)
+    objectives = build.make_objectives(made, data.tokenizer.special_ids)
+    tx = build.make_optimizer(made)
+    abstract = jax.eval_shape(
+        lambda key: jax.tree.map(
+            lambda x: x.unbox() if hasattr(x, "unbox") else x,
+            state.fresh(key, net, objectives, tx, max_len=32),
+            is_leaf=lambda x: hasattr(x, "unbox"),
+        ),
+        jax.random.key(0),
+    )
+    rng = np.random.default_rng(zlib.crc32(system.encode()))
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        mean = 1.0 if parameter_name(path).endswith("scale") else 0.0
+        return (mean + 0.1 * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
+
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2)
+    for step in (0, 3):
+        params = jax.tree_util.tree_map_with_path(draw, abstract.params)
+        saved = zeros.replace(step=np.int32(step), params=params)
+        checkpoints.save(jax.tree.map(jax.numpy.asarray, saved), {})
+    checkpoints.close()
+    run_folder.describe(workdir, made)
+    shutil.copytree(data.tokenizer_dir, workdir / "tokenizer")
+    write_json(workdir / "result.json", {"status": "completed", "task": None, "steps": 3})
+    return workdir
