@@ -1,8 +1,7 @@
 """What every binary shares: flags, the config flag, and errors that are one message.
 
 A mistake in config, data or arguments ends with a single message on stderr and exit code 2; only a
-fault of
-ours shows a traceback. Kept light: `--help` must not import JAX.
+fault of ours shows a traceback. Kept light: `--help` must not import JAX.
 """
 
 import contextlib
@@ -222,11 +221,12 @@ def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
 def _interrupted(number: int, frame: types.FrameType | None) -> None:
     """Raises KeyboardInterrupt, and again later if somebody swallowed it.
 
-    A callback or an import that catches everything may drop it; in those known to do so it waits.
+    A callback that catches everything may drop it, and an import that it breaks off may end in any
+    other error, or leave a half-loaded extension behind: in those it waits for the end.
     """
     del number
     while frame is not None:
-        if frame.f_code.co_name in ("_xla_gc_callback", "__del__"):
+        if frame.f_code.co_name in ("_xla_gc_callback", "__del__", "_find_and_load"):
             signal.setitimer(signal.ITIMER_REAL, 0.05)  # sends SIGALRM, which comes here
             return
         frame = frame.f_back

@@ -1,7 +1,10 @@
 """The command line that all binaries share."""
 
+import importlib
+import pathlib
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,6 +106,25 @@ def test_faults_of_ours_show_where_they_are(run: Run) -> None:
     for fault in (lambda: [][0], lambda: int("x"), lambda: {}["x"]):
         with pytest.raises((IndexError, ValueError, KeyError)):
             run(FILE, main=fault)
+
+
+def test_ctrl_c_waits_for_the_end_of_an_import(
+    run: Run, tmp_path: pathlib.Path, monkeypatch, capsys
+) -> None:
+    """Broken off, an import of compiled code ends in any error, or is left half-loaded."""
+    (tmp_path / "interrupted_import.py").write_text(
+        "import signal\nsignal.raise_signal(signal.SIGINT)\nCOMPLETE = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def main() -> None:
+        importlib.import_module("interrupted_import")
+        time.sleep(10)
+        pytest.fail("the signal was lost")
+
+    assert run(FILE, main=main)[0] == 2
+    assert "interrupted; start the same command again" in capsys.readouterr().err
+    assert sys.modules.pop("interrupted_import").COMPLETE
 
 
 def test_a_second_signal_acts_at_once() -> None:
