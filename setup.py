@@ -46,6 +46,8 @@ setup(
         "test": [
             "basedpyright",
             "hypothesis",
+            "ipykernel",
+            "nbclient",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",

@@ -1,0 +1,76 @@
+"""The notebooks run from top to bottom, on checkpoints and data small enough for a test."""
+
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+import glue_folder
+import pytest
+import tiny
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+import nbclient  # noqa: E402
+import nbformat  # noqa: E402
+import peers  # noqa: E402
+import real_text  # noqa: E402
+import transformers  # noqa: E402
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+    """What a notebook reads: a checkpoint as the hub ships it, and a GLUE folder."""
+    model = peers.make("bert", (2, 8, 1), 64, vocab_size=real_text.VOCAB)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir("bert"))
+    for part in (model.float(), tokenizer):
+        part.save_pretrained(tmp_path / "hub")
+    flags = (
+        "--config.batch_size=2 --config.epochs=1 --config.max_len=64 --config.machine."
+        f"cache_dir={tmp_path}/cache --config.machine.compile_cache_dir=None"
+    )
+    values = {
+        "MODEL": f"{tmp_path}/hub",
+        "TASK": "rte",
+        "DATA": str(glue_folder.write(tmp_path / "glue")),
+        "WORK": f"{tmp_path}/work",
+        "FLAGS": flags,
+        "JAX_PLATFORMS": "cpu",
+        "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(tiny.ROOT),
+        "TQDM_DISABLE": "1",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    yield
+
+
+def printed(cell: nbformat.NotebookNode) -> str:
+    return "".join(part.get("text", "") for part in cell.outputs if part.output_type == "stream")
+
+
+def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
+    """Its last cell shows that the exported model answers as ours did."""
+    notebook = nbformat.read(tiny.ROOT / "colabs/hugging_face_bert.ipynb", as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
+    client.execute(cwd=str(tiny.ROOT))
+    last = printed(notebook.cells[-1])
+    answers = re.findall(r"ours: (\S+) the pipeline's: .*?'label': '(\w+)'", last)
+    assert len(answers) == 3 and all(ours == theirs for ours, theirs in answers), last
+    assert any("image/png" in part.get("data", {}) for c in notebook.cells[1:]
+               for part in c.get("outputs", []))  # fmt: skip
+    assert (tmp_path / "work/exported/model.safetensors").is_file()
+
+
+def test_notebooks_are_stored_without_outputs() -> None:
+    for path in sorted((tiny.ROOT / "colabs").glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert code and all(not c.outputs and c.execution_count is None for c in code), path
