@@ -11,40 +11,42 @@ from ml_collections import config_dict
 def get_config() -> ml_collections.ConfigDict:
     """Returns every field that a run has, with the control's value."""
     config = ml_collections.ConfigDict()
-    config.system = "roberta"
+    config.system = "roberta"  # a file of scalelab/systems/
     config.objective = "mlm"  # losses to sum: mlm, mlm+nsp, clm
-    config.mask_rate = 0.15
-    config.seed = 0
+    config.mask_rate = 0.15  # share of tokens that MLM predicts
+    config.seed = 0  # of parameters, data order, masks, dropout
 
     net = config.net = ml_collections.ConfigDict()
-    net.num_heads, net.width, net.num_layers = 2, 128, 2
+    net.num_heads, net.width, net.num_layers = 2, 128, 2  # the shape, A x H x L
     net.ffn_width = config_dict.placeholder(int)  # None: 4 * width
-    net.max_len = 512
-    net.dropout_rate = 0.1
+    net.max_len = 512  # positions that the net has
+    net.dropout_rate = 0.1  # on embeddings, attention weights and the output of each sublayer
     net.dtype = "float32"  # of the computation; parameters, softmax and losses stay float32
 
     tokenizer = config.tokenizer = ml_collections.ConfigDict()
-    tokenizer.kind = "bytebpe"
-    tokenizer.vocab_size = 30_000
-    tokenizer.lowercase = False
+    tokenizer.kind = "bytebpe"  # wordpiece, bytebpe, bpe, unigram
+    tokenizer.vocab_size = 30_000  # pieces, special ones included
+    tokenizer.lowercase = False  # whether case and accents are dropped
 
     data = config.data = ml_collections.ConfigDict()
-    data.corpus = "builtin"
-    data.format = "doc_sentences"
+    data.corpus = "builtin"  # or wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
+    data.format = "doc_sentences"  # doc_sentences, segment_pair, full_sentences
     data.errors = "strict"  # what invalid UTF-8 does; "replace" goes on
     data.keep_headings = False  # of WikiText sections
     data.short_rate = 0.1  # share of segment pairs with a random shorter target length
     data.valid_rate = 0.005  # share of documents, where the source has no validation split
 
+    # The two phases: tokens and examples of a batch, and the second one's share of the examples.
     config.short = ml_collections.ConfigDict(dict(max_len=128, batch_size=64))
     config.long = ml_collections.ConfigDict(dict(max_len=512, batch_size=16, example_rate=0.1))
 
     optim = config.optim = ml_collections.ConfigDict()
-    optim.learning_rate = 1e-4
+    optim.learning_rate = 1e-4  # at the end of the warm-up
+    # AdamW's moments
     optim.beta1, optim.beta2, optim.eps = 0.9, 0.999, 1e-6
     optim.weight_decay = 0.01  # decoupled; not on biases and norms
-    optim.clip_norm = 1.0
-    optim.schedule = "linear"
+    optim.clip_norm = 1.0  # largest norm of all gradients together; None: no clipping
+    optim.schedule = "linear"  # to zero at the end of the budget
     optim.total_epochs = 10.0  # the budget: exactly one of the five
     optim.total_steps = config_dict.placeholder(int)
     optim.total_tokens = config_dict.placeholder(float)
@@ -55,6 +57,7 @@ def get_config() -> ml_collections.ConfigDict:
     optim.warmup_flops = config_dict.placeholder(float)
     optim.warmup_secs = config_dict.placeholder(float)
 
+    # How often, and on how many examples, a run is validated.
     config.eval = ml_collections.ConfigDict(dict(every_steps=1000, num_examples=2000))
 
     machine = config.machine = ml_collections.ConfigDict()

@@ -6,7 +6,8 @@ r"""Pre-trains one system: the control with the system's own departures.
 Arguments, all optional, joined by commas:
   system   a file of scalelab/systems: bert, roberta, gpt2, gpt
   shape    AxHxL: attention heads, width, layers
-  corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
+  corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME;
+           builtin is too small for 30,000 pieces: its tokenizer gets 20,000
   seed     of parameters, data order, masks and dropout
   steps    the budget over both phases; or epochs, tokens, flops, secs;
            without one, the protocol's epochs.
@@ -24,6 +25,7 @@ from ml_collections import config_dict
 from scalelab import systems
 from scalelab.names import nearest
 
+BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
 ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
 
@@ -89,6 +91,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
             )
         config.net.num_heads, config.net.width, config.net.num_layers = map(int, parts)
     config.data.corpus = given.get("corpus", config.data.corpus)
+    if config.data.corpus == "builtin":
+        config.tokenizer.vocab_size = BUILTIN_VOCAB
     config.seed = _number("seed", given["seed"], int) if "seed" in given else config.seed
     budgets = [name for name in BUDGETS if name in given]
     if len(budgets) > 1:

@@ -9,11 +9,13 @@ import contextlib
 import copy
 import dataclasses
 import gc
+import json
 import logging
 import math
 import pathlib
 import shutil
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +145,7 @@ class Checkpoints:
             return
         # A copy: orbax writes it in the background, while the run changes what it holds.
         meta = copy.deepcopy(meta) | {"layout": LAYOUT, "checksums": checksums(state)}
+        meta["checksum"] = _checksum(meta)
         self._check_room(state)
         with self._naming_full_disks():
             self._manager.save(
@@ -176,31 +179,36 @@ class Checkpoints:
         return newest
 
     def _newest_sound(self, steps: list[int], like: Any) -> tuple[Any, dict[str, Any]] | None:
+        """Only what a sound one stands behind is moved: else a second start would begin anew."""
+        damaged: list[int] = []
         for step in reversed(steps):
             try:
-                return self._restore(step, like)
+                found = self._restore(step, like)
+                self._move_aside(damaged)
+                return found
             except _WrongLayout as error:
                 raise ValueError(str(error)) from None
             except Exception as error:  # whatever orbax and tensorstore make of damaged files
                 if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
                     raise  # the files may be as good as ever
                 reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            if self._read_only:
-                print(f"checkpoint {step} is damaged ({reason}); trying the one before it")
-                continue
+            print(f"checkpoint {step} is damaged ({reason}); trying the one before it", flush=True)
+            damaged.append(step)
+            gc.collect()  # the reads that were abandoned, while nobody listens
+        return None
+
+    def _move_aside(self, damaged: list[int]) -> None:
+        """Makes room for the checkpoints that the run will write again."""
+        if self._read_only or not damaged:
+            return
+        for step in damaged:
             aside = _free(self._directory.parent / "damaged" / str(step))
-            print(
-                f"checkpoint {step} is damaged ({reason});"
-                f" moved to {aside}, trying the one before it",
-                flush=True,
-            )
+            print(f"checkpoint {step} moved to {aside}", flush=True)
             if jax.process_index() == 0:
                 aside.parent.mkdir(exist_ok=True)
                 (self._directory / str(step)).rename(aside)
             multihost_utils.sync_global_devices(f"checkpoint {step} moved aside")
-            self._manager.reload()
-            gc.collect()  # the reads that were abandoned, while nobody listens
-        return None
+        self._manager.reload()
 
     def restore_as_saved(self) -> tuple[Any, dict[str, Any]] | None:
         """Restores the newest sound checkpoint, its shapes being those on disk, as plain dicts."""
@@ -210,6 +218,8 @@ class Checkpoints:
         meta = self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
             "meta"
         ]
+        if meta.pop("checksum", None) != _checksum(meta):
+            raise OSError("the checksum of its metadata does not match")
         if meta["layout"] != LAYOUT:
             raise _WrongLayout(
                 f"the checkpoint of step {step} has layout {meta['layout']}, this version reads"
@@ -267,6 +277,12 @@ class Checkpoints:
             if not any(sign in str(error) for sign in signs):
                 raise
             raise self._no_room("it filled up meanwhile") from None
+
+
+def _checksum(meta: dict[str, Any]) -> int:
+    """Of plain json, whatever the order and the kind of its keys."""
+    plain = json.loads(json.dumps(meta))
+    return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:

@@ -37,6 +37,7 @@ WORKDIR = flags.DEFINE_string(
 for _name in ("config", "workdir"):
     flags.declare_key_flag(_name)
 _SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
+_RECEIVED: list[int] = []  # signals that interrupted the program, oldest first
 
 
 class Stopped(Exception):
@@ -120,9 +121,9 @@ def required(value: Any, flag: str) -> Any:
     """Returns the value of a flag that must be given.
 
     Raises:
-      ValueError: it was not.
+      ValueError: it was not, or is empty, as an unset variable of a shell leaves it.
     """
-    if value is None:
+    if value is None or value == "":
         raise ValueError(f"--{flag} is missing; --help says what it is")
     return value
 
@@ -166,6 +167,8 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
     sys.argv[:] = [program, *kept]  # where the config flag looks for its fields
     try:
         return flags.FLAGS(sys.argv)
+    except SystemExit:  # --help has been answered; absl calls that 1
+        sys.exit(0)
     except Exception as error:  # a config file may raise anything
         _fail(_last_line(str(error) or type(error).__name__))
         raise
@@ -208,14 +211,22 @@ def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
 
     logging.set_verbosity(logging.WARNING)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    signal.signal(signal.SIGINT, _interrupted)
-    for number in (signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    _RECEIVED.clear()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _interrupted)
     try:
         app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
     except KeyboardInterrupt:  # also while the flags are read, which imports the net
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _fail("interrupted; start the same command again to continue")
+        print("error: interrupted; start the same command again to continue", file=sys.stderr)
+        _leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
+
+
+def _leave(exit_code: int) -> None:
+    """Ends at once: libraries that were broken off would complain on an orderly way out."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def _interrupted(number: int, frame: types.FrameType | None) -> None:
@@ -224,7 +235,8 @@ def _interrupted(number: int, frame: types.FrameType | None) -> None:
     A callback that catches everything may drop it, and an import that it breaks off may end in any
     other error, or leave a half-loaded extension behind: in those it waits for the end.
     """
-    del number
+    if number != signal.SIGALRM:
+        _RECEIVED.append(number)
     while frame is not None:
         if frame.f_code.co_name in ("_xla_gc_callback", "__del__", "_find_and_load"):
             signal.setitimer(signal.ITIMER_REAL, 0.05)  # sends SIGALRM, which comes here

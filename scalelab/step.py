@@ -38,7 +38,6 @@ def make_train_step(
     net: nn.Module,
     objectives: Any,
     tx: optax.GradientTransformation,
-    mesh: Mesh,
     num_microbatches: int = 1,
 ) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]:
     """Builds train_step(state, batch, learning_rate) -> (state, metrics).
@@ -47,7 +46,6 @@ def make_train_step(
       net: the unbound net.
       objectives: their mean losses are summed.
       tx: the optimizer at learning rate 1.
-      mesh: the devices; activations are constrained to it.
       num_microbatches: gradients are accumulated over so many parts of the batch.
 
     Returns:
@@ -112,9 +110,7 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(
-    net: nn.Module, objectives: Any, mesh: Mesh
-) -> Callable[[Any, Batch, jax.Array], Metrics]:
+def make_eval_step(net: nn.Module, objectives: Any) -> Callable[[Any, Batch, jax.Array], Metrics]:
     """Builds eval_step(params, batch, rng) -> metrics.
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",

@@ -37,7 +37,7 @@ def train(
       config: the resolved config.
       workdir: the run folder.
       before_step: called on the host with (step, batch) before each step.
-      every: (n, fn) pairs: fn(run) is called after every n-th step.
+      every: (n, fn) pairs: fn(run) is called after every n-th step, and when a phase ends.
 
     Returns:
       The content of result.json.
@@ -161,8 +161,8 @@ def _train(
     window = metrics.Window(run.clocks, run.unlogged)
     now = run.clocks.at(budget.clock)
     line, eta = progress.Progress(), progress.Eta()
-    train_step = step.make_train_step(net, objectives, tx, mesh, machine.num_microbatches)
-    eval_step = step.make_eval_step(net, objectives, mesh)
+    train_step = step.make_train_step(net, objectives, tx, machine.num_microbatches)
+    eval_step = step.make_eval_step(net, objectives)
 
     def compile_phase(batches: Batches, phase: Any) -> tuple[Any, Any]:
         with metrics.timed(timers, "compile_secs"):

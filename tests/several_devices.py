@@ -56,7 +56,7 @@ def one_step(system: str, mesh, num_microbatches: int, remat: str) -> dict[str, 
         parts.net, parts.objectives, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh
     )
     batch = sharding.put_batch(tiny.batch(parts.module, 1), mesh, tiny.BATCH)
-    made = step.make_train_step(parts.net, parts.objectives, tx, mesh, num_microbatches)
+    made = step.make_train_step(parts.net, parts.objectives, tx, num_microbatches)
     after, metrics = step.compile_train(made, mesh, placed, fresh, batch)(
         fresh, batch, jnp.float32(1e-3)
     )

@@ -39,7 +39,7 @@ class Subject:
     def compile(self, parts: tiny.Parts) -> Any:
         config = parts.config
         made = step.make_train_step(
-            parts.net, parts.objectives, self.tx, self.mesh, config.machine.num_microbatches
+            parts.net, parts.objectives, self.tx, config.machine.num_microbatches
         )
         return step.compile_train(made, self.mesh, self.placed, self.fresh, self.batch(0))
 

@@ -203,6 +203,32 @@ def test_wrong_numbers_that_the_file_format_accepts_are_noticed(
     assert "checkpoint 7 is damaged (its checksum does not match)" in capsys.readouterr().out
 
 
+def test_another_digit_in_what_goes_with_the_arrays_is_noticed(
+    tmp_path: pathlib.Path, capsys
+) -> None:
+    """Clocks, phase, best so far: json as good as before, but of no run that ever was."""
+    run = Run(state_of(7), Clocks(7, 70_000, 1.5e12, 2.25), phase=1, phase_start=3, best=2.5)
+    run.evals = {"128": {"loss": 2.5, "step": 5}}
+    checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
+    checkpoints.save(state_of(3), run.meta())
+    checkpoints.save(state_of(7), run.meta())
+    checkpoints.close()
+    path = tmp_path / "checkpoints/7/meta/metadata"
+    text = path.read_text()
+    digits = [k for k, c in enumerate(text) if c.isdigit()]
+    for k in digits[:: len(digits) // 8]:
+        path.write_text(text[:k] + str((int(text[k]) + 1) % 10) + text[k + 1 :])
+        reader = Checkpoints(tmp_path / "checkpoints", num_last=None)
+        state, _ = reader.restore(state_of(0))
+        reader.close()
+        assert int(state.step) == 3 and "checkpoint 7 is damaged" in capsys.readouterr().out
+    path.write_text(text)
+    state, meta = restored(tmp_path)
+    assert int(state.step) == 7 and Run.from_meta(state, meta) == dataclasses.replace(
+        run, state=state
+    )
+
+
 def test_a_run_goes_on_from_the_fallback(two: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     """Step 7 can be reached and saved again, and the damaged one stays aside."""
     folder = tmp_path / "run"
@@ -229,8 +255,9 @@ def test_nothing_sound_is_refused_not_started_anew(
     shutil.copytree(two, folder)
     for step in (3, 7):
         flip(files(folder, step)[0])
-    with pytest.raises(ValueError, match=r"none of the checkpoints \[3, 7\].*new workdir"):
-        restored(folder)
+    for _ in range(2):  # the second start must not take an empty folder for a fresh run
+        with pytest.raises(ValueError, match=r"none of the checkpoints \[3, 7\].*new workdir"):
+            restored(folder)
 
 
 def test_another_layout_is_refused_and_left_alone(tmp_path: pathlib.Path, monkeypatch) -> None:

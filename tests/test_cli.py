@@ -33,6 +33,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         returned = []
         monkeypatch.setattr(sys, "argv", ["program", *argv])
         monkeypatch.setattr(cli, "_SET_TO_NONE", [])
+        monkeypatch.setattr(cli, "_leave", sys.exit)  # these tests live on
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
             cli.run(lambda _: returned.append(main()))
         return ended.value.code or 0, returned[0] if returned else None
@@ -125,6 +126,21 @@ def test_ctrl_c_waits_for_the_end_of_an_import(
     assert run(FILE, main=main)[0] == 2
     assert "interrupted; start the same command again" in capsys.readouterr().err
     assert sys.modules.pop("interrupted_import").COMPLETE
+
+
+def test_sigterm_before_the_loop_asks_to_be_started_again(run: Run, capsys) -> None:
+    def main() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(10)
+        pytest.fail("the signal was lost")
+
+    assert run(FILE, main=main)[0] == cli.PREEMPTED
+    assert "interrupted; start the same command again" in capsys.readouterr().err
+
+
+def test_an_empty_flag_is_a_missing_one(run: Run, capsys) -> None:
+    code, _ = run(FILE, "--workdir=", main=lambda: cli.required(cli.WORKDIR.value, "workdir"))
+    assert code == 2 and "--workdir is missing" in capsys.readouterr().err
 
 
 def test_a_second_signal_acts_at_once() -> None:

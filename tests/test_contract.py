@@ -130,9 +130,7 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     more = {**fewer, "embed": {**fewer["embed"], "positions": added}}
     long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
     evaluate = [
-        jax.jit(step.make_eval_step(p.net, p.objectives, subject.mesh))(
-            params, b, jax.random.key(0)
-        )
+        jax.jit(step.make_eval_step(p.net, p.objectives))(params, b, jax.random.key(0))
         for p, params, b in ((parts, fewer, batch), (long_parts, more, longer))
     ]
     assert_trees_close(*jax.device_get(evaluate))

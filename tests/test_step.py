@@ -87,7 +87,7 @@ def fresh(tx: Any, objectives: Any = OBJECTIVES) -> tuple[state.TrainState, Any]
 def compiled_once(tx: Any, num_microbatches: int, objectives: Any) -> tuple[Any, state.TrainState]:
     mesh = tiny.one_device()
     begun, placed = fresh(tx, objectives)
-    made = step.make_train_step(Table(), objectives, tx, mesh, num_microbatches)
+    made = step.make_train_step(Table(), objectives, tx, num_microbatches)
     return step.compile_train(made, mesh, placed, begun, batch_of(0)), begun
 
 
@@ -180,7 +180,7 @@ def test_an_all_padding_batch_moves_nothing() -> None:
 def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
     begun, placed = fresh(SGD)
     mesh, key = tiny.one_device(), jax.random.key(3)
-    made = step.make_eval_step(Table(), OBJECTIVES, mesh)
+    made = step.make_eval_step(Table(), OBJECTIVES)
     run = step.compile_eval(made, mesh, placed.params, begun.params, batch_of(1), key)
     metrics = run(begun.params, batch_of(1), key)
     batch, table = batch_of(1), np.asarray(begun.params["table"])

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import tiny
 
 from scalelab import checkpoint, cli, flops, metrics, pretrained, run_folder, state, step
 from scalelab import config as config_lib
+from scalelab.data import pipeline
 from scalelab.lab import curves
 from scalelab.optim import schedules
 from scalelab.train import train
@@ -392,6 +394,18 @@ def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(
 # --- Clocks ---------------------------------------------------------------------------------------
 
 
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A clock that stands still but when it is told how many seconds have passed."""
+    now = [0.0]
+    ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
+    monkeypatch.setattr(metrics, "time", ours)
+
+    def pass_time(secs: float) -> None:
+        now[0] += secs
+
+    return pass_time
+
+
 @pytest.mark.parametrize("clock", ["tokens", "flops", "secs"])
 def test_a_budget_on_each_clock(
     clock: str, lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -399,14 +413,8 @@ def test_a_budget_on_each_clock(
     """It ends with the step that reaches the budget, and the schedule runs on the same clock."""
     total = {"tokens": 4000, "flops": 3e7, "secs": 0.3}[clock]
     config = lab.config(f"system=roberta,{clock}={total}", machine__log_every_steps=1)
-    now = [0.0]  # a clock by which every step takes 10 ms, on however busy a machine
-    ours = types.SimpleNamespace(perf_counter=lambda: now[0], time=time.time)
-    monkeypatch.setattr(metrics, "time", ours)
-
-    def tick(step: int) -> None:
-        now[0] += 0.01
-
-    record = lab.run(tmp_path / "run", config, before=tick)
+    pass_time = own_clock(monkeypatch)
+    record = lab.run(tmp_path / "run", config, before=lambda step: pass_time(0.01))
     name = {"secs": "seconds"}.get(clock, clock)
     readings = {line["step"]: line for line in record.lines() if "train/learning_rate" in line}
     steps = record.result["steps"]
@@ -426,10 +434,50 @@ def test_what_it_leaves_opens_with_the_last_parameters(whole: Record) -> None:
     jax.tree.map(np.testing.assert_array_equal, opened.params, whole.states[STEPS].params)
 
 
-def test_seconds_are_of_training_alone(whole: Record) -> None:
-    result = whole.result
-    assert result["seconds"] < 60
-    assert {"compile_secs", "eval_secs", "save_secs", "setup_secs"} <= result.keys()
+def after(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, do: Callable[[], None]) -> None:
+    """Does something more at each call of a function."""
+    plain = getattr(owner, name)
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        do()
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, both)
+
+
+def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
+    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Steps take 10 ms, a validation 100 s, a checkpoint 1,000 s, starting the pipeline 7 s."""
+    pass_time = own_clock(monkeypatch)
+    evaluations, saves = [], []
+    after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
+    after(monkeypatch, checkpoint.Run, "meta", lambda: saves.append(pass_time(1000)))
+    after(monkeypatch, pipeline, "iterate", lambda: pass_time(7))
+    record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
+    result, lines = record.result, record.lines()
+    assert result["seconds"] == pytest.approx(0.01 * STEPS)
+    assert len(evaluations) == 3 and result["eval_secs"] == pytest.approx(300)
+    assert len(saves) > 5 and result["save_secs"] == pytest.approx(1000 * len(saves))
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    a, b = [line for line in lines if "train/loss" in line][-2:]
+    share = (b["flops"] - a["flops"]) / (b["step"] - a["step"]) * 100 / 1e9  # the peak's stand-in
+    assert last.startswith(f"roberta 2x8x1 seed 0 | step {STEPS} (100%) | loss ")
+    assert share > 0.01 and f"| MFU {share:.0%} | ETA 0s" in last
+
+
+def test_the_best_checkpoint_outlives_the_last_ones(
+    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 1.0, 2.0, 2.5])
+    monkeypatch.setattr(metrics, "summarise_eval", lambda *_: {"loss": next(losses)})
+    config = lab.config(
+        "system=roberta,steps=20", long__example_rate=0.0, eval__every_steps=5,
+        machine__checkpoint_every_steps=6,
+    )  # fmt: skip
+    record = lab.run(tmp_path / "run", config)
+    kept = {int(path.name) for path in (record.workdir / "checkpoints").iterdir()}
+    assert kept == {10, 18, 20}
 
 
 # --- Science and machine --------------------------------------------------------------------------
@@ -574,20 +622,24 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
     out, errors = straight.communicate(timeout=300)
     assert straight.returncode == 0, errors
     workdir = tmp_path / "run"
-    # Killed later at each start, somewhere on the way; then interrupted once.
+    # Killed later at each start, somewhere on the way; then interrupted, once and twice.
     kills = [(0.0, signal.SIGKILL), (0.1, signal.SIGKILL), (0.3, signal.SIGKILL)]
-    for delay, number in [*kills, (0.2, signal.SIGINT), (0.0, signal.SIGKILL)]:
+    interrupts = [(0.2, signal.SIGINT), (0.0, signal.SIGINT), (0.0, signal.SIGKILL)]
+    for place, (delay, number) in enumerate([*kills, *interrupts]):
         process = start(command(workdir, wikitext, cache_dir))
         for line in process.stdout:
             if "compiled" in line:
                 break
         time.sleep(delay)
         process.send_signal(number)
+        if place == len(kills) + 1:
+            time.sleep(0.02)
+            process.send_signal(number)
         _, errors = process.communicate(timeout=120)
         if number == signal.SIGINT and process.returncode != 0:
             assert process.returncode == 2
-            assert "stopped by SIGINT" in errors and "same command" in errors
-            assert "Traceback" not in errors
+            assert re.search("(stopped by SIGINT|interrupted).*same command", errors)
+            assert "Traceback" not in errors and errors.count("error: ") == 1
     process = start(command(workdir, wikitext, cache_dir))
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

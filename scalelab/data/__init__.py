@@ -22,6 +22,7 @@ from scalelab.data.progress import bar
 from scalelab.data.store import ExampleStore
 from scalelab.formats.documents import Documents, Examples, Frame
 
+PAIRS_BYTES = 1.6  # random second segments use text twice (protocol, Table 7.1: 1.58)
 VALID_SEED = 0  # the validation examples are the same for every seed, so that their losses compare
 
 
@@ -173,12 +174,21 @@ def make_phases(
             config.seed,
         )
 
+    def num_bytes(own_key: dict[str, Any]) -> int:
+        """About how much text goes into examples."""
+        split, place = own_key["split"], own_key.get("place", 0)
+        total = int(np.sum(documents[split].sentence_bytes, dtype=np.int64))
+        share = (1 - rate, rate)[place] if rate and split == "train" else 1
+        return round(total * share * (PAIRS_BYTES if form.HAS_PAIRS else 1))
+
     def stored(own_key: dict[str, Any], make: Callable[[], Iterator[Examples]]) -> ExampleStore:
         folder = cache.entry(
             Path(config.machine.cache_dir).expanduser(),
             "examples",
             made_from | own_key,
-            lambda directory: _write(make(), directory, own_key["split"], progress),
+            lambda directory: _write(
+                make(), directory, own_key["split"], num_bytes(own_key), progress
+            ),
         )
         return ExampleStore.open(folder)
 
@@ -199,9 +209,11 @@ def make_phases(
     return tuple(phase_data(place) for place in range(len(plan)))
 
 
-def _write(examples: Iterator[Examples], directory: Path, split: str, progress: bool) -> None:
+def _write(
+    examples: Iterator[Examples], directory: Path, split: str, num_bytes: int, progress: bool
+) -> None:
     """Writes a store, showing the bytes of text that went into examples."""
-    with bar(f"examples ({split})", 0, show=progress) as tick:
+    with bar(f"examples ({split})", num_bytes, show=progress) as tick:
 
         def told() -> Iterator[Examples]:
             for chunk in examples:

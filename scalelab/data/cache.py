@@ -155,4 +155,6 @@ def _explained(cache_dir: Path, kind: str) -> Iterator[None]:
         raise
 
 
-_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_UNWRITABLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT
+)  # fmt: skip

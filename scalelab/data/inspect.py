@@ -13,6 +13,7 @@ It prepares the data as training would (and training then finds it prepared), an
 """
 
 import textwrap
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -107,7 +108,7 @@ def histogram(counts: list[int], bin_width: int) -> str:
     return "\n".join(line.rstrip() for line in aligned(rows).split("\n"))
 
 
-def example(batch: dict[str, np.ndarray], row: int, tokenizer) -> str:  # noqa: ANN001
+def example(batch: dict[str, np.ndarray], row: int, tokenizer: Any) -> str:
     """One example as text, its segments apart.
 
     Args:
@@ -129,7 +130,7 @@ def example(batch: dict[str, np.ndarray], row: int, tokenizer) -> str:  # noqa: 
     return "\n".join(lines)
 
 
-def report(config: config_lib.Config, data, num_examples: int) -> str:  # noqa: ANN001
+def report(config: config_lib.Config, data: Any, num_examples: int) -> str:
     """Everything that is printed.
 
     Args:
@@ -167,9 +168,12 @@ def main(argv: list[str]) -> None:
     """Reads the flags, prepares and prints."""
     del argv
     config = cli.read_config()
-    from scalelab.data import load_data  # after the flags, so that --help answers at once
+    from scalelab import build  # after the flags, so that --help answers at once
+    from scalelab.data import load_data
 
-    data = load_data(config, systems.load(config.system))
+    system = systems.load(config.system)
+    build.check_pairing(config, system)
+    data = load_data(config, system)
     print(report(config, data, EXAMPLES.value))
 
 

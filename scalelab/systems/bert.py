@@ -5,7 +5,8 @@ Reference code: google-research/bert, modeling.py and create_pretraining_data.py
 Departs from it, as the benchmark protocol does:
   - masks are drawn anew at every step, not once before training (protocol, "Masking");
   - random replacements come from the vocabulary without its special tokens, as in RoBERTa's code;
-  - the vocabulary is trained on the corpus and has 30,000 pieces.
+  - the vocabulary is trained on the corpus and has 30,000 pieces;
+  - batch size, warm-up and budget are the protocol's; the paper has 256, 10,000 steps, a million.
 """
 
 from functools import partial

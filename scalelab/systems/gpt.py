@@ -7,7 +7,11 @@ Departs from it:
     embedding matrix itself, the same for all places of a batch;
   - DOC-SENTENCES and 30,000 tokens, as the benchmark protocol has it; the paper reads contiguous
     text with 40,478 tokens;
-  - one token ends a text where a format asks for that; the paper's pre-training has none.
+  - one token ends a text where a format asks for that; the paper's pre-training has none;
+  - text is lower-cased, stripped of accents and split at punctuation by BERT's rules; the paper has
+    ftfy and spaCy;
+  - the schedule and warm-up are the protocol's, linear over 1,000 steps; the paper has a cosine
+    after 2,000.
 """
 
 from functools import partial

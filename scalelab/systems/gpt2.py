@@ -7,7 +7,8 @@ Departs from it:
     a layer: the paper says so (2.3), the published code, which never trains, does not;
   - dropout, which the published code leaves out, is the protocol's;
   - DOC-SENTENCES without special tokens and 30,000 tokens, as the benchmark protocol has it; the
-    paper packs documents with <|endoftext|> between and has 50,257.
+    paper packs documents with <|endoftext|> between and has 50,257;
+  - the optimizer is the protocol's throughout: the paper says little of its own.
 """
 
 from functools import partial

@@ -58,7 +58,7 @@ def ours(system: str, net: Any, made: list[Any], params: Any) -> tuple[Any, list
     root = jax.random.key_data(jax.random.key(7))
     state = TrainState(jnp.zeros((), jnp.int32), params, tx.init(params), root)
     mesh = tiny.one_device()
-    run = jax.jit(step.make_train_step(net, made, tx, mesh))
+    run = jax.jit(step.make_train_step(net, made, tx))
     prepared = []
     with jax.set_mesh(mesh):
         for t in range(STEPS):
