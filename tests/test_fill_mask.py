@@ -159,6 +159,18 @@ def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) 
     assert re.search(message, line), line
 
 
+def test_ctrl_c(start, monkeypatch) -> None:
+    def interrupted(path: pathlib.Path) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrained, "load", interrupted)
+    assert start("--run=x", "[MASK]") == (
+        2,
+        "",
+        "error: interrupted; start the same command again\n",
+    )
+
+
 # --- transformers ---------------------------------------------------------------------------------
 
 
@@ -183,3 +195,48 @@ def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: st
         )
         assert [f.token for f in ours] == [answer["token_str"] for answer in theirs]
         assert [f.text for f in ours] == [answer["sequence"] for answer in theirs]
+
+
+@pytest.mark.parity
+def test_an_import_fills_as_its_source(tmp_path, monkeypatch) -> None:
+    """As RoBERTa lies on the hub: a mask that swallows the space before it, an own processor."""
+    pytest.importorskip("torch")
+    import transformers
+
+    monkeypatch.syspath_prepend(tiny.ROOT / "tests/interop")
+    import peers
+    import real_text
+
+    from scalelab.interop import importing
+
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, normalized=False, special=True)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", mask],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(real_text.lines(), trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
+    named = {f"{role}_token": text for role, text in (roles | {"pad": "<pad>"}).items()}
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, mask_token="<mask>", **named
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+    model = peers.make("roberta", (2, 8, 1), 24, vocab_size=300)
+    model.float().save_pretrained(tmp_path / "theirs")
+    pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "theirs"), top_k=20)
+    importing.run(str(tmp_path / "theirs"), tmp_path / "run")
+    opened = pretrained.load(tmp_path / "run")
+    row = fill_mask.encode("the license <mask> shall mean", opened.tokenizer, 24)
+    ((ours,),) = fill_mask.fill(opened, [row], 20)
+    answers = pipe("the license <mask> shall mean")
+    assert [f.token_id for f in ours] == [answer["token"] for answer in answers]
+    np.testing.assert_allclose(
+        [f.probability for f in ours], [answer["score"] for answer in answers], rtol=1e-4
+    )
+    assert [f.text for f in ours] == [answer["sequence"] for answer in answers]

@@ -201,3 +201,13 @@ def test_help_of_interop_answers_without_jax() -> None:
         "except SystemExit as end: assert end.code == 0, end.code"
     )
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
+
+
+@pytest.mark.parametrize("program", ["eval.lm", "fill_mask"])
+def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
+    there = imported_by(
+        f"import scalelab.{program} as program\n"
+        "try: program.main(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0, end.code"
+    )
+    assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax", "tokenizers"}
