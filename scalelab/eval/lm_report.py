@@ -42,8 +42,12 @@ class Score:
 
 def total_of(scores: list[Score]) -> Score:
     """All documents as one."""
-    columns = zip(*map(dataclasses.astuple, scores), strict=True)
-    return Score(*(math.fsum(c) if isinstance(c[0], float) else sum(c) for c in columns))
+    return Score(
+        tokens=sum(score.tokens for score in scores),
+        predicted=sum(score.predicted for score in scores),
+        num_bytes=sum(score.num_bytes for score in scores),
+        nll=math.fsum(score.nll for score in scores),
+    )
 
 
 def facts_of(
