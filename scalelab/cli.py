@@ -4,6 +4,7 @@ A mistake in config, data or arguments ends with a single message on stderr and 
 fault of ours shows a traceback. Kept light: `--help` must not import JAX.
 """
 
+import argparse
 import contextlib
 import functools
 import operator
@@ -13,7 +14,7 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -128,9 +129,18 @@ def required(value: Any, flag: str) -> Any:
     return value
 
 
-def _fail(message: str, exit_code: int = FAILED) -> None:
+def fail(message: str, exit_code: int = FAILED) -> NoReturn:
+    """Ends the program with one message."""
     print(f"error: {message}", file=sys.stderr)
     sys.exit(exit_code)
+
+
+class Parser(argparse.ArgumentParser):
+    """For programs whose arguments are not all flags; its errors are one message."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program."""
+        fail(f"{message}; {self.prog} --help says what there is")
 
 
 def _check_fields(argv: list[str], fields: list[str]) -> None:
@@ -140,7 +150,7 @@ def _check_fields(argv: list[str], fields: list[str]) -> None:
         name, equals, value = argument.lstrip("-").partition("=")
         file = (value if equals else following).partition(":")[0]
         if argument.startswith("-") and name == "config" and not pathlib.Path(file).is_file():
-            _fail(f"no such config file: {file!r}")
+            fail(f"no such config file: {file!r}")
         field = name.removeprefix("config.")
         if (
             argument.startswith("-")
@@ -148,7 +158,7 @@ def _check_fields(argv: list[str], fields: list[str]) -> None:
             and field not in fields
             and field not in groups
         ):
-            _fail(f"unknown config field {field!r}: {nearest(field, fields)}")
+            fail(f"unknown config field {field!r}: {nearest(field, fields)}")
 
 
 def _parse(argv: list[str], fields: list[str]) -> list[str]:
@@ -170,7 +180,7 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
     except SystemExit:  # --help has been answered; absl calls that 1
         sys.exit(0)
     except Exception as error:  # a config file may raise anything
-        _fail(_last_line(str(error) or type(error).__name__))
+        fail(_last_line(str(error) or type(error).__name__))
         raise
 
 
@@ -191,34 +201,45 @@ def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
 
     def guarded(argv: list[str]) -> None:
         if len(argv) > 1:
-            _fail(f"unexpected argument {argv[1]!r}: flags are written --name=value")
-        try:
-            main(argv)
-        except Stopped as error:
-            _fail(str(error), error.exit_code)
-        except (ValueError, OSError) as error:
-            if isinstance(error, ValueError) and _is_foreign(error):
-                raise
-            _fail(str(error))
-        except RuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            _fail(
-                "the device ran out of memory: use a smaller batch_size, more"
-                " --config.machine.num_microbatches, or --config.machine.remat=full"
-                f" ({str(error).splitlines()[0][:200]})"
-            )
+            fail(f"unexpected argument {argv[1]!r}: flags are written --name=value")
+        main(argv)
 
     logging.set_verbosity(logging.WARNING)
+    # Around the parser too: reading the flags may import the net, and be interrupted in it.
+    with one_message("start the same command again to continue"):
+        app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
+
+
+@contextlib.contextmanager
+def one_message(when_interrupted: str) -> Iterator[None]:
+    """Runs a program's body: a user's mistake, or Ctrl-C, ends it with a message and exit code 2.
+
+    Args:
+      when_interrupted: what to say behind "interrupted; ".
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _RECEIVED.clear()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, _interrupted)
     try:
-        app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
-    except KeyboardInterrupt:  # also while the flags are read, which imports the net
+        yield
+    except Stopped as error:
+        fail(str(error), error.exit_code)
+    except (ValueError, OSError) as error:
+        if isinstance(error, ValueError) and _is_foreign(error):
+            raise
+        fail(str(error))
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        fail(
+            "the device ran out of memory: use a smaller batch_size, more"
+            " --config.machine.num_microbatches, or --config.machine.remat=full"
+            f" ({str(error).splitlines()[0][:200]})"
+        )
+    except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print("error: interrupted; start the same command again to continue", file=sys.stderr)
+        print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
         _leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
 
 

@@ -48,14 +48,16 @@ MAY_IMPORT = {
     | {"finetune_run", "finetune_step", "metrics", "optim", "progress", "run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
     | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
-    "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab"},
+    "token_scores": {"nn", "objectives"},
+    "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
+    | {"token_scores"},
     "interop": {
         *("build", "checkpoint", "config", "data", "environment", "eval", "flops", "metrics"),
         *("nets", "nn", "pretrained", "run_folder", "state", "systems"),
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "data.inspect", "interop.hf"}
+BINARIES = {"train", "data.inspect", "interop.hf", "eval.lm", "fill_mask"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -199,3 +201,13 @@ def test_help_of_interop_answers_without_jax() -> None:
         "except SystemExit as end: assert end.code == 0, end.code"
     )
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
+
+
+@pytest.mark.parametrize("program", ["eval.lm", "fill_mask"])
+def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
+    there = imported_by(
+        f"import scalelab.{program} as program\n"
+        "try: program.main(['--help'])\n"
+        "except SystemExit as end: assert end.code == 0, end.code"
+    )
+    assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax", "tokenizers"}

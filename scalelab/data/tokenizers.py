@@ -5,6 +5,7 @@ that happens to spell a special token ("[MASK]") is ordinary text to both.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -22,6 +23,7 @@ from scalelab.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
+MASK_IN_TEXT = {"lstrip": True}  # of the mask token, where text may spell it
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
@@ -118,6 +120,23 @@ class Tokenizer:
         np.cumsum([len(ids) for ids in pieces], out=starts[1:])
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
+    def encode_with_masks(self, text: str) -> np.ndarray:
+        """Encodes a text in which the mask token's text is the mask token: ids [n] int32.
+
+        White space before a mask is part of it, as it is part of the token that belongs there.
+        """
+        return np.asarray(self._with_masks.encode(text, add_special_tokens=False).ids, np.int32)
+
+    @functools.cached_property
+    def _with_masks(self) -> tokenizers.Tokenizer:
+        content = json.loads(self._backend.to_str())
+        for added in content["added_tokens"]:
+            if added["id"] == self.special_ids["mask"]:
+                added |= MASK_IN_TEXT | {"special": False}  # special ones are taken for text
+        backend = tokenizers.Tokenizer.from_str(json.dumps(content))
+        backend.encode_special_tokens = True
+        return backend
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, special tokens spelt out."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
@@ -158,17 +177,15 @@ class Tokenizer:
 
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""
-        template = json.loads(self._backend.to_str())["post_processor"]
-        if template is None:
-            return Frame((), (), ())
-        places: list[list[int]] = [[]]
-        for item in template["pair"]:
-            if "Sequence" in item:
-                places.append([])
-            else:
-                places[-1] += template["special_tokens"][item["SpecialToken"]["id"]]["ids"]
-        begin, between, end = map(tuple, places)
-        return Frame(begin, between, end)
+        pair = self._backend.encode("a", "a", add_special_tokens=True)
+        text = [place for place, which in enumerate(pair.sequence_ids) if which is not None]
+        second = pair.sequence_ids.index(1)
+        last_of_first = text[text.index(second) - 1]
+        return Frame(
+            tuple(pair.ids[: text[0]]),
+            tuple(pair.ids[last_of_first + 1 : second]),
+            tuple(pair.ids[text[-1] + 1 :]),
+        )
 
 
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:

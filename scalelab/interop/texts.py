@@ -12,7 +12,7 @@ from typing import Any
 import tokenizers
 from tokenizers import processors
 
-from scalelab.data.tokenizers import ROLES
+from scalelab.data.tokenizers import MASK_IN_TEXT, ROLES
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
@@ -129,14 +129,18 @@ def export(
     for name in ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, directory / name)
-    backend = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if not special_as_text:
+        for added in content["added_tokens"]:
+            added |= MASK_IN_TEXT if added["content"] == config.get("mask_token") else {}
+    backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     if frame is not None:
         backend.post_processor = _template(backend, frame)
     # Saved anew in any case: what a pipeline adds of its own must not stay in the file.
     backend.no_truncation()
     backend.no_padding()
     backend.save(str(directory / "tokenizer.json"))
-    config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     config |= {
         "split_special_tokens": special_as_text,
         "model_input_names": list(inputs),

@@ -1,0 +1,83 @@
+"""Scores of a net at some places of some rows: what evaluation and filling of masks share."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.nn.heads import tied_logits
+from scalelab.objectives import xent
+
+Batch = dict[str, jax.Array]
+SHORTEST = 16  # tokens that a batch is padded to
+
+
+def round_up(length: int, most: int) -> int:
+    """The length that rows of `length` are padded to: few lengths, so that little is compiled."""
+    size = SHORTEST
+    while size < length:
+        size *= 2
+    return min(size, most)
+
+
+def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndarray]:
+    """A batch of one-segment rows.
+
+    Args:
+      rows: ids of each, special ones included.
+      length: T, not less than the longest.
+      size: B, not less than their number; what is left over are rows of length 0.
+    """
+    tokens, lengths = np.zeros((size, length), np.int32), np.zeros(size, np.int32)
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+        lengths[i] = len(row)
+    examples = np.arange(size, dtype=np.int32)
+    return {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": examples}
+
+
+def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) -> jax.Array:
+    """Log-probabilities of every token of the vocabulary at `places` [B, P]: [B, P, V] float32."""
+    features, table, bias = _features(net, params, batch, places)
+    return jax.nn.log_softmax(tied_logits(features, table, bias))
+
+
+def nats(
+    net: nn.Module, params: Any, batch: Batch, places: jax.Array, targets: jax.Array
+) -> jax.Array:
+    """Minus the log-probability of one token at each place.
+
+    Args:
+      net: a system's, unbound; it has a token head.
+      params: its parameters.
+      batch: from `pad`.
+      places: [B, P] int32, where in its row the net predicts.
+      targets: [B, P] int32, what it should.
+
+    Returns:
+      [B, P] float32. The scores [B, P, V] are never held together.
+    """
+    features, table, bias = _features(net, params, batch, places)
+    rows = features.reshape(-1, features.shape[-1])
+
+    def one(given: tuple[jax.Array, jax.Array]) -> jax.Array:
+        scores = tied_logits(given[0], table, bias)
+        return jax.nn.logsumexp(scores) - scores[given[1]]
+
+    at_once = xent.chunk_size(1, len(rows), table.shape[0])
+    return jax.lax.map(one, (rows, targets.reshape(-1)), batch_size=at_once).reshape(targets.shape)
+
+
+def _features(
+    net: nn.Module, params: Any, batch: Batch, places: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """What scores tokens at `places`: features [B, P, D], table [V, D], bias [V] or None."""
+
+    def apply(model: Any) -> Any:
+        hidden, _ = model(batch, train=False)
+        return model.token_features(jnp.take_along_axis(hidden, places[..., None], axis=1))
+
+    return nn.apply(apply, net)({"params": params})

@@ -1,0 +1,203 @@
+"""Tokens are scored once each, and right: against loops written out, training, transformers."""
+
+import functools
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from flax import linen as nn
+
+from scalelab import build, pretrained, state, token_scores
+from scalelab.eval import likelihood, windows
+from scalelab.eval.likelihood import Reading
+
+Runs = Callable[[str], pathlib.Path]
+CONTEXT, STRIDE = 12, 5
+LENGTHS = (1, 2, 7, 12, 13, 31, 0, 22)  # tokens of documents
+STARTS = np.cumsum([0, *LENGTHS])
+
+
+@functools.cache
+def opened_run(path: pathlib.Path) -> Any:
+    return pretrained.load(path)
+
+
+def tokens_of(opened: Any) -> np.ndarray:
+    lowest = len(opened.system.SPECIAL_TOKENS)
+    return np.random.default_rng(0).integers(lowest, 300, STARTS[-1]).astype(np.int32)
+
+
+def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Reading:
+    frame, ids = opened.tokenizer.frame(), opened.tokenizer.special_ids
+    if opened.system.CAUSAL:
+        return Reading((), (), None, context, stride)
+    return Reading(frame.begin, frame.end, ids["mask"], context, stride)
+
+
+def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Reading) -> np.ndarray:
+    """What the program computes."""
+    rows = likelihood.rows_of(starts, reading)
+    batches = likelihood.plan(rows, reading, batch_size=2)
+    net = build.make_net(opened.config, opened.system)
+    done: list[int] = []
+    tick = done.append
+    found = likelihood.token_nats(net, opened.params, tokens, rows, batches, reading, tick)
+    assert sum(done) == sum(len(batch.rows) * batch.length for batch in batches)
+    return found
+
+
+def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
+    """Scores [n, V] of one row by the net's own head."""
+    net = build.make_net(opened.config, opened.system)
+
+    @jax.jit
+    def run(batch: Any) -> jax.Array:
+        apply = nn.apply(lambda m: m.token_logits(m(batch, train=False)[0]), net)
+        return apply({"params": opened.params})
+
+    def logits(row: list[int]) -> np.ndarray:
+        batch = token_scores.pad([np.asarray(row)], CONTEXT + 2, 1)
+        return np.asarray(run(batch))[0, : len(row)]
+
+    return logits
+
+
+def minus_log_softmax(scores: np.ndarray, target: int) -> float:
+    scores = scores.astype(np.float64)
+    top = scores.max()
+    return float(top + np.log(np.exp(scores - top).sum()) - scores[target])
+
+
+@functools.cache
+def one_by_one(path: pathlib.Path) -> np.ndarray:
+    """The same as the program, a token at a time, no cache, no batch, windows found by search."""
+    opened = opened_run(path)
+    tokens, logits, reading = tokens_of(opened), logits_of(opened), reading_of(opened)
+    causal = reading.mask_id is None
+    expected = []
+    for begin, end in zip(STARTS, STARTS[1:], strict=False):
+        document = tokens[begin:end].tolist()
+        for t, target in enumerate(document):
+            start = 0
+            ahead = 0 if causal else (CONTEXT - STRIDE) // 2
+            while t >= start + CONTEXT - ahead and start + CONTEXT < len(document):
+                start += STRIDE
+            seen = document[start : start + CONTEXT]
+            if len(document) > CONTEXT and t >= CONTEXT:
+                assert t - start >= (CONTEXT - STRIDE - ahead)
+            if causal:
+                scores = logits(seen[: t - start])[-1] if t > start else None
+            else:
+                seen[t - start] = reading.mask_id
+                row = [*reading.begin, *seen, *reading.end]
+                scores = logits(row)[len(reading.begin) + t - start]
+            expected.append(math.nan if scores is None else minus_log_softmax(scores, target))
+    return np.array(expected)
+
+
+def check(path: pathlib.Path) -> None:
+    opened, expected = opened_run(path), one_by_one(path)
+    found = nats_of(opened, tokens_of(opened), STARTS, reading_of(opened))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    unknown = np.isnan(found).nonzero()[0].tolist()
+    firsts = [s for s, n in zip(STARTS, LENGTHS, strict=False) if n]
+    assert unknown == (firsts if opened.system.CAUSAL else [])
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, system: str) -> None:
+    check(pretrained_runs(system))
+
+
+def changed(made: windows.Windows, by: int) -> windows.Windows:
+    """Windows whose first scored token, from the second window on, is off by `by`."""
+    firsts = made.firsts.copy()
+    firsts[1:] += by
+    return windows.Windows(made.starts, made.stops, firsts, made.lasts)
+
+
+@pytest.mark.parametrize("wrong", ["twice", "left out", "place", "border"])
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_what_is_wrong_is_noticed(pretrained_runs: Runs, system: str, wrong: str, monkeypatch):
+    one_by_one(pretrained_runs(system))
+    slide, fill = windows.slide, likelihood.fill
+
+    def misplaced(*given: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        batch, places, targets = fill(*given)
+        return batch, np.maximum(places - 1, 0), targets
+
+    def no_overlap(num_tokens: int, context: int, stride: int, ahead: int) -> windows.Windows:
+        del stride, ahead
+        return slide(num_tokens, context, context, 0)
+
+    if wrong == "place":
+        monkeypatch.setattr(likelihood, "fill", misplaced)
+    elif wrong == "border":
+        monkeypatch.setattr(windows, "slide", no_overlap)
+    else:
+        by = {"twice": -1, "left out": 1}[wrong]
+        monkeypatch.setattr(windows, "slide", lambda *given: changed(slide(*given), by))
+    with pytest.raises(AssertionError):
+        check(pretrained_runs(system))
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, system: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    rng = np.random.default_rng(1)
+    rows = [rng.integers(9, 300, n).astype(np.int32) for n in (3, 9, 16, 30)]
+    net = build.make_net(opened.config, opened.system)
+    objectives = build.make_objectives(opened.config, opened.tokenizer.special_ids)
+
+    @jax.jit
+    def terms(batch: Any) -> Any:
+        return net.apply(
+            {"params": opened.params}, batch, objectives,
+            train=False, accuracy=False, method=state.apply_objectives,
+        )  # fmt: skip
+
+    expected, weight = terms(token_scores.pad(rows, 32, 4))["clm"]["loss"]
+    starts = np.cumsum([0, *map(len, rows)])
+    found = nats_of(opened, np.concatenate(rows), starts, reading_of(opened, 32, 16))
+    assert np.nansum(found, dtype=np.float64) == pytest.approx(float(expected), rel=1e-5)
+    assert (~np.isnan(found)).sum() == float(weight)
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_transformers_computes_the_same(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    from scalelab.interop import exporting
+
+    exporting.run(pretrained_runs(system), tmp_path / "out")
+    opened = opened_run(pretrained_runs(system))
+    text = "Bada gedu dodo . Gedu bada dodo bada ."
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids = opened.tokenizer.encode(text)
+    reading = reading_of(opened, 32, 16)
+    found = nats_of(opened, ids, np.array([0, len(ids)]), reading)
+    row = torch.tensor([theirs(text)["input_ids"]])
+    with torch.no_grad():
+        if system == "gpt2":
+            model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+            expected = float(model(input_ids=row, labels=row).loss) * (len(ids) - 1)
+        else:
+            model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+            expected = 0.0
+            for place in range(1, row.shape[1] - 1):
+                masked = row.clone()
+                masked[0, place] = theirs.mask_token_id
+                scores = model(input_ids=masked).logits[0, place]
+                expected -= float(scores.log_softmax(-1)[row[0, place]])
+    assert row.numel() == len(ids) + (0 if system == "gpt2" else 2)
+    assert float(np.nansum(found, dtype=np.float64)) == pytest.approx(expected, rel=1e-5)

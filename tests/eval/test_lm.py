@@ -1,0 +1,193 @@
+"""The program that evaluates language models: texts, bits per byte, tables, files, refusals."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import environment, pretrained
+from scalelab.data import prepare
+from scalelab.data.corpora import open_corpus
+from scalelab.data.tokenizers import TokenizerSpec
+from scalelab.eval import lm, lm_report, texts
+
+Runs = Callable[[str], pathlib.Path]
+
+
+@functools.cache
+def opened_run(path: pathlib.Path) -> Any:
+    return pretrained.load(path)
+
+
+def test_bits_per_byte_by_hand() -> None:
+    """Four bits a token; ten tokens, one of them not predicted, over 40 bytes: one bit a byte."""
+    one = lm_report.Score(tokens=10, predicted=9, num_bytes=40, nll=9 * 4 * math.log(2))
+    assert one.bits_per_byte == pytest.approx(1.0, rel=1e-12)
+    # 36 + 2 bits over 10 predicted tokens, times 12 tokens, over 64 bytes.
+    other = lm_report.Score(tokens=2, predicted=1, num_bytes=24, nll=2 * math.log(2))
+    both = lm_report.total_of([one, other])
+    assert both.bits_per_byte == pytest.approx(3.8 * 12 / 64, rel=1e-12)
+    assert lm_report.Score(1, 0, 5, 0.0).bits_per_byte is None
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, system: str) -> None:
+    """Token by token and byte by byte as the training's preparation has them."""
+    opened = opened_run(pretrained_runs(system))
+    config, module = opened.config, opened.system
+    begin, between, end = module.FRAME
+    spec = TokenizerSpec(
+        config.tokenizer.kind, 300, config.tokenizer.lowercase, module.SPECIAL_TOKENS,
+        begin, between, end,
+    )  # fmt: skip
+    prepared = prepare.prepare_documents(
+        config.data.corpus, spec, cache_dir, num_workers=1, progress=False
+    )
+    corpus = open_corpus(config.data.corpus)
+    made = texts.read(corpus, "valid", None, opened.tokenizer, lambda _: None)
+    documents = prepared.documents["valid"]
+    np.testing.assert_array_equal(made.tokens, documents.tokens)
+    expected = np.asarray(documents.sentence_starts)[documents.document_starts]
+    np.testing.assert_array_equal(made.starts, expected)
+    assert sum(made.num_bytes) == prepared.num_bytes["valid"]
+    few = texts.read(corpus, "valid", 3, opened.tokenizer, lambda _: None)
+    np.testing.assert_array_equal(few.starts, made.starts[:4])
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """start(*arguments) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        code = 0
+        try:
+            lm.main([str(a) for a in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("system", ["gpt2", "bert"])
+def test_from_run_and_corpus_to_tables(
+    pretrained_runs: Runs, wikitext, tmp_path, start, system: str
+) -> None:
+    given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}", "--max_docs=9"]
+    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}", "--show=2")
+    assert code == 0, errors
+    result = json.loads((tmp_path / "work/result.json").read_text())
+    header, *lines = (tmp_path / "work/documents.tsv").read_text().splitlines()
+    table = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    assert [int(row["document"]) for row in table] == list(range(9))
+    for name in ("tokens", "predicted", "bytes", "nll"):
+        assert sum(float(row[name]) for row in table) == pytest.approx(result[name], rel=1e-6)
+    assert result["predicted"] == result["tokens"] - 9 * (system == "gpt2")
+    assert result["loss"] == pytest.approx(result["nll"] / result["predicted"])
+    bits = result["loss"] * result["tokens"] / result["bytes"] / math.log(2)
+    assert result["bits_per_byte"] == pytest.approx(bits)
+    name = "perplexity" if system == "gpt2" else "pseudo_perplexity"
+    assert result[name] == pytest.approx(math.exp(result["loss"]))
+    assert result["context"] == 32 and result["stride"] == (16 if system == "gpt2" else 15)
+    assert f"{result['bits_per_byte']:.4f}" in said and "..." in said
+    assert ("PLL/token" in said) == (system == "bert")
+    assert "scores: 100%" in errors
+    assert json.loads((tmp_path / "work/environment.json").read_text())["packages"]
+    code, _, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    assert code == 2 and "is in use" in errors
+
+
+def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
+    pretrained_runs: Runs, wikitext, start, tmp_path, monkeypatch
+) -> None:
+    opened = opened_run(pretrained_runs("gpt2"))
+    empty = jax.tree.map(lambda x: x * 0, opened.params)
+    blank = dataclasses.replace(opened, params=empty)
+    monkeypatch.setattr(pretrained, "load", lambda _: blank)
+    given = [f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=4"]
+    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    assert code == 0, errors
+    result = json.loads((tmp_path / "work/result.json").read_text())
+    assert result["perplexity"] == pytest.approx(300, rel=1e-6)
+    bits = math.log2(300) * result["tokens"] / result["bytes"]
+    assert result["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
+    assert "300.000" in said
+
+
+def test_what_a_tokenizer_loses_is_told(pretrained_runs: Runs) -> None:
+    opened = opened_run(pretrained_runs("bert"))
+    unknown, cls = (opened.tokenizer.special_ids[role] for role in ("unk", "cls"))
+    made = texts.Texts(np.array([unknown, 9, unknown, cls]), np.array([0, 4]), [9], ["x"])
+    assert lm_report.notes(opened, made) == [
+        "2 tokens are the unknown one: what they stand for is not predicted"
+    ]
+    tokenizer = dataclasses.replace(opened.config.tokenizer, lowercase=True)
+    config = dataclasses.replace(opened.config, tokenizer=tokenizer)
+    assert "lowers case" in lm_report.notes(dataclasses.replace(opened, config=config), made)[0]
+
+
+def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, monkeypatch):
+    opened = opened_run(pretrained_runs("gpt2"))
+    lost = jax.tree.map(lambda x: x * np.nan, opened.params)
+    blank = dataclasses.replace(opened, params=lost)
+    monkeypatch.setattr(pretrained, "load", lambda _: blank)
+    code, _, errors = start(f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=1")
+    assert code == 2 and "not finite" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--run, --corpus"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "at least 1, got '0'"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "unrecognized arguments: --strid=5"),
+        (["--run=nowhere", "--corpus=wikitext:DIR"], "no run folder 'nowhere'"),
+        (["--run=RUN", "--corpus=wikitxt:DIR"], "unknown corpus reader 'wikitxt'.*'wikitext'"),
+        (["--run=RUN", "--corpus=wikitext:nowhere"], "expected a folder, found none"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--split=vaild"], "no split 'vaild': .*'valid'"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--context=65"], "65 exceeds the net's 64"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--context=1"], "too short: give at least 2"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--context=8", "--stride=8"], "at most 7"),
+        (["--run=RUN", "--corpus=text:BAD", "--split=train"], "--errors=replace"),
+    ],
+)
+def test_what_is_refused(pretrained_runs: Runs, wikitext, tmp_path, start, arguments, message):
+    (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo \xff\n\nthree\n")
+    names = {"RUN": pretrained_runs("gpt2"), "DIR": wikitext, "BAD": tmp_path / "bad.txt"}
+    given = []
+    for argument in arguments:
+        for name, path in names.items():
+            argument = argument.replace(name, str(path))
+        given.append(argument)
+    code, _, errors = start(*given)
+    assert code == 2 and "Traceback" not in errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert re.search(message, line), line
+
+
+def test_the_context_is_what_training_showed(pretrained_runs: Runs, tmp_path) -> None:
+    opened = opened_run(pretrained_runs("gpt2"))
+    assert lm.trained_length(opened) == 32  # its long phase is left out, its positions are 64
+    shutil.copytree(opened.path, tmp_path / "run")
+    result = tmp_path / "run/result.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"imported": {}}))
+    assert lm.trained_length(pretrained.load(tmp_path / "run")) == 64

@@ -1,0 +1,244 @@
+"""Filling masks: against the net's own scores and the pipeline of transformers, and the program."""
+
+import functools
+import json
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+import tokenizers
+from flax import linen as nn
+from tokenizers import models, pre_tokenizers, processors
+
+from scalelab import build, cli, environment, fill_mask, pretrained
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.formats.documents import Frame
+
+Runs = Callable[[str], pathlib.Path]
+MASKED = [system for system in tiny.SYSTEMS if system in ("bert", "roberta")]
+
+
+@functools.cache
+def opened_run(path: pathlib.Path) -> Any:
+    return pretrained.load(path)
+
+
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+@pytest.mark.parametrize("system", MASKED)
+def test_only_masks_are_special(pretrained_runs: Runs, system: str, mask: str) -> None:
+    tokenizer = opened_run(pretrained_runs(system)).tokenizer
+    frame, mask_id = tokenizer.frame(), tokenizer.special_ids["mask"]
+    ids = fill_mask.encode(f"bada {mask} [SEP] </s>{mask}", tokenizer, 64)
+    expected = [
+        *frame.begin, *tokenizer.encode("bada"), mask_id, *tokenizer.encode(" [SEP] </s>"), mask_id,
+        *frame.end,
+    ]  # fmt: skip
+    assert ids.tolist() == expected
+
+
+@pytest.mark.parametrize("system", MASKED)
+def test_each_mask_has_the_nets_own_chances(pretrained_runs: Runs, system: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    texts = ["bada [MASK] gedu [MASK] dodo", "[MASK] bada"]
+    rows = [fill_mask.encode(text, opened.tokenizer, 64) for text in texts]
+    net = build.make_net(opened.config, opened.system)
+    forward = nn.apply(lambda m, batch: m.token_logits(m(batch, train=False)[0]), net)
+    found = list(fill_mask.fill(opened, rows, 300))
+    assert [len(masks) for masks in found] == [2, 1]
+    for row, masks in zip(rows, found, strict=True):
+        one = {"tokens": row[None]} | {k: np.array([len(row)]) for k in ("lengths", "boundaries")}
+        logits = jax.jit(forward)({"params": opened.params}, one | {"examples": np.array([0])})[0]
+        places = np.flatnonzero(row == opened.tokenizer.special_ids["mask"])
+        for place, fillings in zip(places, masks, strict=True):
+            chances = np.asarray(jax.nn.softmax(logits[place]))
+            given = {f.token_id: f.probability for f in fillings}
+            np.testing.assert_allclose([given[i] for i in range(300)], chances, rtol=1e-4)
+            order = [f.probability for f in fillings]
+            assert order == sorted(order, reverse=True)
+            filled = row.copy()
+            filled[place] = fillings[7].token_id
+            assert fillings[7].text == opened.tokenizer.decode(filled[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (None, Frame()),
+        (processors.ByteLevel(), Frame()),
+        (processors.RobertaProcessing(("</s>", 1), ("<s>", 0)), Frame((0,), (1, 1), (1,))),
+        (
+            processors.TemplateProcessing(
+                single="<s> $A", pair="<s> $A </s> $B:1", special_tokens=[("<s>", 0), ("</s>", 1)]
+            ),
+            Frame((0,), (1,), ()),
+        ),
+    ],
+)
+def test_the_frame_of_tokenizers_of_others(processor: Any, expected: Frame) -> None:
+    """Those of the hub frame texts in more ways than ours do."""
+    backend = tokenizers.Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "a": 2}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if processor is not None:
+        backend.post_processor = processor
+    assert Tokenizer(backend, {}).frame() == expected
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """start(*arguments) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+    monkeypatch.setattr(cli, "_leave", sys.exit)  # the tests must live on
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = 0
+        try:
+            fill_mask.main(list(arguments))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_is_printed(pretrained_runs: Runs, start) -> None:
+    given = [f"--run={pretrained_runs('bert')}", "--top=3", "bada [MASK] <mask>", "[MASK] gedu"]
+    code, said, errors = start(*given)
+    assert code == 0, errors
+    lines = said.splitlines()
+    assert [line for line in lines if line[0] != " "] == given[2:]
+    assert [line for line in lines if "mask" in line[:7]] == ["  mask 1 of 2", "  mask 2 of 2"]
+    answers = [re.fullmatch(r"  (0\.\d{4})  (\".*\") +(.+)", line) for line in lines]
+    assert sum(answer is not None for answer in answers) == 9
+    code, said, _ = start(*given, "--json")
+    objects = [json.loads(line) for line in said.splitlines()]
+    assert [(one["text"], one["mask"]) for one in objects] == [
+        (given[2], 0), (given[2], 1), (given[3], 0),
+    ]  # fmt: skip
+    first = objects[0]["fillings"][0]
+    assert f"  {first['probability']:.4f}  {json.dumps(first['token'])}" in lines[2]
+    assert lines[2].endswith(first["text"]) and "[MASK]" in first["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--run=RUN"], "required: TEXT"),
+        (["[MASK]"], "required: --run"),
+        (["--run=nowhere", "[MASK]"], "no run folder 'nowhere'"),
+        (["--run=RUN", "bada gedu"], r"no mask in 'bada gedu': write \[MASK\]"),
+        (["--run=RUN", "[MASK] bada", ""], "no mask in ''"),
+        (["--run=RUN", "[MASK]" * 63], "has 65 tokens.* 64 positions"),
+        (["--run=RUN", "--top=0", "[MASK]"], "--top=0: expected 1 to 300"),
+        (["--run=RUN", "--top=301", "[MASK]"], "--top=301: expected 1 to 300"),
+        (["--run=RUN", "--top=x", "[MASK]"], "invalid int value"),
+        (["--run=RUN", "[MASK] \udcff"], "not valid UTF-8"),
+        (["--run=GPT", "bada [MASK]"], "is a gpt2, which reads .*python -m scalelab.sample"),
+    ],
+)
+def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) -> None:
+    runs = {"RUN": pretrained_runs("bert"), "GPT": pretrained_runs("gpt2")}
+    given = [
+        functools.reduce(lambda a, n: a.replace(n, str(runs[n])), runs, argument)
+        for argument in arguments
+    ]
+    code, said, errors = start(*given)
+    assert code == 2 and not said
+    (line,) = errors.splitlines()
+    assert re.search(message, line), line
+
+
+def test_ctrl_c(start, monkeypatch) -> None:
+    def interrupted(path: pathlib.Path) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrained, "load", interrupted)
+    assert start("--run=x", "[MASK]") == (
+        2,
+        "",
+        "error: interrupted; start the same command again\n",
+    )
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", MASKED)
+def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: str) -> None:
+    pytest.importorskip("torch")
+    import transformers
+
+    from scalelab.interop import exporting
+
+    exporting.run(pretrained_runs(system), tmp_path / "out")
+    pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "out"), top_k=20)
+    opened = opened_run(pretrained_runs(system))
+    for text in ("bada [MASK] gedu dodo.", "[MASK] bada", "bada[MASK]"):
+        row = fill_mask.encode(text, opened.tokenizer, 64)
+        theirs = pipe(text.replace("[MASK]", pipe.tokenizer.mask_token))
+        ((ours,),) = fill_mask.fill(opened, [row], 20)
+        assert [f.token_id for f in ours] == [answer["token"] for answer in theirs]
+        np.testing.assert_allclose(
+            [f.probability for f in ours], [answer["score"] for answer in theirs], rtol=1e-4
+        )
+        assert [f.token for f in ours] == [answer["token_str"] for answer in theirs]
+        assert [f.text for f in ours] == [answer["sequence"] for answer in theirs]
+
+
+@pytest.mark.parity
+def test_an_import_fills_as_its_source(tmp_path, monkeypatch) -> None:
+    """As RoBERTa lies on the hub: a mask that swallows the space before it, an own processor."""
+    pytest.importorskip("torch")
+    import transformers
+
+    monkeypatch.syspath_prepend(tiny.ROOT / "tests/interop")
+    import peers
+    import real_text
+
+    from scalelab.interop import importing
+
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, normalized=False, special=True)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", mask],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(real_text.lines(), trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
+    named = {f"{role}_token": text for role, text in (roles | {"pad": "<pad>"}).items()}
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, mask_token="<mask>", **named
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+    model = peers.make("roberta", (2, 8, 1), 24, vocab_size=300)
+    model.float().save_pretrained(tmp_path / "theirs")
+    pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "theirs"), top_k=20)
+    importing.run(str(tmp_path / "theirs"), tmp_path / "run")
+    opened = pretrained.load(tmp_path / "run")
+    row = fill_mask.encode("the license <mask> shall mean", opened.tokenizer, 24)
+    ((ours,),) = fill_mask.fill(opened, [row], 20)
+    answers = pipe("the license <mask> shall mean")
+    assert [f.token_id for f in ours] == [answer["token"] for answer in answers]
+    np.testing.assert_allclose(
+        [f.probability for f in ours], [answer["score"] for answer in answers], rtol=1e-4
+    )
+    assert [f.text for f in ours] == [answer["sequence"] for answer in answers]
