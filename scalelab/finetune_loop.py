@@ -249,11 +249,22 @@ class Training:
     # --- The end ----------------
 
     def finish(self) -> None:
-        """Writes every seed's parameters and results; the checkpoints have done their duty."""
+        """Writes every seed's parameters and results, and removes its checkpoints."""
         run, group, state = self._run, self._group, self._group.state
         params = state.best if run.learner.keep_best else state.params
         outputs = group.outputs(params)
         for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
             run.save(seed, self.step, group.of_seed(params | state.fixed, k))
             outcome.write(run, seed, course, outputs[k])
-        shutil.rmtree(self.directory)
+        _tidy(run)
+
+
+def _tidy(run: TaskRun) -> None:
+    """Removes the checkpoints of groups with a seed that is finished: none of them starts again.
+
+    They are this group's, and those left by seeds that were grouped otherwise.
+    """
+    for folder in run.workdir.glob(".resume-*"):
+        seeds = map(int, folder.name.split("-")[1:])
+        if any((run.folder(seed) / "result.json").exists() for seed in seeds):
+            shutil.rmtree(folder)
