@@ -2,20 +2,54 @@
 
 import contextlib
 import dataclasses
+import functools
 import shutil
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from scalelab import cli, environment, finetune_step, metrics, progress, run_folder
+from scalelab import cli, environment, metrics, progress, run_folder
 from scalelab import finetune_outcome as outcome
 from scalelab.checkpoint import Checkpoints
 from scalelab.clocks import Clocks
+from scalelab.finetune_group import Group
 from scalelab.finetune_run import TaskRun
-from scalelab.optim import schedules
+
+AHEAD = 8  # steps that may wait on the device
+
+
+def train(run: TaskRun, seeds: list[int]) -> None:
+    """Trains seeds together until each has its result.json.
+
+    Raises:
+      ValueError: a folder is not as it should be.
+      cli.Stopped: interrupted; what was reached is saved.
+    """
+    started = time.perf_counter()
+    dtype = run.start.opened.config.net.dtype
+    environment.configure_jax(run.config.machine.compile_cache_dir, dtype)
+    run.workdir.mkdir(parents=True, exist_ok=True)
+    with run_folder.locked(run.workdir):
+        with contextlib.ExitStack() as held:
+            training = Training(run, seeds, held)
+            if training.step:
+                print(f"{training.name}: continuing from step {training.step}")
+            with cli.Interrupt() as interrupt:
+                while not training.over and interrupt.received is None:
+                    training.advance()
+                if not training.over:
+                    training.save()
+        if not training.over:
+            raise cli.Stopped(
+                f"stopped by {interrupt.received} after step {training.step}, which is saved in"
+                f" {training.directory}; start the same command again to continue",
+                cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
+            )
+        training.finish()
+    secs = time.perf_counter() - started
+    print(f"{training.name}: finished {training.step} steps in {secs:.0f} s")
 
 
 @dataclasses.dataclass
@@ -45,188 +79,192 @@ class Course:
         """What dataclasses.asdict made."""
         return cls(**values | {"clocks": Clocks(**values["clocks"])})
 
+    @property
+    def ended(self) -> bool:
+        """Whether further steps would change nothing that is kept."""
+        return self.stopped is not None or self.failed is not None
 
-def train(run: TaskRun, seeds: list[int]) -> None:
-    """Trains seeds together until each has its result.json.
+    def judge(
+        self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
+    ) -> bool:
+        """Notes an evaluation.
 
-    Raises:
-      ValueError: a folder is not as it should be.
-      cli.Stopped: interrupted; what was reached is saved.
+        Args:
+          step: after which.
+          dev: split -> metric -> value.
+          score: dev -> the number that decides.
+          patience: evaluations without a better score after which to stop; None: never.
+
+        Returns:
+          Whether it is the best so far.
+        """
+        self.evals.append({"step": step, "dev": dev})
+        last = len(self.evals) - 1
+        if self.best is None or score(dev) > score(self.evals[self.best]["dev"]):
+            self.best = last
+            return True
+        if patience and last - self.best >= patience:
+            self.stopped = step
+        return False
+
+
+class Training:
+    """A group's way through its steps: clocks, metrics, evaluations, checkpoints, results.
+
+    It begins where its last checkpoint is, if there is one.
+
+    Args:
+      run: the task, prepared.
+      seeds: they train together.
+      held: closes what it opens.
+
+    Attributes:
+      name: what messages call it.
+      directory: of its checkpoints.
+      step: steps taken.
     """
-    config, learner, count = run.config, run.learner, len(seeds)
-    started = time.perf_counter()
-    environment.configure_jax(config.machine.compile_cache_dir, run.start.opened.config.net.dtype)
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    with run_folder.locked(run.workdir), contextlib.ExitStack() as held:
-        batches = [run.batches(seed) for seed in seeds]
-        example = batches[0](0)
-        starts = run.start.bodies or (lambda seed: None)
-        state = finetune_step.stack_states(
-            [learner.init(seed, starts(seed), example) for seed in seeds]
-        )
-        directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}"
-        checkpoints = Checkpoints(directory, 1)
-        held.callback(checkpoints.close)
-        restored = checkpoints.restore(state)
-        courses = [Course() for _ in seeds]
+
+    def __init__(self, run: TaskRun, seeds: list[int], held: contextlib.ExitStack) -> None:
+        self._run, self._group = run, Group(run, seeds)
+        self.name = f"{run.task.name} seed {','.join(map(str, seeds))}"
+        self.directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}"
+        self._checkpoints = Checkpoints(self.directory, 1)
+        held.callback(self._checkpoints.close)
+        self._courses = [Course() for _ in seeds]
+        restored = self._checkpoints.restore(self._group.state)
         if restored is not None:
-            state, meta = restored
-            courses = [Course.from_json(values) for values in meta["courses"]]
-        step = int(state.step)
-        writers = []
+            self._group.state, meta = restored
+            self._courses = [Course.from_json(values) for values in meta["courses"]]
+        self.step = int(self._group.state.step)
+        self._writers = []
         for seed in seeds:
             run_folder.claim(run.folder(seed), run.describe(seed))
             run_folder.describe(run.folder(seed), run.describe(seed))
-            writers.append(metrics.Writer(run.folder(seed), step))
-            held.callback(writers[-1].close)
-        run_train, run_predict = finetune_step.compiled(learner, count)
-        schedule = schedules.get(config.optim.schedule)
-        warmup = config.optim.warmup_rate * run.num_steps
-        eval_every = max(1, round(config.eval_every_epochs * run.steps_per_epoch))
-        costs: dict[int, float] = {}
-        line, eta = progress.Progress(), progress.Eta()
-        name = f"{run.task.name} seed {','.join(map(str, seeds))}"
-        if step:
-            print(f"{name}: continuing from step {step}")
-        pending: list[Any] = []
-        begun = time.perf_counter()
+            self._writers.append(metrics.Writer(run.folder(seed), self.step))
+            held.callback(self._writers[-1].close)
+        self._eval_every = max(1, round(run.config.eval_every_epochs * run.steps_per_epoch))
+        self._costs: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
+        self._pending: list[Any] = []  # metrics of steps under way
+        self._line, self._eta = progress.Progress(), progress.Eta()
+        self._begun = time.perf_counter()
 
-        def settle() -> None:
-            """Waits for the steps under way; their time goes to the clocks."""
-            nonlocal begun
-            found = jax.device_get(pending)
-            spent = time.perf_counter() - begun
-            for k, course in enumerate(courses):
-                course.clocks.secs += spent
-                for pairs in found:
-                    own = finetune_step.pick(pairs, k, count)
-                    if not own["finite"][0] and course.failed is None:
-                        course.failed = f"loss or gradient not finite at or before step {step}"
-                    metrics.add(course.totals, own)
-            pending.clear()
-            begun = time.perf_counter()
+    @property
+    def over(self) -> bool:
+        """Whether all steps are taken, or every seed has ended by its last evaluation."""
+        ended = all(course.ended for course in self._courses)
+        return self.step == self._run.num_steps or (ended and self.step % self._eval_every == 0)
 
-        def log(rate: float) -> None:
-            for course, writer in zip(courses, writers, strict=True):
-                means = metrics.divide(course.totals)
-                course.totals = {}
-                if not means:
-                    continue
-                means.pop("finite", None)
-                course.losses.append((step, means["loss"]))
-                writer.write(
-                    course.clocks,
-                    {f"train/{k}": v for k, v in means.items()} | {"train/learning_rate": rate},
-                )
+    # --- A step, and what is due after it ----------------
 
-        def evaluate() -> None:
-            nonlocal begun, state
-            found = {
-                split: run.predict(run_predict, state.params, state.fixed, examples, count)
-                for split, examples in run.dev.items()
-                if examples is not None
-            }
-            better = []
-            for k, (course, writer) in enumerate(zip(courses, writers, strict=True)):
-                scores = {split: all_scores[k] for split, all_scores in found.items()}
-                dev = outcome.measure(run.task, run.splits, scores)
-                if course.stopped is not None:
-                    better.append(False)
-                    continue
-                course.evals.append({"step": step, "dev": dev})
-                values = [outcome.main_score(run.task, e["dev"]) for e in course.evals]
-                better.append(course.best is None or values[-1] > values[course.best])
-                if better[-1]:
-                    course.best = len(values) - 1
-                elif config.patience and len(values) - 1 - course.best >= config.patience:
-                    course.stopped = step
-                found_values = {f"eval/{s}/{m}": v for s, ms in dev.items() for m, v in ms.items()}
-                writer.write(
-                    course.clocks, {k: v for k, v in found_values.items() if v is not None}
-                )
-            if learner.keep_best:
-                chosen = jnp.array(better) if count > 1 else better[0]
+    def advance(self) -> None:
+        """Takes a step, and does what is due after it."""
+        machine, num_steps = self._run.config.machine, self._run.num_steps
+        self._eta.start(self.step / num_steps)
+        rate = self._group.rate(self.step)
+        self._take_step()
+        last = self.step == num_steps
+        if len(self._pending) >= AHEAD or last:
+            self._settle()
+            self._show()
+        if self.step % machine.log_every_steps == 0 or last:
+            self._settle()
+            self._log(float(rate))
+        if self.step % self._eval_every == 0 or last:
+            self._settle()
+            self._evaluate()
+        if self.step % machine.checkpoint_every_steps == 0:
+            self.save()
 
-                def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-                    mask = chosen if count == 1 else chosen.reshape(-1, *(1 for _ in new.shape[1:]))
-                    return jnp.where(mask, new, old)
+    def _take_step(self) -> None:
+        length = self._group.length(self.step)
+        if length in self._costs:
+            self._pending.append(self._group.advance(self.step))
+        else:  # compiles, which is not training: this one step goes without being timed
+            self._settle()
+            self._costs[length] = self._group.flops(length)
+            self._pending.append(jax.block_until_ready(self._group.advance(self.step)))
+            self._begun = time.perf_counter()
+        for course, batches in zip(self._courses, self._group.batches, strict=True):
+            course.clocks.steps += 1
+            course.clocks.tokens += batches.num_tokens(self.step)
+            course.clocks.flops += self._costs[length]
+        self.step += 1
 
-                state = state.replace(best=jax.tree.map(choose, state.params, state.best))
-            begun = time.perf_counter()
+    def _settle(self) -> None:
+        """Waits for the steps under way; their time goes to the clocks."""
+        found = jax.device_get(self._pending)
+        spent = time.perf_counter() - self._begun
+        for k, course in enumerate(self._courses):
+            course.clocks.secs += spent
+            for pairs in found:
+                own = self._group.of_seed(pairs, k)
+                if not own["finite"][0] and course.failed is None:
+                    course.failed = f"loss or gradient not finite at or before step {self.step}"
+                metrics.add(course.totals, own)
+        self._pending.clear()
+        self._begun = time.perf_counter()
 
-        def save() -> None:
-            nonlocal begun
-            checkpoints.save(state, {"courses": [dataclasses.asdict(c) for c in courses]})
-            begun = time.perf_counter()
-
-        stopped = False
-        with cli.Interrupt() as interrupt:
-            while step < run.num_steps and not stopped:
-                eta.start(step / run.num_steps)
-                length = max(b.length(step) for b in batches)
-                rows = [b(step, length) for b in batches]
-                batch = rows[0] if count == 1 else jax.tree.map(lambda *v: np.stack(v), *rows)
-                rate = np.float32(
-                    config.optim.learning_rate * schedule(step, warmup, run.num_steps)
-                )
-                if length in costs:
-                    state, pairs = run_train(state, batch, rate)
-                else:  # compiles, which is not training: this one step goes without being timed
-                    settle()
-                    costs[length] = run.flops(state.params | state.fixed, length)
-                    state, pairs = run_train(state, batch, rate)
-                    jax.block_until_ready(pairs)
-                    begun = time.perf_counter()
-                pending.append(pairs)
-                for course, own in zip(courses, batches, strict=True):
-                    course.clocks.steps += 1
-                    course.clocks.tokens += own.num_tokens(step)
-                    course.clocks.flops += costs[length]
-                step += 1
-                over = step == run.num_steps
-                if len(pending) >= 8 or over:
-                    settle()
-                    if line.due() and courses[0].losses:
-                        line.show(
-                            f"{name} | step {step}/{run.num_steps}"
-                            f" | loss {courses[0].losses[-1][1]:.4f}"
-                            f" | ETA {eta.text(step / run.num_steps)}"
-                        )
-                if step % config.machine.log_every_steps == 0 or over:
-                    settle()
-                    log(float(rate))
-                if step % eval_every == 0 or over:
-                    settle()
-                    evaluate()
-                    over = over or all(c.stopped is not None or c.failed for c in courses)
-                stopped = interrupt.received is not None and not over
-                if step % config.machine.checkpoint_every_steps == 0 or stopped:
-                    settle()
-                    save()
-                if over:
-                    break
-        held.close()
-        if stopped:
-            raise cli.Stopped(
-                f"stopped by {interrupt.received} after step {step}, which is saved in {directory};"
-                " start the same command again to continue",
-                cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
+    def _show(self) -> None:
+        if self._line.due() and self._courses[0].losses:
+            self._line.show(
+                f"{self.name} | step {self.step}/{self._run.num_steps}"
+                f" | loss {self._courses[0].losses[-1][1]:.4f}"
+                f" | ETA {self._eta.text(self.step / self._run.num_steps)}"
             )
-        params = (state.best if learner.keep_best else state.params) | state.fixed
-        final = {
-            split: run.predict(
-                run_predict,
-                state.best if learner.keep_best else state.params,
-                state.fixed,
-                examples,
-                count,
-            )
-            for split, examples in run.dev.items()
-            if examples is not None
-        }
-        for k, (seed, course) in enumerate(zip(seeds, courses, strict=True)):
-            own = {split: scores[k] for split, scores in final.items()}
-            run.save(seed, step, finetune_step.pick(params, k, count))
-            outcome.write(run, seed, course, own)
-        shutil.rmtree(directory)
-        print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
+
+    def _log(self, rate: float) -> None:
+        for course, writer in zip(self._courses, self._writers, strict=True):
+            means = metrics.divide(course.totals)
+            course.totals = {}
+            if not means:
+                continue
+            means.pop("finite", None)
+            course.losses.append((self.step, means["loss"]))
+            values = {f"train/{k}": v for k, v in means.items()}
+            writer.write(course.clocks, values | {"train/learning_rate": rate})
+
+    def _evaluate(self) -> None:
+        run, better = self._run, []
+        outputs = self._group.outputs(self._group.state.params)
+        for course, writer, own in zip(self._courses, self._writers, outputs, strict=True):
+            if course.stopped is not None:
+                better.append(False)
+                continue
+            dev = outcome.measure(run.task, run.splits, own)
+            score = functools.partial(outcome.main_score, run.task)
+            better.append(course.judge(self.step, dev, score, run.config.patience))
+            values = {f"eval/{s}/{m}": v for s, found in dev.items() for m, v in found.items()}
+            writer.write(course.clocks, {k: v for k, v in values.items() if v is not None})
+        if run.learner.keep_best:
+            self._group.keep(better)
+        self._begun = time.perf_counter()
+
+    def save(self) -> None:
+        """Saves a checkpoint from which the same command continues."""
+        self._settle()
+        courses = [dataclasses.asdict(course) for course in self._courses]
+        self._checkpoints.save(self._group.state, {"courses": courses})
+        self._begun = time.perf_counter()
+
+    # --- The end ----------------
+
+    def finish(self) -> None:
+        """Writes every seed's parameters and results, and removes its checkpoints."""
+        run, group, state = self._run, self._group, self._group.state
+        params = state.best if run.learner.keep_best else state.params
+        outputs = group.outputs(params)
+        for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
+            run.save(seed, self.step, group.of_seed(params | state.fixed, k))
+            outcome.write(run, seed, course, outputs[k])
+        _tidy(run)
+
+
+def _tidy(run: TaskRun) -> None:
+    """Removes the checkpoints of groups with a seed that is finished: none of them starts again.
+
+    They are this group's, and those left by seeds that were grouped otherwise.
+    """
+    for folder in run.workdir.glob(".resume-*"):
+        seeds = map(int, folder.name.split("-")[1:])
+        if any((run.folder(seed) / "result.json").exists() for seed in seeds):
+            shutil.rmtree(folder)

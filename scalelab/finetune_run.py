@@ -238,8 +238,12 @@ class TaskRun:
         """The content of config.json: every field, and what else decides the result."""
         config, opened = dataclasses.asdict(self.config), self.start.opened
         machine = config.pop("machine") | {"init": self.start.label}
+        labels = self.task.labels
         return {
             "task": self.task.name,
+            "relation": self.task.relation,
+            "labels": None if labels is None else list(labels),
+            "regression": self.task.regression,
             "seed": seed,
             "system": opened.config.system,
             "init": self.start.digest,

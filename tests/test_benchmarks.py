@@ -10,7 +10,7 @@ import tiny
 from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import finetune  # noqa: E402  which is no part of the package
+from benchmarks import finetune, finetune_measure, finetune_peer  # noqa: E402  no part of scalelab
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def measured(tmp_path: pathlib.Path, *arguments: str) -> dict:
 def test_finetune_without_peer(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(finetune, "without_peer", lambda: "PyTorch is not installed")
+    monkeypatch.setattr(finetune_peer, "left_out", lambda: "PyTorch is not installed")
     found = measured(tmp_path, "--task=rte")
     assert "the peer is left out: PyTorch is not installed" in capsys.readouterr().out
     assert found["peer"] is None and "peer train" not in found
@@ -71,6 +71,6 @@ def test_finetune_draws_whole_stretches() -> None:
         class config:
             group_batches = 50
 
-    assert [finetune.num_steps(Run, n) for n in (0, 1, 50, 51, 120, 151, 999)] == [
+    assert [finetune_measure.num_steps(Run, n) for n in (0, 1, 50, 51, 120, 151, 999)] == [
         156, 50, 50, 100, 150, 156, 156,
     ]  # fmt: skip

@@ -299,7 +299,15 @@ def test_what_a_run_leaves(prepare, system: str, task: str) -> None:
             )
     else:
         assert made["eval"]["dev"]["accuracy"] == (answers == gold).mean()
-    assert json.loads((folder / "config.json").read_text())["task"] == task
+    config = json.loads((folder / "config.json").read_text())
+    told = {name: config[name] for name in ("task", "relation", "labels", "regression")}
+    assert told == {
+        "rte": dict(
+            task="rte", relation="entailment", labels=["entailment", "not_entailment"],
+            regression=False,
+        ),
+        "stsb": dict(task="stsb", relation="similarity", labels=None, regression=True),
+    }[task]  # fmt: skip
     steps = [json.loads(x)["step"] for x in (folder / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps) and steps[-1] == 10
     assert not list(run.workdir.glob(".resume*"))
@@ -351,6 +359,17 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch: pytest.MonkeyP
         for x in (r.folder(0) / "metrics.jsonl").read_text().splitlines()
     ]
     assert timeless(whole) == timeless(cut)
+
+
+def test_nothing_is_left_of_another_grouping(prepare) -> None:
+    """A checkpoint goes once it can serve no more; one that still can stays."""
+    run = prepare("roberta", "cola", epochs=1.0)
+    folders = {name: run.workdir / f".resume-{name}" for name in ("0-1", "2", "10-11")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    finetune_loop.train(run, [0])
+    assert [name for name, folder in folders.items() if folder.exists()] == ["2", "10-11"]
+    assert not (run.workdir / ".resume-0").exists()
 
 
 def test_a_planted_rule_is_learnt(prepare, pretrained_runs: Runs) -> None:

@@ -44,8 +44,9 @@ MAY_IMPORT = {
     | {"flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
     "finetune_outcome": {"environment", "eval", "finetune_run", "finetune_step", "flops"}
     | {"lab", "metrics"},
-    "finetune_loop": {"checkpoint", "cli", "data", "environment", "finetune_outcome"}
-    | {"finetune_run", "finetune_step", "metrics", "optim", "progress", "run_folder"},
+    "finetune_group": {"finetune_run", "finetune_step", "optim"},
+    "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
+    | {"finetune_run", "metrics", "progress", "run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
     | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
     "token_scores": {"nn", "objectives"},

@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 from scalelab import pretrained, run_folder, systems
 from scalelab.checkpoint import Checkpoints
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.eval import task as task_lib
 from scalelab.interop import card, convert, maps, settings, texts
 from scalelab.interop.importing import ORIGINALS, TASK
 from scalelab.interop.rows import Architecture, Map
@@ -137,9 +136,7 @@ def _open_net(path: pathlib.Path) -> Exported:
 def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
     family = maps.load(values["system"])
     architecture = next(a for a in family.architectures if a.classifies)
-    task, head = values["task"], values["head"]["kind"]
-    known = task_lib.load_task(task) if task in task_lib.task_names() else None
-    _check_classifier(values, family, architecture, known)
+    _check_classifier(values, family, architecture)
     if not (path / "checkpoints").is_dir():
         raise ValueError(f"{path} keeps no parameters: {path}/checkpoints is missing")
     checkpoints = Checkpoints(path / "checkpoints", num_last=None)
@@ -152,8 +149,6 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
         k.removeprefix("body/"): np.asarray(x) for k, x in convert.flatten(saved["params"]).items()
     }
     count = flat["head/out/bias"].shape[-1]
-    labels = values.get("labels") or (list(known.labels) if known and known.labels else None)
-    regression = values.get("regression", known.regression if known else count == 1)
     exported = Exported(
         path,
         values,
@@ -163,24 +158,22 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
         flat,
         Tokenizer.load(path / "tokenizer"),
         int(saved["step"]),
-        labels or [f"LABEL_{i}" for i in range(count)],
-        regression,
+        values["labels"] or [f"LABEL_{i}" for i in range(count)],
+        values["regression"],
     )
-    if head == "single":
+    if values["head"]["kind"] == "single":
         _fold_bias(exported)
     return exported
 
 
-def _check_classifier(
-    values: dict[str, Any], family: Map, architecture: Architecture, task: Any
-) -> None:
+def _check_classifier(values: dict[str, Any], family: Map, architecture: Architecture) -> None:
     """Refuses a classifier that the family's class cannot compute."""
     head, reasons = values["head"]["kind"], []
     if head != family.head_kind:
         layers = {"double": "two layers", "single": "one layer"}
         reasons.append(f"its head has {layers[head]}, the class's has {layers[family.head_kind]}")
     both = systems.load(values["system"]).ADAPTATION.both_orders
-    if both and task is not None and task.relation == "similarity":
+    if both and values.get("relation") == "similarity":  # an import says nothing of it
         reasons.append("it reads both orders of two texts and adds their vectors, the class one")
     if values.get("feature_layers"):
         reasons.append("its head reads several layers side by side, the class's the last one")

@@ -54,6 +54,9 @@ def make(
     config = json.loads((run / "config.json").read_text())
     values = {
         "task": "mnli",
+        "relation": "entailment",
+        "labels": ["contradiction", "entailment", "neutral"][:count],
+        "regression": False,
         "seed": 0,
         "system": opened.config.system,
         "init": "0123abcd",

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 from scalelab import finetune_loop, finetune_run, pretrained, run_folder
 from scalelab.clocks import Clocks
 from scalelab.config import resolve
-from scalelab.data.task_files import Records
-from scalelab.eval.task import Splits, load_task
+from scalelab.eval.task import load
+from scalelab.eval.tsv import make_task
 from scalelab.finetune_config import override
 from scalelab.finetune_config import resolve as resolve_finetuning
 from scalelab.interop import exporting, importing, maps
@@ -110,17 +110,19 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 
 @pytest.mark.parametrize("system", ["bert", "roberta"])
 def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: str) -> None:
-    _, params = fine_tuned.make(pretrained_runs(system), tmp_path / "run", "double")
+    moods = ["sun", "rain", "between"]
+    changed = {"task": "moods", "labels": moods}
+    _, params = fine_tuned.make(pretrained_runs(system), tmp_path / "run", "double", **changed)
     exporting.run(tmp_path / "run", tmp_path / "out")
     config = json.loads((tmp_path / "out/config.json").read_text())
-    assert sorted(config["id2label"].values()) == ["contradiction", "entailment", "neutral"]
+    assert config["id2label"] == {str(i): mood for i, mood in enumerate(moods)}
     importing.run(str(tmp_path / "out"), tmp_path / "back")
     assert equal(params, finetune_run.load_trained(tmp_path / "back"))
     exporting.run(tmp_path / "back", tmp_path / "again")
     a, b = ((tmp_path / x / "model.safetensors").read_bytes() for x in ("out", "again"))
     assert a == b
     card = (tmp_path / "out/README.md").read_text()
-    assert "fine-tuned on mnli" in card and "| dev accuracy | 0.5 |" in card
+    assert "fine-tuned on moods" in card and "| dev accuracy | 0.5 |" in card
     with pytest.raises(ValueError, match="fine-tuned on 'imported'"):
         pretrained.load(tmp_path / "back")
 
@@ -130,26 +132,30 @@ def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: st
 def test_what_a_fine_tuning_leaves(
     pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path, system: str, kind: str
 ) -> None:
-    task = load_task("cola")
-    rows = Records(
-        (["go up", "no", "by me", "do go"] * 4,), np.arange(16) % 2, "invented", "0" * 64
-    )
+    data = tmp_path / "moods"
+    data.mkdir()
+    rows = "text\tmood\n" + "go up\tsun\nno\train\nby me\tsun\ndo go\train\n" * 4
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text(rows)
+    task = make_task(data, "classification", ["text", "mood"])
     values = tiny.config_module("finetune").get_config().to_dict()
     small = {"epochs": 1.0, "batch_size": 8, "max_len": 32, "head.kind": kind}
     small |= {"machine.cache_dir": str(cache_dir), "machine.compile_cache_dir": None}
     run = finetune_run.TaskRun(
         task,
-        Splits(rows, {split.name: rows for split in task.dev_splits}, {}),
+        load(task, data, tests=False),
         finetune_run.open_start(str(pretrained_runs(system))),
         resolve_finetuning(override(values, small)),
-        tmp_path / "cola",
+        tmp_path / "moods-run",
     )
     finetune_loop.train(run, [0])
-    said = exporting.run(tmp_path / "cola/seed0", tmp_path / "out")
+    said = exporting.run(tmp_path / "moods-run/seed0", tmp_path / "out")
     assert "ForSequenceClassification" in said[0]
-    assert "fine-tuned on cola" in (tmp_path / "out/README.md").read_text()
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["id2label"] == {"0": "rain", "1": "sun"}
+    assert "fine-tuned on moods" in (tmp_path / "out/README.md").read_text()
     importing.run(str(tmp_path / "out"), tmp_path / "back")
-    before, after = (finetune_run.load_trained(tmp_path / p) for p in ("cola/seed0", "back"))
+    before, after = (finetune_run.load_trained(tmp_path / p) for p in ("moods-run/seed0", "back"))
     if kind == "double":
         assert equal(before, after)
     else:
@@ -161,15 +167,14 @@ def test_what_a_fine_tuning_leaves(
     [
         ("gpt2", "double", {}, "GPT2ForSequenceClassification cannot.*its head has two layers"),
         ("bert", "single", {}, "BertForSequenceClassification cannot.*its head has one layer"),
-        ("gpt", "single", {"task": "mrpc"}, "reads both orders of two texts"),
+        ("gpt", "single", {"relation": "similarity"}, "reads both orders of two texts"),
         ("bert", "double", {"feature_layers": 2}, "reads several layers side by side"),
     ],
 )
 def test_classifiers_that_no_class_can_hold(
     pretrained_runs: Runs, tmp_path, system: str, kind: str, changed: Any, message: str
 ) -> None:
-    count = 2 if changed.get("task") == "mrpc" else 3
-    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, count, **changed)
+    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, **changed)
     with pytest.raises(ValueError, match=message):
         exporting.run(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -152,7 +152,7 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     from scalelab.data import task_rows
     from scalelab.data.tokenizers import Tokenizer
 
-    task = {} if count == 3 else {"task": "own", "regression": True}
+    task = {} if count == 3 else {"task": "own", "labels": None, "regression": True}
     net, params = fine_tuned.make(
         pretrained_runs(system), tmp_path / "run", KINDS[system], count, **task
     )

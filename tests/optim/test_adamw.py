@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tiny
 
@@ -96,6 +97,19 @@ def test_clipping_scales_to_the_norm_and_only_down() -> None:
         moments = opt_state[1]
         np.testing.assert_allclose(moments.mu["kernel"] / 0.1, expected, rtol=1e-5)
         np.testing.assert_allclose(moments.nu["kernel"] / 0.001, np.square(expected), rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 0.1, 1.0, 1e6, np.inf, np.nan])
+def test_clipping_is_that_of_optax(scale: float) -> None:
+    """At every size of the gradients; not finite ones come out as they do there."""
+    params = parameters()
+    grads = jax.tree.map(lambda g: np.float32(scale) * np.sign(g), gradients(0, params))
+    grads["stack"]["norm"]["bias"] = np.ones((3, 4), np.float32)  # one leaf is always finite
+    for norm in (0.5, 1.0, 20.0):
+        ours, theirs = adamw._clip(norm), optax.clip_by_global_norm(norm)
+        made = jax.jit(ours.update)(grads, ours.init(params))[0]
+        expected = jax.jit(theirs.update)(grads, theirs.init(params))[0]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), made, expected)
 
 
 # --- Groups ---------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""What benchmarks.finetune trains: a task as the engine prepares it, a net of random weights."""
+
+import argparse
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalelab import config as config_lib
+from scalelab import finetune_run, systems
+from scalelab.data import tokenizers
+from scalelab.data.task_files import Records
+from scalelab.eval import recipes
+from scalelab.eval import task as task_lib
+from scalelab.finetune_config import override, resolve
+from scalelab.pretrained import Pretrained
+
+VOCAB_SIZE = 30_000  # rows of the embedding, as in pre-training
+NUM_PIECES = 8_000  # of the tokenizer that is trained here
+QUICK_SIZES = {"vocab_size": 97, "pieces": 40}
+QUICK_FIELDS = {"batch_size": 8, "group_batches": 2, "machine.eval_batch_size": 8}
+WORDS = "at by do go if in me no or up".split()
+
+
+def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
+    """The task as the engine prepares it: a finetune_run.TaskRun."""
+    task = task_lib.load_task(arguments.task)
+    splits = read(task, arguments)
+    if arguments.run:
+        start = finetune_run.open_start(arguments.run)
+        if start.opened.config.system != "bert":
+            raise ValueError(f"--run={arguments.run}: the peer is BERT; give a run of system=bert")
+    else:
+        start = random_start(splits, arguments, folder)
+    values = config_values("finetune", f"task={task.name}")
+    fields = {"machine.cache_dir": str(folder / "cache"), "machine.compile_cache_dir": None}
+    fields |= QUICK_FIELDS if arguments.quick else {}
+    config = resolve(
+        override(values, dict(recipes.get("thesis").tasks.get(task.name, {})) | fields)
+    )
+    return finetune_run.TaskRun(task, splits, start, config, folder / "run")
+
+
+def config_values(name: str, arguments: str = "") -> dict[str, Any]:
+    """What configs/<name>.py gives."""
+    path = Path(__file__).resolve().parent.parent / f"configs/{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config(arguments).to_dict()
+
+
+def invented(task: Any, count: int, seed: int) -> Any:
+    """Records of a task in words that mean nothing."""
+    rng = np.random.default_rng(seed)
+    columns = tuple(
+        [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(count)]
+        for _ in task.columns.texts
+    )
+    labels = np.arange(count) % (task.num_outputs + task.regression)
+    digest = hashlib.sha256(repr(columns).encode()).hexdigest()
+    kind = np.float32 if task.regression else np.int32
+    return Records(columns, labels.astype(kind), "invented", digest)
+
+
+def read(task: Any, arguments: argparse.Namespace) -> Any:
+    """The task's splits; invented ones in --quick."""
+    if not arguments.quick:
+        return task_lib.load(task, arguments.data, tests=False)
+    dev = {split.name: None for split in task.dev_splits}
+    dev[task.dev_splits[0].name] = invented(task, 20, 1)
+    return task_lib.Splits(invented(task, 36, 0), dev, {})
+
+
+def random_start(splits: Any, arguments: argparse.Namespace, folder: Path) -> Any:
+    """A net of random parameters, with a tokenizer trained on the task's training texts."""
+    values = config_values("pretrain", f"system=bert,shape={arguments.shape}")
+    size, pieces = VOCAB_SIZE, NUM_PIECES
+    if arguments.quick:
+        size, pieces = QUICK_SIZES["vocab_size"], QUICK_SIZES["pieces"]
+    values["tokenizer"]["vocab_size"] = size
+    config, system = config_lib.resolve(values), systems.load("bert")
+    (folder / "tokenizer").mkdir()
+    spec = tokenizers.TokenizerSpec(
+        "wordpiece", pieces, config.tokenizer.lowercase, system.SPECIAL_TOKENS, *system.FRAME
+    )
+    texts = [text for column in splits.train.texts for text in column]
+    tokenizers.train(spec, texts, folder / "tokenizer")
+    tokenizer = tokenizers.Tokenizer.load(folder / "tokenizer")
+    opened = Pretrained(folder, config, system, tokenizer, params=None, step=0, finished=True)
+    return finetune_run.Start(opened, "none", None, "none")

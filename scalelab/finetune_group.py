@@ -1,0 +1,92 @@
+"""Seeds that train in one program: their parameters, their batches, a step of all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab import finetune_step
+from scalelab.finetune_run import TaskRun
+from scalelab.optim import schedules
+
+
+class Group:
+    """Some seeds of a task, from their first parameters on.
+
+    Args:
+      run: the task, prepared.
+      seeds: they train together.
+
+    Attributes:
+      run: the task, prepared.
+      seeds: they train together.
+      batches: of each seed.
+      state: a FinetuneState of all of them.
+    """
+
+    def __init__(self, run: TaskRun, seeds: Sequence[int]) -> None:
+        self.run, self.seeds = run, seeds
+        self.batches = [run.batches(seed) for seed in seeds]
+        example = self.batches[0](0)
+        start = run.start.bodies or (lambda seed: None)
+        self.state = finetune_step.stack_states(
+            [run.learner.init(seed, start(seed), example) for seed in seeds]
+        )
+        self._train, self._predict = finetune_step.compiled(run.learner, len(seeds))
+        self._schedule = schedules.get(run.config.optim.schedule)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def length(self, step: int) -> int:
+        """To which the batches of a step are padded."""
+        return max(batches.length(step) for batches in self.batches)
+
+    def rate(self, step: int) -> np.float32:
+        """The learning rate of a step."""
+        optim, num_steps = self.run.config.optim, self.run.num_steps
+        factor = self._schedule(step, optim.warmup_rate * num_steps, num_steps)
+        return np.float32(optim.learning_rate * factor)
+
+    def advance(self, step: int) -> Any:
+        """Starts step `step` of every seed; returns its metrics, to be waited for."""
+        length = self.length(step)
+        rows = [batches(step, length) for batches in self.batches]
+        batch = rows[0] if len(self) == 1 else jax.tree.map(lambda *v: np.stack(v), *rows)
+        self.state, pairs = self._train(self.state, batch, self.rate(step))
+        return pairs
+
+    def flops(self, length: int) -> float:
+        """Of a step of one seed on a batch padded to `length`."""
+        return self.run.flops(self.state.params | self.state.fixed, length)
+
+    def of_seed(self, tree: Any, index: int) -> Any:
+        """One seed's part of what is there for all."""
+        return finetune_step.pick(tree, index, len(self))
+
+    def keep(self, better: list[bool]) -> None:
+        """Makes the parameters of these seeds their best."""
+        chosen = jnp.array(better) if len(self) > 1 else better[0]
+
+        def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+            ones = (1 for _ in new.shape[1:])
+            return jnp.where(chosen if len(self) == 1 else chosen.reshape(-1, *ones), new, old)
+
+        self.state = self.state.replace(
+            best=jax.tree.map(choose, self.state.params, self.state.best)
+        )
+
+    def outputs(self, params: Any) -> list[dict[str, np.ndarray]]:
+        """Of the head, for each seed: dev split that is there -> [n, C].
+
+        Args:
+          params: of all seeds: the state's, or its best.
+        """
+        found = {
+            split: self.run.predict(self._predict, params, self.state.fixed, examples, len(self))
+            for split, examples in self.run.dev.items()
+            if examples is not None
+        }
+        return [{split: each[k] for split, each in found.items()} for k in range(len(self))]
