@@ -10,7 +10,7 @@ import tiny
 from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import finetune, finetune_measure, finetune_peer  # noqa: E402  no part of scalelab
+from benchmarks import decode, finetune, finetune_measure, finetune_peer  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +62,28 @@ def test_finetune_beside_its_peer(
 def test_finetune_refuses(tmp_path: pathlib.Path) -> None:
     with pytest.raises(SystemExit, match="expected the folder"):
         finetune.main(finetune.parse([f"--data={tmp_path}"]))
+
+
+def test_decode_without_peer(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(decode, "without_peer", lambda: "PyTorch is not installed")
+    path = tmp_path / "found.json"
+    decode.main(decode.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert "the peer is left out: PyTorch is not installed" in capsys.readouterr().out
+    assert found["ours"]["tokens_per_sec"] > 0 and len(found["ours"]["each"]) == 2
+    assert "peer" not in found and "ratio" not in found
+
+
+@pytest.mark.parity
+def test_decode_beside_its_peer(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "found.json"
+    decode.main(decode.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert found["same_tokens"] == 1 and found["ratio"] > 0
+    assert "equal tokens: 100.0%" in capsys.readouterr().out
 
 
 def test_finetune_draws_whole_stretches() -> None:

@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "nn": set(),
     "formats": set(),
     "optim": set(),
+    "decode": set(),
     "objectives": {"nn"},
     "lab": set(),
     "config": set(),
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "data.inspect", "interop.hf", "eval.lm", "fill_mask"}
+BINARIES = {"train", "sample", "data.inspect", "interop.hf", "eval.lm", "fill_mask"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -69,10 +70,10 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "data", "eval", "finetune"},
+    "absl": {"cli", "train", "sample", "data", "eval", "finetune"},
     "orbax": {"checkpoint"},
 }
-NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "lab"}
+NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
 
 
 def modules() -> dict[str, pathlib.Path]:
@@ -184,12 +185,13 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
 
 
-def test_help_answers_without_jax() -> None:
+@pytest.mark.parametrize("binary", ["train", "sample"])
+def test_help_answers_without_jax(binary: str) -> None:
     there = imported_by(
-        "import scalelab.train\n"
+        f"import scalelab.{binary}\n"
         "from absl import app\n"
-        "sys.argv = ['train', '--help']\n"
-        "try: scalelab.cli.run(scalelab.train.main)\n"
+        f"sys.argv = ['{binary}', '--help']\n"
+        f"try: scalelab.cli.run(scalelab.{binary}.main)\n"
         "except SystemExit as end: assert end.code == 0, end.code"
     )
     assert not there & {"jax", "flax", "tensorflow", "transformers", "orbax"}

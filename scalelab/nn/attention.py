@@ -22,7 +22,8 @@ class KeyValueCache:
     """Keys and values of the tokens seen so far.
 
     Attributes:
-      keys: [B, S, N, K]; [L, B, S, N, K] for a stack of layers.
+      keys: [B, N, S, K]; [L, B, N, S, K] for a stack of layers. Heads come first, so that each
+        reads its keys in one piece.
       values: the same shape.
     """
 
@@ -33,8 +34,8 @@ class KeyValueCache:
         """Puts keys and values [B, T, N, K] at positions [B, T]; what lies outside is dropped."""
         rows = jnp.arange(positions.shape[0])[:, None]
         return KeyValueCache(
-            keys=self.keys.at[rows, positions].set(keys, mode="drop"),
-            values=self.values.at[rows, positions].set(values, mode="drop"),
+            keys=self.keys.at[rows, :, positions].set(keys, mode="drop"),
+            values=self.values.at[rows, :, positions].set(values, mode="drop"),
         )
 
 
@@ -75,7 +76,7 @@ class SelfAttention(nn.Module):
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""
-        shape = (batch_size, max_len, self.num_heads, self.head_size)
+        shape = (batch_size, self.num_heads, max_len, self.head_size)
         return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
     def _project(self, name: str, x: jax.Array) -> jax.Array:
@@ -99,19 +100,20 @@ class SelfAttention(nn.Module):
           [B, T, D] and the cache with x written in.
         """
         query, keys, values = (self._project(name, x) for name in ("query", "key", "value"))
+        place = "bsnk"
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
-            keys, values = cache.keys, cache.values
-        scores = jnp.einsum("btnk,bsnk->bnts", query, keys, preferred_element_type=jnp.float32)
+            keys, values, place = cache.keys, cache.values, "bnsk"
+        scores = jnp.einsum(f"btnk,{place}->bnts", query, keys, preferred_element_type=jnp.float32)
         scores = scores * self.head_size**-0.5
         if ctx.bias is not None:
             scores = scores + ctx.bias
-        allowed = ctx.mask.dense(query.shape[1], keys.shape[1])
+        allowed = ctx.mask.dense(*scores.shape[2:])
         if allowed is not None:
             scores = jnp.where(allowed, scores, MASKED_SCORE)
         weights = jax.nn.softmax(scores, axis=-1).astype(self.dtype)
         weights = Dropout(self.dropout_rate, name="dropout")(weights, ctx)
-        mixed = jnp.einsum("bnts,bsnk->btnk", weights, values)
+        mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
         out_axes, out_shape = (axes.WIDTH,), (x.shape[-1],)
         out = Linear(
             (axes.HEADS, axes.HEAD_SIZE),

@@ -60,7 +60,9 @@ class Stack(nn.Module):
                 f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
             )
 
-        unrolled = self.num_layers <= UNROLLED_LAYERS
+        # With a cache, too: a step of one token takes as long as reading the parameters does, and a
+        # loop would first copy them out of their stack.
+        unrolled = self.num_layers <= UNROLLED_LAYERS or cache is not None
 
         def apply(layer: nn.Module, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
             carry, cache = layer(carry, ctx, cache)

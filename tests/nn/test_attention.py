@@ -99,10 +99,10 @@ def test_dropout_falls_on_the_weights() -> None:
 
 
 def test_cache_writes_at_positions_and_drops_what_lies_outside() -> None:
-    cache = KeyValueCache(jnp.zeros((2, 4, 1, 1)), jnp.zeros((2, 4, 1, 1)))
+    cache = KeyValueCache(jnp.zeros((2, 1, 4, 1)), jnp.zeros((2, 1, 4, 1)))
     keys = jnp.array([[1.0, 2.0], [3.0, 4.0]]).reshape(2, 2, 1, 1)
     cache = cache.write(keys, -keys, jnp.array([[1, 2], [3, 4]]))
-    np.testing.assert_array_equal(cache.keys[..., 0, 0], [[0, 1, 2, 0], [0, 0, 0, 3]])
+    np.testing.assert_array_equal(cache.keys[:, 0, :, 0], [[0, 1, 2, 0], [0, 0, 0, 3]])
     np.testing.assert_array_equal(cache.values, -cache.keys)
 
 

@@ -1,0 +1,133 @@
+"""From the scores of all tokens to the one that comes next, and when a text goes round in circles.
+
+Every function takes scores [B, V] float32 and keeps rows apart.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How the next token is chosen, in the order in which the rules apply.
+
+    Attributes:
+      repetition_penalty: see `penalise`; None: none.
+      temperature: what scores are divided by before a token is drawn; 0: the best token is taken.
+      top_k: only the so many best tokens can be drawn; None: all.
+      top_p: only the best tokens that together have this probability; None: all.
+      repetition_stop: a text ends when its last so many tokens stand in it before; None: never.
+
+    Raises:
+      ValueError: a number is outside its range, or would have no effect.
+    """
+
+    repetition_penalty: float | None = None
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_stop: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, is_right, expected in (
+            ("temperature", lambda x: 0 <= x < float("inf"), "0 (take the best token) or more"),
+            ("top_k", lambda x: x >= 1, "at least 1"),
+            ("top_p", lambda x: 0 < x <= 1, "more than 0 and at most 1"),
+            ("repetition_penalty", lambda x: 0 < x < float("inf"), "a positive number, as 1.2"),
+            ("repetition_stop", lambda x: x >= 1, "at least 1"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not is_right(value):
+                raise ValueError(f"{name} = {value}: expected {expected}")
+        for name in ("top_k", "top_p"):
+            if self.temperature == 0 and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)} without a temperature: the best token is taken"
+                    f" whatever it is; set temperature = 1 to draw, or leave {name} out"
+                )
+
+
+def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
+    """Lowers the scores of tokens that are in the text already (Keskar et al. 2019, 4.1).
+
+    The paper divides scores by the penalty, which raises negative ones; as its published code came
+    to do, those are multiplied instead.
+
+    Args:
+      logits: [B, V].
+      seen: [B, V] bool, what is in each text, the prompt included.
+      penalty: 1: none.
+    """
+    lowered = jnp.where(logits > 0, logits / penalty, logits * penalty)
+    return jnp.where(seen, lowered, logits)
+
+
+def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
+    """Scores [B, V] with -inf for all but the `k` best and what ties with the last of them.
+
+    Fan et al. 2018, 5.4.
+    """
+    if k >= logits.shape[-1]:
+        return logits
+    worst = jax.lax.top_k(logits, k)[0][:, -1:]
+    return jnp.where(logits >= worst, logits, -jnp.inf)
+
+
+def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
+    """Scores [B, V] with -inf for all but the fewest best tokens of probability `p` together.
+
+    Holtzman et al. 2020, 3.1; what ties with the last of them is kept too.
+    """
+    ordered = -jnp.sort(-logits, axis=-1)
+    chances = jax.nn.softmax(ordered, axis=-1)
+    before = jnp.cumsum(chances, axis=-1) - chances
+    worst = jnp.min(jnp.where(before < p, ordered, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(logits >= worst, logits, -jnp.inf)
+
+
+def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Array) -> jax.Array:
+    """The next token of each text.
+
+    Args:
+      logits: [B, V].
+      rules: how to choose.
+      seen: [B, V] bool, what is in each text; needed where there is a penalty.
+      keys: [B] random keys, one a text: what is drawn does not depend on the other texts.
+
+    Returns:
+      [B] int32.
+    """
+    if rules.repetition_penalty is not None:
+        assert seen is not None
+        logits = penalise(logits, seen, rules.repetition_penalty)
+    if rules.temperature == 0:
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    logits = logits / rules.temperature
+    if rules.top_k is not None:
+        logits = keep_top_k(logits, rules.top_k)
+    if rules.top_p is not None:
+        logits = keep_top_p(logits, rules.top_p)
+    return jax.vmap(jax.random.categorical)(keys, logits).astype(jnp.int32)
+
+
+def repeats(tokens: jax.Array, count: jax.Array, length: int) -> jax.Array:
+    """Whether the last tokens of a text stand in it before, overlapping or not.
+
+    Args:
+      tokens: [B, M].
+      count: scalar, the text is the first so many of them.
+      length: of the piece that comes again.
+
+    Returns:
+      [B] bool.
+    """
+    num_windows = max(tokens.shape[1] - length, 0)
+    last = jax.lax.dynamic_slice_in_dim(
+        jnp.pad(tokens, ((0, 0), (length, 0))), count, length, axis=1
+    )
+    starts = jnp.arange(num_windows)
+    windows = tokens[:, starts[:, None] + jnp.arange(length)]
+    same = jnp.all(windows == last[:, None], axis=-1)
+    return jnp.any(same & (starts < count - length), axis=-1)

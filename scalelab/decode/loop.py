@@ -1,0 +1,145 @@
+"""Continues prompts token by token, in one compiled loop over an explicit cache."""
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.decode import prompts as prompts_lib
+from scalelab.decode.choose import Rules, choose, repeats
+from scalelab.decode.stepper import Stepper
+
+ENDINGS = ("length", "end", "repetition")
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuation:
+    """What follows a prompt.
+
+    Attributes:
+      tokens: [n] int32, without the token that ends a text.
+      ended_by: one of ENDINGS: it was long enough, its end token came, or it repeats itself.
+    """
+
+    tokens: np.ndarray
+    ended_by: str
+
+
+def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
+    """Random keys that depend on each prompt, not on its place or its neighbours.
+
+    Args:
+      seed: of all.
+      prompts: token ids, each [n].
+      samples: numbers of the texts that are drawn for one and the same prompt.
+
+    Returns:
+      [B] keys.
+    """
+    digests = np.array([zlib.crc32(np.asarray(p, np.int32).tobytes()) for p in prompts], np.uint32)
+    fold = jax.vmap(jax.random.fold_in)
+    keys = fold(jnp.broadcast_to(jax.random.key(seed), len(digests)), digests)
+    return fold(keys, np.asarray(samples, np.uint32))
+
+
+def generate(
+    stepper: Stepper,
+    prompts: Sequence[np.ndarray],
+    rules: Rules,
+    *,
+    max_new_tokens: int,
+    max_len: int,
+    end_token: int | None,
+    keys: jax.Array | None = None,
+) -> list[Continuation]:
+    """Continues prompts, all at once.
+
+    Args:
+      stepper: the net.
+      prompts: token ids, each [n], n >= 1.
+      rules: how tokens are chosen.
+      max_new_tokens: a text ends after so many, if not before.
+      max_len: positions that the net has.
+      end_token: a text ends before it; None: there is none.
+      keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
+
+    Raises:
+      ValueError: a prompt is empty, or leaves no room for so many new tokens.
+    """
+    tokens, lengths = prompts_lib.pad(prompts, max_new_tokens, max_len)
+    if keys is None:
+        assert rules.temperature == 0, "keys are needed to draw"
+        keys = jnp.broadcast_to(jax.random.key(0), len(prompts))
+    found = _generate(stepper, tokens, lengths, keys, rules, max_new_tokens, max_len, end_token)
+    rows, counts, endings = jax.device_get(found)
+    return [
+        Continuation(row[:count], ENDINGS[ending])
+        for row, count, ending in zip(rows, counts, endings, strict=True)
+    ]
+
+
+@functools.partial(jax.jit, static_argnames=("rules", "max_new_tokens", "max_len", "end_token"))
+def _generate(
+    stepper: Stepper,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    keys: jax.Array,
+    rules: Rules,
+    max_new_tokens: int,
+    max_len: int,
+    end_token: int | None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """New tokens [B, M], how many of them count [B], and the endings' places in ENDINGS [B]."""
+    num_rows, prompt_len = tokens.shape
+    rows = jnp.arange(num_rows)
+
+    def take(logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
+        """Chooses the next token and notes what it means for each text."""
+        step, seen = state["step"], state.get("seen")
+        at = jax.vmap(jax.random.fold_in)(keys, lengths + step)
+        chosen = choose(logits, rules, seen, at)
+        written = jax.lax.dynamic_update_slice(state["written"], chosen[:, None], (0, step))
+        ending, running = state["ending"], state["ending"] == 0
+        count = state["count"] + running
+        if rules.repetition_stop is not None:
+            again = repeats(written, step + 1, rules.repetition_stop)
+            ending = jnp.where(running & again, ENDINGS.index("repetition"), ending)
+        if end_token is not None:
+            at_end = running & (chosen == end_token)
+            ending = jnp.where(at_end, ENDINGS.index("end"), ending)
+            count = count - at_end
+        new = dict(step=step + 1, chosen=chosen, written=written, count=count, ending=ending)
+        if seen is not None:
+            new["seen"] = seen.at[rows, chosen].set(True)
+        return state | new
+
+    def body(state: dict[str, Any]) -> dict[str, Any]:
+        ones = jnp.ones((num_rows,), jnp.int32)
+        logits, cache = stepper(state["chosen"][:, None], ones, state["cache"])
+        return take(logits, state | {"cache": cache})
+
+    def goes_on(state: dict[str, Any]) -> jax.Array:
+        return (state["step"] < max_new_tokens) & jnp.any(state["ending"] == 0)
+
+    cache = stepper.init_cache(num_rows, min(prompt_len + max_new_tokens, max_len))
+    logits, cache = stepper(tokens, lengths, cache)
+    none = jnp.zeros((num_rows,), jnp.int32)
+    state = dict(
+        step=jnp.int32(0),
+        chosen=none,
+        written=jnp.zeros((num_rows, max_new_tokens), jnp.int32),
+        count=none,
+        ending=none,
+        cache=cache,
+    )
+    if rules.repetition_penalty is not None:
+        is_text = jnp.arange(prompt_len) < lengths[:, None]
+        seen = jnp.zeros(logits.shape, bool)
+        state["seen"] = seen.at[rows[:, None], tokens].max(is_text)
+    state = jax.lax.while_loop(goes_on, body, take(logits, state))
+    return state["written"], state["count"], state["ending"]

@@ -1,0 +1,53 @@
+"""Prompts of many lengths in one array, of few shapes: each shape is compiled once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+SHORTEST = 16  # bucket; the others are its doubles
+
+
+def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
+    """Refuses what cannot be continued.
+
+    Args:
+      prompts: token ids, each [n].
+      max_new_tokens: how many are to follow.
+      max_len: positions that the net has.
+
+    Raises:
+      ValueError: there is no prompt, one is empty, or one has no room for what is to follow.
+    """
+    if not prompts:
+        raise ValueError("no prompts: expected at least one")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens = {max_new_tokens}: expected at least 1")
+    if min(map(len, prompts)) < 1:
+        raise ValueError("an empty prompt: expected at least one token to begin with")
+    longest = max(map(len, prompts))
+    if longest + max_new_tokens > max_len:
+        raise ValueError(
+            f"a prompt of {longest} tokens and {max_new_tokens} new ones make"
+            f" {longest + max_new_tokens}, but the net has {max_len} positions; shorten the prompt"
+            " or lower max_new_tokens"
+        )
+
+
+def pad(
+    prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Puts prompts into the rows of one array; arguments and errors are those of `check`.
+
+    Returns:
+      [B, P] int32, zeros behind each prompt, and their lengths [B] int32. P is SHORTEST, doubled
+      until it holds the longest, or max_len if that is less.
+    """
+    check(prompts, max_new_tokens, max_len)
+    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+    length = SHORTEST
+    while length < lengths.max():
+        length *= 2
+    tokens = np.zeros((len(prompts), min(length, max_len)), np.int32)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    return tokens, lengths

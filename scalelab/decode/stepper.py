@@ -1,0 +1,115 @@
+"""A net that is given a few tokens at a time, its parameters laid out for that.
+
+A step of a few tokens does little with each parameter: it takes as long as reaching them does.
+
+- Layers stacked on one axis would be copied out of their stack in every step. Here each layer's
+  parameters and cache are arrays of their own; they are joined where the net is applied, and the
+  compiler cancels joining against the slices that an unrolled stack takes.
+- On CPU, a product of few rows with the table of tokens spends most of its time on rearranging the
+  table. Here it is kept, once more, as blocks of columns that are read from front to back.
+"""
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+STACK = "stack"  # where nets keep parameters with a leading axis of layers
+COLUMNS = 64  # of a block
+
+
+@flax.struct.dataclass
+class Stepper:
+    """A net with its parameters; make it with `prepare`.
+
+    Attributes:
+      params: the net's without its layers.
+      layers: the layers' parameters, one tree for each.
+      blocks: [V / COLUMNS, D, COLUMNS], the table of tokens; None: the net's own is used.
+      net: as of nets/decoder.py: init_cache, net(batch, train=, cache=), token_features.
+    """
+
+    params: Any
+    layers: list[Any]
+    blocks: jax.Array | None
+    net: Any = flax.struct.field(pytree_node=False)
+
+    def init_cache(self, batch_size: int, max_len: int) -> Any:
+        """The net's empty cache, with a list of the layers' caches as `layers`."""
+        cache = self.net.init_cache(batch_size, max_len)
+        return cache.replace(layers=_apart(cache.layers))
+
+    def __call__(self, tokens: jax.Array, lengths: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+        """Reads on.
+
+        Args:
+          tokens: [B, T] int32, behind those in the cache.
+          lengths: [B] int32, how many of them are text, at least 1.
+          cache: from `init_cache` or an earlier call.
+
+        Returns:
+          Scores [B, V] float32 of what comes behind the last of each row, and the cache.
+        """
+        rows = jnp.arange(len(tokens))
+        batch = {"tokens": tokens, "lengths": lengths, "examples": rows}
+        variables = {"params": self.params | {STACK: _joined(self.layers)}}
+        cache = cache.replace(layers=_joined(cache.layers))
+        hidden, cache = self.net.apply(variables, batch, train=False, cache=cache)
+        last = hidden[rows, lengths - 1]
+        return self._logits(variables, last), cache.replace(layers=_apart(cache.layers))
+
+    def _logits(self, variables: Any, hidden: jax.Array) -> jax.Array:
+        """Scores of all tokens at hidden [B, D]."""
+        if self.blocks is None:
+            return self.net.apply(variables, hidden, method="token_logits")
+        features, table, bias = self.net.apply(variables, hidden, method="token_features")
+        logits = by_blocks(features, self.blocks)[:, : len(table)]
+        return logits if bias is None else logits + bias
+
+
+def prepare(net: Any, params: Any) -> Stepper:
+    """Lays out a net's parameters for steps; they are copied.
+
+    Args:
+      net: unbound.
+      params: its parameters, layers stacked on axis 0.
+    """
+    others = {name: tree for name, tree in params.items() if name != STACK}
+    blocks = _table_in_blocks(net, params) if jax.default_backend() == "cpu" else None
+    return Stepper(others, _apart(params[STACK]), blocks, net)
+
+
+def by_blocks(rows: jax.Array, blocks: jax.Array) -> jax.Array:
+    """The product of rows [B, D] with blocks [G, D, C] of columns: [B, G * C] float32."""
+    repeated = jnp.broadcast_to(rows, (len(blocks), *rows.shape))
+    product = jnp.matmul(repeated, blocks, preferred_element_type=jnp.float32)
+    return product.transpose(1, 0, 2).reshape(len(rows), -1)
+
+
+def in_blocks(table: jax.Array) -> jax.Array:
+    """The transpose of a table [V, D] in blocks of COLUMNS columns, with zeros behind the last."""
+    padded = jnp.pad(table, ((0, -len(table) % COLUMNS), (0, 0)))
+    return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
+
+
+def _table_in_blocks(net: Any, params: Any) -> jax.Array:
+    one = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+
+    def table(params: Any) -> jax.Array:
+        variables = {"params": params}
+        hidden, _ = net.apply(variables, batch, train=False)
+        features, table, _ = net.apply(variables, hidden, method="token_features")
+        return in_blocks(table.astype(features.dtype))
+
+    return jax.jit(table)(params)
+
+
+def _apart(stacked: Any) -> list[Any]:
+    num_layers = len(jax.tree.leaves(stacked)[0])
+    return [jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(num_layers)]
+
+
+def _joined(layers: list[Any]) -> Any:
+    return jax.tree.map(lambda *each: jnp.stack(each), *layers)

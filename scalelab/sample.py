@@ -1,0 +1,187 @@
+"""Continues texts with a run of the GPT family.
+
+  python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
+
+RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
+the best token is taken again and again; --num_beams searches further. An empty prompt begins with
+the token that ends texts. What is drawn for a prompt depends on --seed and the prompt alone.
+"""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+
+from scalelab import cli, environment
+
+RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
+PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
+FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
+NUM_SAMPLES = flags.DEFINE_integer("num_samples", 1, "Texts for each prompt.", lower_bound=1)
+MAX_NEW_TOKENS = flags.DEFINE_integer("max_new_tokens", 50, "Tokens to add at most.", lower_bound=1)
+TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "Of the draw; 0: take the best token.")
+TOP_K = flags.DEFINE_integer("top_k", None, "Draw among the so many best tokens.")
+TOP_P = flags.DEFINE_float("top_p", None, "Draw among the best tokens of this probability.")
+NUM_BEAMS = flags.DEFINE_integer("num_beams", 1, "Beam search with so many texts.", lower_bound=1)
+REPETITION_PENALTY = flags.DEFINE_float(
+    "repetition_penalty", None, "Lower the scores of tokens in the text; 1.2 is usual."
+)
+REPETITION_STOP = flags.DEFINE_integer(
+    "repetition_stop", None, "End a text when its last so many tokens stand in it before."
+)
+SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
+JSON = flags.DEFINE_bool("json", False, "Print one JSON object a line.")
+
+RULES = (REPETITION_PENALTY, TEMPERATURE, TOP_K, TOP_P, REPETITION_STOP)
+
+
+def read_prompts() -> list[str]:
+    """The prompts that the flags give.
+
+    Raises:
+      ValueError: there is none, or the file is no text.
+    """
+    prompts = list(PROMPT.value)
+    if FILE.value is not None:
+        try:
+            prompts += pathlib.Path(FILE.value).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"--file={FILE.value} is no UTF-8 text: {error}") from None
+    if not prompts:
+        raise ValueError("no prompt: give --prompt=TEXT, or --file=FILE with one a line")
+    return prompts
+
+
+def check_flags() -> None:
+    """Refuses flags that do not go together.
+
+    Raises:
+      ValueError: with what to do.
+    """
+    if NUM_BEAMS.value > 1:
+        for flag in RULES:
+            if flag.value:
+                raise ValueError(f"--{flag.name} has no meaning for --num_beams: leave one out")
+        if NUM_SAMPLES.value > NUM_BEAMS.value:
+            raise ValueError(
+                f"--num_samples={NUM_SAMPLES.value}: a search with --num_beams={NUM_BEAMS.value}"
+                " finds no more than so many texts"
+            )
+    elif NUM_SAMPLES.value > 1 and TEMPERATURE.value == 0:
+        raise ValueError(
+            f"--num_samples={NUM_SAMPLES.value} would give the same text again and again; set"
+            " --temperature=1 to draw"
+        )
+
+
+def encode(prompts: list[str], opened: Any) -> tuple[list[Any], list[int]]:
+    """Token ids of prompts.
+
+    Args:
+      prompts: texts.
+      opened: a pretrained.Pretrained.
+
+    Returns:
+      Ids of each, and how many at their beginning are no text.
+
+    Raises:
+      ValueError: one is empty, and there is no token to begin with.
+    """
+    import numpy as np
+
+    tokenizer = opened.tokenizer
+    ids = tokenizer.encode_batch(prompts)
+    starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
+    if not starts and not all(map(len, ids)):
+        raise ValueError(
+            f"an empty prompt: the tokenizer in {opened.tokenizer_dir} has no token that ends"
+            " texts, with which to begin; give at least a word"
+        )
+    begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
+    return begun, [len(b) - len(row) for b, row in zip(begun, ids, strict=True)]
+
+
+def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
+    """Continues prompts as the flags say.
+
+    Args:
+      prompts: token ids, each [n], n >= 1.
+      opened: a pretrained.Pretrained.
+
+    Yields:
+      For each text the number of its prompt and of itself, its new tokens, why it ends, and, where
+      texts were searched for, its score.
+
+    Raises:
+      ValueError: a flag is out of range, or the net has too few positions.
+    """
+    from scalelab import build
+    from scalelab.decode import beam, loop, stepper
+    from scalelab.decode import prompts as prompts_lib
+    from scalelab.decode.choose import Rules
+
+    rules = Rules(**{flag.name: flag.value for flag in RULES})
+    max_len = opened.config.net.max_len
+    prompts_lib.check(prompts, MAX_NEW_TOKENS.value, max_len)
+    sizes = {
+        "max_new_tokens": MAX_NEW_TOKENS.value,
+        "max_len": max_len,
+        "end_token": opened.tokenizer.special_ids.get("eos"),
+    }
+    net = build.make_net(opened.config, opened.system)
+    made = stepper.prepare(net, opened.params)
+    searched = NUM_BEAMS.value > 1
+    samples = range(1 if searched else NUM_SAMPLES.value)
+    rows = [(place, sample) for place in range(len(prompts)) for sample in samples]
+    size = min(BATCH_SIZE.value, len(rows))
+    for begin in range(0, len(rows), size):
+        part = rows[begin : begin + size]
+        filled = part + part[-1:] * (size - len(part))  # no new shape for the last ones
+        ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
+        if searched:
+            found = beam.search(made, ids, num_beams=NUM_BEAMS.value, **sizes)
+            for (place, _), best in zip(part, found, strict=False):
+                for sample, text in enumerate(best[: NUM_SAMPLES.value]):
+                    yield {"place": place, "sample": sample, **vars(text)}
+        else:
+            keys = loop.text_keys(SEED.value, ids, numbers)
+            texts = loop.generate(made, ids, rules, keys=keys, **sizes)
+            for (place, sample), text in zip(part, texts, strict=False):
+                yield {"place": place, "sample": sample, **vars(text)}
+
+
+def main(argv: list[str]) -> None:
+    """Reads the flags, continues and prints."""
+    del argv
+    run, texts = cli.required(RUN.value, "run"), read_prompts()
+    check_flags()
+    environment.keep_freed_memory()
+    from scalelab import pretrained  # after the flags, so that --help answers at once
+
+    opened = pretrained.load(run)
+    if not opened.system.CAUSAL:
+        raise ValueError(
+            f"{run} is a run of {opened.config.system}, a masked system, which fills gaps and"
+            " continues no text: use python -m scalelab.fill_mask; or give a run of gpt or gpt2"
+        )
+    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    ids, added = encode(texts, opened)
+    decode = opened.tokenizer.decode
+    for found in continuations(ids, opened):
+        place, tokens = found.pop("place"), found.pop("tokens").tolist()
+        begin = ids[place][added[place] :].tolist()
+        whole, head = decode([*begin, *tokens]), decode(begin)
+        tail = whole.removeprefix(head) if whole.startswith(head) else decode(tokens)
+        if JSON.value:
+            made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}
+            print(json.dumps(made | found, ensure_ascii=False), flush=True)
+        else:
+            name = f"{place + 1}" + f".{found['sample'] + 1}" * (NUM_SAMPLES.value > 1)
+            print(f"[{name}] {whole}\n", flush=True)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,94 @@
+"""What tests of decoding run: small nets with large weights, and chains of tokens by hand."""
+
+import functools
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from scalelab import systems
+
+VOCAB, MAX_LEN = 37, 40
+PROMPTS = [np.random.default_rng(n).integers(0, VOCAB, n).astype(np.int32) for n in (3, 17, 1, 9)]
+
+
+@functools.cache
+def net(system: str) -> tuple[Any, Any]:
+    """A net and its parameters, drawn so large that what is wrong shows.
+
+    Positions are the largest, shifts of all scores are small, the tokens' vectors of one length:
+    else most texts would be one token again and again.
+    """
+    made = systems.load(system).build(
+        num_heads=2, width=12, num_layers=2, ffn_width=24, vocab_size=VOCAB, max_len=MAX_LEN,
+        dropout_rate=0.1,
+    )  # fmt: skip
+    one = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))
+    rng = np.random.default_rng(5)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        name = jax.tree_util.keystr(path)
+        mean = 1.0 if "scale" in name else 0.0
+        spread = 1.5 if "positions" in name else 0.1 if "norm" in name else 0.5
+        drawn = mean + spread * rng.standard_normal(leaf.shape)
+        if "tokens" in name:
+            drawn *= 2 / np.linalg.norm(drawn, axis=-1, keepdims=True)
+        return jnp.asarray(drawn, jnp.float32)
+
+    return made, jax.tree_util.tree_map_with_path(draw, shapes["params"])
+
+
+@functools.cache
+def _forward(system: str) -> Any:
+    made, params = net(system)
+
+    @jax.jit
+    def scores(tokens: jax.Array, length: jax.Array) -> jax.Array:
+        batch = {"tokens": tokens[None], "lengths": length[None], "examples": jnp.zeros(1, int)}
+        hidden, _ = made.apply({"params": params}, batch, train=False)
+        return made.apply({"params": params}, hidden[0, length - 1], method="token_logits")
+
+    return scores
+
+
+def next_scores(system: str, text: Any) -> np.ndarray:
+    """Scores [V] of what follows a text, by a forward pass over all of it without a cache."""
+    tokens = np.zeros(MAX_LEN, np.int32)
+    tokens[: len(text)] = text
+    return np.asarray(_forward(system)(tokens, np.int32(len(text))))
+
+
+@flax.struct.dataclass
+class Lengths:
+    """A cache with nothing but lengths."""
+
+    layers: Any
+    lengths: jax.Array
+
+
+@flax.struct.dataclass
+class Chain:
+    """Stands for a Stepper: scores of the next token are a row of a table, by the last token."""
+
+    table: jax.Array
+    note: Any = flax.struct.field(pytree_node=False, default=None)
+
+    def init_cache(self, batch_size: int, max_len: int) -> Lengths:
+        del max_len
+        return Lengths([jnp.zeros((batch_size, 1))], jnp.zeros((batch_size,), jnp.int32))
+
+    def __call__(self, tokens: Any, lengths: Any, cache: Lengths) -> tuple[jax.Array, Lengths]:
+        if self.note is not None:
+            jax.debug.callback(self.note)
+        last = tokens[jnp.arange(len(tokens)), lengths - 1]
+        return self.table[last], cache.replace(lengths=cache.lengths + lengths)
+
+
+def chain(rows: Any, note: Any = None) -> Chain:
+    """From chances [V, V] of the next token after each."""
+    return Chain(jnp.log(jnp.asarray(rows, jnp.float32) + 1e-9), note)

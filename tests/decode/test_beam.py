@@ -1,0 +1,124 @@
+"""Beam search on chains whose best texts can be counted out; tests/interop has the other oracle."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import small
+
+from scalelab.decode import beam, loop, stepper
+from scalelab.decode.choose import Rules
+
+SIZES = {"max_new_tokens": 4, "max_len": 99, "end_token": None}
+END = 13  # of texts, in one test: the net likes it
+
+
+def random_chain(vocab_size: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(vocab_size, 0.5), vocab_size)
+
+
+def by_hand(chances: np.ndarray, start: int, num_beams: int, length: int) -> list[tuple]:
+    """The best texts and their log chances, all of one length, kept step by step."""
+    logs = np.log(chances + 1e-9)
+    open_texts = [((start,), 0.0)]
+    for _ in range(length):
+        longer = [
+            ((*text, token), score + logs[text[-1], token])
+            for text, score in open_texts
+            for token in range(len(chances))
+        ]
+        open_texts = sorted(longer, key=lambda pair: -pair[1])[:num_beams]
+    return [(list(text[1:]), score / length) for text, score in open_texts]
+
+
+@pytest.mark.parametrize("num_beams", [1, 2, 3])
+def test_without_an_end_it_keeps_the_best(num_beams: int) -> None:
+    chances = random_chain(6, 0)
+    prompts = [np.array([start]) for start in range(6)]
+    found = beam.search(small.chain(chances), prompts, num_beams=num_beams, **SIZES)
+    for start, texts in enumerate(found):
+        expected = by_hand(chances, start, num_beams, 4)
+        assert [text.tokens.tolist() for text in texts] == [tokens for tokens, _ in expected]
+        np.testing.assert_allclose([t.score for t in texts], [s for _, s in expected], rtol=1e-4)
+        assert all(text.ended_by == "length" for text in texts)
+
+
+def test_one_beam_is_greedy() -> None:
+    made = stepper.prepare(*small.net("gpt2"))
+    sizes = {"max_new_tokens": 12, "max_len": small.MAX_LEN, "end_token": None}
+    found = beam.search(made, small.PROMPTS, num_beams=1, **sizes)
+    greedy = loop.generate(made, small.PROMPTS, Rules(), **sizes)
+    for (best,), text in zip(found, greedy, strict=True):
+        np.testing.assert_array_equal(best.tokens, text.tokens)
+
+
+def test_it_finds_what_greedy_misses() -> None:
+    """0 -> 1 (0.6) -> anything (1/4 each); 0 -> 2 (0.4) -> 3 (1.0): 0.4 beats 0.15."""
+    chances = [[0, 0.6, 0.4, 0], [0.25] * 4, [0, 0, 0, 1], [1, 0, 0, 0]]
+    sizes = SIZES | {"max_new_tokens": 2}
+    ((best, second),) = beam.search(small.chain(chances), [np.array([0])], num_beams=2, **sizes)
+    assert best.tokens.tolist() == [2, 3]
+    assert best.score == pytest.approx(np.log(0.4) / 2, rel=1e-4)
+    assert second.score == pytest.approx(np.log(0.15) / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("length_penalty", "tokens", "score", "ended_by"),
+    [
+        (0.0, [], np.log(0.4), "end"),
+        (1.0, [1, 2], np.log(0.36) / 3, "end"),
+        (-1.0, [], np.log(0.4), "end"),
+    ],
+)
+def test_the_length_penalty(length_penalty: float, tokens: list, score: float, ended_by) -> None:
+    """0 ends at once (0.4) or goes on to 1 (0.6), 2 (0.6 of that), and then the end, 3."""
+    chances = [[0, 0.6, 0, 0.4], [0.2, 0, 0.6, 0.2], [0, 0, 0, 1.0], [1.0, 0, 0, 0]]
+    sizes = SIZES | {"max_new_tokens": 6, "end_token": 3}
+    ((best, _),) = beam.search(
+        small.chain(chances), [np.array([0])], num_beams=2, length_penalty=length_penalty, **sizes
+    )
+    assert best.tokens.tolist() == tokens and best.ended_by == ended_by
+    assert best.score == pytest.approx(score, rel=1e-4)
+
+
+def scores_of(system: str, prompt: np.ndarray, tokens: np.ndarray) -> float:
+    """Log probability of tokens behind a prompt, by forward passes without a cache."""
+    text, total = prompt.tolist(), 0.0
+    for token in tokens:
+        scores = small.next_scores(system, text).astype(np.float64)
+        total += scores[token] - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+        text.append(int(token))
+    return total
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_scores_are_those_of_the_net_without_a_cache(system: str) -> None:
+    """Which they are only if each text's cache goes with it when texts change places."""
+    made = stepper.prepare(*small.net(system))
+    sizes = {"max_new_tokens": 8, "max_len": small.MAX_LEN, "end_token": None}
+    found = beam.search(made, small.PROMPTS, num_beams=4, **sizes)
+    for prompt, texts in zip(small.PROMPTS, found, strict=True):
+        assert len({tuple(text.tokens.tolist()) for text in texts}) == 4
+        for text in texts:
+            expected = scores_of(system, prompt, text.tokens) / 8
+            assert text.score == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_neighbours_do_not_matter() -> None:
+    """With a token that ends texts, so that they end at different times."""
+    made = stepper.prepare(*small.net("gpt2"))
+    sizes: dict[str, Any] = {"max_new_tokens": 8, "max_len": small.MAX_LEN, "end_token": END}
+    together = beam.search(made, small.PROMPTS, num_beams=3, **sizes)
+    endings = {(text.ended_by, len(text.tokens)) for texts in together for text in texts}
+    assert len(endings) > 3
+    for place in (0, 2, 3):  # which are padded to another length, alone
+        (alone,) = beam.search(made, [small.PROMPTS[place]], num_beams=3, **sizes)
+        for ours, theirs in zip(together[place], alone, strict=True):
+            np.testing.assert_array_equal(ours.tokens, theirs.tokens)
+            assert ours.score == pytest.approx(theirs.score, rel=1e-4)
+
+
+@pytest.mark.parametrize(("num_beams", "message"), [(0, "num_beams = 0"), (4, "half of the 6")])
+def test_refused(num_beams: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        beam.search(small.chain(np.eye(6)), [np.array([0])], num_beams=num_beams, **SIZES)

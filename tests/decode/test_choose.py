@@ -1,0 +1,185 @@
+"""Choosing the next token: values by hand, and frequencies against scipy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from scalelab.decode import choose as choose_lib
+from scalelab.decode.choose import Rules, choose, keep_top_k, keep_top_p, penalise, repeats
+
+INF = float("inf")
+CHANCES = np.array([[0.05, 0.5, 0.15, 0.3]], np.float32)
+
+
+def kept(logits: jax.Array) -> list[int]:
+    return np.flatnonzero(np.isfinite(np.asarray(logits)[0])).tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": -0.5}, "temperature = -0.5: expected 0 .* or more"),
+        ({"temperature": INF}, "temperature = inf"),
+        ({"temperature": float("nan")}, "temperature = nan"),
+        ({"temperature": 1.0, "top_k": 0}, "top_k = 0: expected at least 1"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p = 0.0: expected more than 0 and at most 1"),
+        ({"temperature": 1.0, "top_p": 1.5}, "top_p = 1.5"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty = 0.0: expected a positive"),
+        ({"repetition_stop": 0}, "repetition_stop = 0: expected at least 1"),
+        ({"top_k": 5}, "top_k = 5 without a temperature: .* set temperature = 1"),
+        ({"top_p": 0.9}, "top_p = 0.9 without a temperature"),
+    ],
+)
+def test_rules_refuse(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Rules(**fields)
+
+
+def test_penalty_lowers_what_was_seen() -> None:
+    logits = jnp.array([[2.0, -2.0, 1.0, -1.0]])
+    seen = jnp.array([[True, True, False, False]])
+    np.testing.assert_allclose(penalise(logits, seen, 4.0), [[0.5, -8.0, 1.0, -1.0]])
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"), [(1, [1]), (2, [1, 3]), (3, [1, 2, 3]), (4, [0, 1, 2, 3]), (9, [0, 1, 2, 3])]
+)
+def test_top_k(k: int, expected: list[int]) -> None:
+    logits = jnp.log(CHANCES)
+    found = keep_top_k(logits, k)
+    assert kept(found) == expected
+    np.testing.assert_array_equal(found[0, expected], logits[0, expected])
+
+
+@pytest.mark.parametrize(
+    ("p", "expected"),
+    [(0.01, [1]), (0.49, [1]), (0.51, [1, 3]), (0.79, [1, 3]), (0.81, [1, 2, 3]), (1, [0, 1, 2, 3])]
+)  # fmt: skip
+def test_top_p(p: float, expected: list[int]) -> None:
+    assert kept(keep_top_p(jnp.log(CHANCES), p)) == expected
+
+
+def test_what_ties_is_kept() -> None:
+    logits = jnp.log(jnp.array([[0.25, 0.25, 0.5, 0.0]]))
+    assert kept(keep_top_k(logits, 2)) == kept(keep_top_p(logits, 0.6)) == [0, 1, 2]
+
+
+def test_greedy_takes_the_best_after_the_penalty() -> None:
+    logits, keys = jnp.array([[1.0, 3.0, 2.0]]), jax.random.split(jax.random.key(0), 1)
+    assert choose(logits, Rules(), None, keys).tolist() == [1]
+    seen = jnp.array([[False, True, False]])
+    assert choose(logits, Rules(repetition_penalty=2.0), seen, keys).tolist() == [2]
+    assert choose(logits, Rules(repetition_penalty=1.4), seen, keys).tolist() == [1]
+
+
+# --- Frequencies ---------------------------------------------------------------------------------
+
+LOGITS = np.array([0.3, -1.2, 2.0, 1.1, -0.4, 0.9, -2.5, 1.6])
+DRAWS = 10_000
+
+
+def by_hand(temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    """Chances in float64, one token after another in the order of its score."""
+    scaled = np.exp(LOGITS / temperature)
+    order = np.argsort(-scaled)[:top_k]
+    total, sum_before, allowed = scaled[order].sum(), 0.0, []
+    for token in order:
+        if sum_before < top_p:
+            allowed.append(token)
+        sum_before += scaled[token] / total
+    chances = np.zeros(len(LOGITS))
+    chances[allowed] = scaled[allowed] / scaled[allowed].sum()
+    return chances
+
+
+def drawn(rules: Rules, seed: int = 0) -> np.ndarray:
+    keys = jax.random.split(jax.random.key(seed), DRAWS)
+    logits = jnp.broadcast_to(jnp.asarray(LOGITS, jnp.float32), (DRAWS, len(LOGITS)))
+    run = jax.jit(lambda logits, keys: choose(logits, rules, None, keys))
+    return np.bincount(run(logits, keys), minlength=len(LOGITS))
+
+
+def p_value(counts: np.ndarray, chances: np.ndarray) -> float:
+    """Of the counts, were they drawn with these chances."""
+    if counts[chances == 0].sum():
+        return 0.0
+    there = chances > 0
+    return stats.chisquare(counts[there], DRAWS * chances[there]).pvalue
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, None, None), (0.7, None, None), (2.5, 5, None), (1.0, None, 0.8), (1.6, 6, 0.85)],
+)
+def test_frequencies(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    counts = drawn(Rules(temperature=temperature, top_k=top_k, top_p=top_p))
+    expected = by_hand(temperature, top_k or 8, top_p or 1.0)
+    assert p_value(counts, expected) > 1e-3
+    for wrong in (
+        by_hand(1.5 * temperature, top_k or 8, top_p or 1.0),
+        by_hand(temperature, 3, top_p or 1.0),
+        by_hand(temperature, top_k or 8, 0.6),
+    ):
+        assert p_value(counts, wrong) < 1e-6
+
+
+def test_nucleus_before_the_temperature_would_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At temperature 2.5 the nucleus of 0.6 has more tokens than at 1."""
+    expected = by_hand(2.5, 8, 0.6)
+    rules = Rules(temperature=2.5, top_p=0.6)
+    assert p_value(drawn(rules), expected) > 1e-3
+    at_one = choose_lib.keep_top_p(jnp.asarray(LOGITS, jnp.float32)[None], 0.6)
+    monkeypatch.setattr(
+        choose_lib, "keep_top_p", lambda x, p: jnp.where(jnp.isfinite(at_one), x, -jnp.inf)
+    )
+    assert p_value(drawn(rules), expected) == 0.0
+
+
+def test_texts_draw_apart() -> None:
+    """Equal keys draw equal tokens, other keys others, wherever they stand."""
+    keys = jax.random.split(jax.random.key(0), 64)
+    logits = jnp.zeros((64, 97))
+    rules = Rules(temperature=1.0)
+    found = choose(logits, rules, None, keys)
+    np.testing.assert_array_equal(choose(logits, rules, None, keys[::-1]), found[::-1])
+    assert len(set(np.asarray(found).tolist())) > 30
+
+
+# --- Going round in circles ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "expected"),
+    [
+        ("abcab", 2, True),
+        ("abcab", 3, False),
+        ("aaa", 2, True),
+        ("aa", 2, False),
+        ("abab", 2, True),
+        ("abxab", 2, True),
+        ("abxa", 2, False),
+        ("a", 1, False),
+        ("aba", 1, True),
+        ("ab", 3, False),
+    ],
+)
+def test_repeats(text: str, length: int, expected: bool) -> None:
+    """Behind the text stands what would repeat it, and must not be looked at."""
+    tokens = jnp.array([[ord(c) for c in text + text + text]])
+    assert repeats(tokens, jnp.int32(len(text)), length).tolist() == [expected]
+
+
+def test_repeats_as_a_search_in_strings_says() -> None:
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 3, (40, 12))
+    for count in range(1, 13):
+        for length in (1, 2, 3, 4):
+            texts = ["".join(map(str, row[:count])) for row in tokens]
+            expected = [len(t) > length and t[-length:] in t[:-1] for t in texts]
+            assert repeats(jnp.asarray(tokens), jnp.int32(count), length).tolist() == expected
+
+
+def test_nothing_repeats_in_a_short_text() -> None:
+    assert repeats(jnp.ones((2, 3), jnp.int32), jnp.int32(3), 5).tolist() == [False, False]

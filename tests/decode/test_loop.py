@@ -1,0 +1,248 @@
+"""The loop: the net's forward pass without a cache says what every token must be."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import small
+from scipy import special
+
+from scalelab.decode import loop, stepper
+from scalelab.decode.choose import Rules
+from scalelab.nn.attention import KeyValueCache
+from scalelab.nn.masks import Mask
+
+SYSTEMS = ["gpt", "gpt2"]
+NEW = 12
+SIZES = {"max_new_tokens": NEW, "max_len": small.MAX_LEN, "end_token": None}
+
+
+def greedy(system: str, prompts: Any = small.PROMPTS, **changed: Any) -> list[list[int]]:
+    made = stepper.prepare(*small.net(system))
+    found = loop.generate(made, prompts, Rules(), **SIZES | changed)
+    return [text.tokens.tolist() for text in found]
+
+
+def step_by_step(system: str, prompt: np.ndarray) -> list[int]:
+    text = prompt.tolist()
+    for _ in range(NEW):
+        text.append(int(small.next_scores(system, text).argmax()))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_cache_changes_nothing(system: str) -> None:
+    expected = [step_by_step(system, prompt) for prompt in small.PROMPTS]
+    assert len({tuple(row) for row in expected}) == len(expected)
+    assert min(len(set(row)) for row in expected) > 3  # else anything would pass
+    assert greedy(system) == expected
+
+
+def shifted_write(
+    self: KeyValueCache, keys: jax.Array, values: jax.Array, positions: jax.Array
+) -> KeyValueCache:
+    return WRITE(self, keys, values, positions + 1)
+
+
+def shifted_lengths(self: stepper.Stepper, tokens: Any, lengths: Any, cache: Any) -> Any:
+    """As if tokens stood one place further to the right from the second call on."""
+    if tokens.shape[1] == 1:
+        cache = cache.replace(lengths=cache.lengths + 1)
+    return CALL(self, tokens, lengths, cache)
+
+
+def padding_read(self: stepper.Stepper, tokens: Any, lengths: Any, cache: Any) -> Any:
+    """As if the padding behind prompts were text."""
+    return CALL(self, tokens, jnp.full_like(lengths, tokens.shape[1]), cache)
+
+
+WRITE, CALL = KeyValueCache.write, stepper.Stepper.__call__
+FAULTS = {
+    "written one place off": (KeyValueCache, "write", shifted_write),
+    "read one place off": (stepper.Stepper, "__call__", shifted_lengths),
+    "padding is text": (stepper.Stepper, "__call__", padding_read),
+    "no mask": (Mask, "dense", lambda self, num_queries, num_keys: None),
+    "no lengths": (Mask, "dense", lambda self, t, s: DENSE(self.replace(lengths=None), t, s)),
+    "no order": (Mask, "dense", lambda self, t, s: DENSE(self.replace(causal=False), t, s)),
+}
+DENSE = Mask.dense
+# To a causal query the padding behind it is in the future: lengths add nothing.
+HARMLESS = {"no lengths"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_variants_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [step_by_step("gpt2", prompt) for prompt in small.PROMPTS]
+    loop._generate.clear_cache()
+    monkeypatch.setattr(*FAULTS[fault])
+    try:
+        assert (greedy("gpt2") == expected) == (fault in HARMLESS)
+    finally:
+        loop._generate.clear_cache()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_neighbours_and_place_do_not_matter(system: str) -> None:
+    together = greedy(system)
+    assert greedy(system, small.PROMPTS[::-1]) == together[::-1]
+    assert [*greedy(system, small.PROMPTS[:1]), *greedy(system, small.PROMPTS[3:])] == together[::3]
+
+
+def sampled(prompts: Any, samples: Any, seed: int = 3, **fields: Any) -> list[list[int]]:
+    made = stepper.prepare(*small.net("gpt2"))
+    rules = Rules(temperature=2.0, **fields)
+    keys = loop.text_keys(seed, prompts, samples)
+    return [c.tokens.tolist() for c in loop.generate(made, prompts, rules, keys=keys, **SIZES)]
+
+
+def test_what_is_drawn_belongs_to_the_prompt_and_the_sample() -> None:
+    prompts = [*small.PROMPTS, small.PROMPTS[0]]
+    together = sampled(prompts, [0, 0, 0, 0, 1])
+    assert together[0] != together[4]
+    assert sampled(prompts[::-1], [1, 0, 0, 0, 0]) == together[::-1]
+    assert [*sampled(prompts[:1], [0]), *sampled(prompts[:1], [1])] == together[::4]
+    assert sampled(prompts, [0, 0, 0, 0, 1], seed=4) != together
+
+
+def test_a_penalty_sees_the_prompt_and_what_was_written() -> None:
+    made = stepper.prepare(*small.net("gpt2"))
+    rules = Rules(repetition_penalty=1e6)
+    for prompt, text in zip(
+        small.PROMPTS, loop.generate(made, small.PROMPTS, rules, **SIZES), strict=True
+    ):
+        whole = [*prompt.tolist(), *text.tokens.tolist()]
+        expected = list(prompt)
+        for _ in range(NEW):
+            scores = small.next_scores("gpt2", expected).astype(np.float64)
+            seen = list(set(map(int, expected)))
+            scores[seen] = np.where(scores[seen] > 0, scores[seen] / 1e6, scores[seen] * 1e6)
+            expected.append(int(scores.argmax()))
+        assert whole == list(map(int, expected))
+    assert [c.tokens.tolist() for c in loop.generate(made, small.PROMPTS, rules, **SIZES)] != (
+        greedy("gpt2")
+    )
+
+
+def test_the_first_token_is_drawn_as_the_net_says() -> None:
+    """Over many samples of one prompt, the mean surprise is the entropy."""
+    count = 2000
+    made = stepper.prepare(*small.net("gpt2"))
+    prompts = [small.PROMPTS[0]] * count
+    keys = loop.text_keys(0, prompts, range(count))
+    sizes = SIZES | {"max_new_tokens": 1}
+    found = loop.generate(made, prompts, Rules(temperature=3.0), keys=keys, **sizes)
+    logs = special.log_softmax(small.next_scores("gpt2", prompts[0]) / 3.0)
+    surprise = -logs[np.concatenate([text.tokens for text in found])]
+    entropy = special.entr(np.exp(logs)).sum()
+    spread = np.sqrt(np.exp(logs) @ (logs + entropy) ** 2 / count)
+    assert abs(surprise.mean() - entropy) < 4 * spread < 0.2
+
+
+# --- Where texts end -----------------------------------------------------------------------------
+
+# 0 -> 1 -> 2 -> 3 -> 0, and 4 -> 5 -> 6 -> 6 ...
+AFTER = [1, 2, 3, 0, 5, 6, 6]
+CHAIN = np.eye(7)[AFTER]
+
+
+def from_chain(starts: list[int], rules: Rules, note: Any = None, **sizes: Any) -> list[Any]:
+    prompts = [np.array([start]) for start in starts]
+    sizes = {"max_new_tokens": 9, "max_len": 99, "end_token": None} | sizes
+    found = loop.generate(small.chain(CHAIN, note), prompts, rules, **sizes)
+    return [(text.tokens.tolist(), text.ended_by) for text in found]
+
+
+def test_texts_end_at_the_end_token_without_it() -> None:
+    assert from_chain([0, 2, 4], Rules(), end_token=3) == [
+        ([1, 2], "end"),
+        ([], "end"),
+        ([5, 6, 6, 6, 6, 6, 6, 6, 6], "length"),
+    ]
+
+
+def test_texts_end_where_they_repeat_themselves() -> None:
+    assert from_chain([0, 4, 6], Rules(repetition_stop=2)) == [
+        ([1, 2, 3, 0, 1, 2], "repetition"),
+        ([5, 6, 6, 6], "repetition"),
+        ([6, 6, 6], "repetition"),
+    ]
+    assert from_chain([0], Rules(repetition_stop=5))[0] == (
+        [1, 2, 3, 0, 1, 2, 3, 0, 1],
+        "repetition",
+    )
+    assert from_chain([0], Rules(repetition_stop=6))[0][1] == "length"
+    assert from_chain([0], Rules(repetition_stop=20))[0][1] == "length"
+
+
+def test_the_end_token_comes_before_the_repetition() -> None:
+    assert from_chain([6], Rules(repetition_stop=1), end_token=6) == [([], "end")]
+
+
+def test_the_loop_stops_when_all_have_ended() -> None:
+    calls = []
+    from_chain([0, 1], Rules(), note=lambda: calls.append(1), end_token=3, max_new_tokens=50)
+    jax.effects_barrier()
+    assert len(calls) == 3  # the prompts, then 1 and 2; 3 is the end
+    calls.clear()
+    from_chain([0, 4], Rules(), note=lambda: calls.append(1), end_token=3, max_new_tokens=20)
+    jax.effects_barrier()
+    assert len(calls) == 20
+
+
+def test_a_penalty_by_hand() -> None:
+    """After 0 comes 1 with 0.6, 2 with 0.4; once 1 was seen, log 0.6 * 3 is less than log 0.4."""
+    table = [[0.0, 0.6, 0.4], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    sizes = {"max_new_tokens": 3, "max_len": 9, "end_token": None}
+    for penalty, expected in ((None, [1, 0, 1]), (1.5, [1, 0, 1]), (3.0, [1, 0, 2])):
+        rules = Rules(repetition_penalty=penalty)
+        (found,) = loop.generate(small.chain(table), [np.array([0])], rules, **sizes)
+        assert found.tokens.tolist() == expected, penalty
+
+
+def test_too_long_for_the_net() -> None:
+    with pytest.raises(ValueError, match="17 tokens and 24 new .* make 41, .* has 40 positions"):
+        greedy("gpt2", max_new_tokens=24)
+    assert len(greedy("gpt2", max_new_tokens=23)[1]) == 23
+
+
+def test_few_shapes_are_compiled() -> None:
+    made = stepper.prepare(*small.net("gpt"))
+    loop._generate.clear_cache()
+    for length in (1, 5, 16):
+        loop.generate(made, [np.ones(length, np.int32)], Rules(), **SIZES)
+    assert loop._generate._cache_size() == 1
+
+
+# --- The stepper ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "width", "vocab_size"), [(1, 5, 64), (3, 8, 130), (8, 3, 7)])
+def test_blocks_are_the_table(rows: int, width: int, vocab_size: int) -> None:
+    rng = np.random.default_rng(0)
+    table, x = rng.normal(size=(vocab_size, width)), rng.normal(size=(rows, width))
+    blocks = stepper.in_blocks(jnp.asarray(table, jnp.float32))
+    assert blocks.shape == (-(-vocab_size // 64), width, 64)
+    found = stepper.by_blocks(jnp.asarray(x, jnp.float32), blocks)
+    np.testing.assert_allclose(found[:, :vocab_size], x @ table.T, rtol=1e-5, atol=1e-5)
+    assert not np.asarray(found[:, vocab_size:]).any()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_with_and_without_blocks(system: str) -> None:
+    made = stepper.prepare(*small.net(system))
+    assert made.blocks is not None
+    plain = dataclasses.replace(made, blocks=None)
+    tokens, lengths = np.ones((2, 4), np.int32), np.array([4, 2], np.int32)
+    read = jax.jit(lambda made: made(tokens, lengths, made.init_cache(2, 8)))
+    (found, _), (expected, cache) = read(made), read(plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        expected[0], small.next_scores(system, [1] * 4), rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        expected[1], small.next_scores(system, [1] * 2), rtol=1e-4, atol=1e-4
+    )
+    assert cache.lengths.tolist() == [4, 2] and len(cache.layers) == 2

@@ -1,0 +1,167 @@
+"""`python -m scalelab.sample` as a user starts it."""
+
+import json
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from absl.testing import flagsaver
+
+from scalelab import cli, environment, pretrained, sample
+from scalelab.decode import loop, stepper
+from scalelab.decode.choose import Rules
+
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+Runs = Callable[[str], pathlib.Path]
+Start = Callable[..., tuple[int, str, str]]
+PROMPTS = ("bada gedu", "dodo.", "a")
+
+
+@pytest.fixture
+def start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pretrained_runs: Runs
+) -> Iterator[Start]:
+    """start(system or None, *flags) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def run(system: str | None, *flags: str) -> tuple[int, str, str]:
+        given = [f"--run={pretrained_runs(system)}"] if system else []
+        monkeypatch.setattr(sys, "argv", ["sample", *given, *flags])
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+            cli.run(sample.main)
+        return ended.value.code or 0, *capsys.readouterr()
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list[dict[str, Any]]:
+    given = [f"--prompt={prompt}" for prompt in prompts]
+    code, said, errors = start(system, "--json", "--max_new_tokens=6", *given, *flags)
+    assert code == 0, errors
+    return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_texts(start: Start, pretrained_runs: Runs, system: str) -> None:
+    """The lines are what the loop finds; an empty prompt begins with the end of a text."""
+    from scalelab import build
+
+    found = rows(start, system, prompts=(*PROMPTS, ""))
+    opened = pretrained.load(pretrained_runs(system))
+    tokenizer = opened.tokenizer
+    ids = [*map(tokenizer.encode, PROMPTS), [tokenizer.special_ids["eos"]]]
+    made = stepper.prepare(build.make_net(opened.config, opened.system), opened.params)
+    end = tokenizer.special_ids["eos"]
+    expected = loop.generate(made, ids, Rules(), max_new_tokens=6, max_len=64, end_token=end)
+    assert len(found) == 4
+    for row, prompt, text in zip(found, (*PROMPTS, ""), expected, strict=True):
+        assert row["prompt"] == prompt and row["sample"] == 0
+        assert row["tokens"] == text.tokens.tolist() and row["ended_by"] == text.ended_by
+        head = tokenizer.decode(tokenizer.encode(prompt))  # to GPT, punctuation is a word
+        assert head.replace(" ", "") == prompt.replace(" ", "")
+        assert row["text"] == head + row["continuation"] and "endoftext" not in row["text"]
+    _, said, _ = start(system, "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
+    shown = [f"[{i + 1}] {row['text']}" for i, row in enumerate(found[:3])]
+    assert said == "\n\n".join(shown) + "\n\n"
+
+
+def test_a_file_of_prompts(start: Start, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "prompts").write_text("\n".join(PROMPTS[1:]) + "\n")
+    found = rows(start, "gpt", f"--file={tmp_path}/prompts", prompts=PROMPTS[:1])
+    assert found == rows(start, "gpt")
+
+
+def test_what_is_drawn_depends_on_seed_and_prompt(start: Start) -> None:
+    """Not on neighbours, nor on how many texts go through the net at a time."""
+    flags = ["--temperature=1.5", "--num_samples=2", "--top_k=90", "--top_p=0.95"]
+    found = rows(start, "gpt", *flags, "--batch_size=2")
+    assert [row["sample"] for row in found] == [0, 1, 0, 1, 0, 1]
+    assert found[0]["tokens"] != found[1]["tokens"]
+    assert rows(start, "gpt", *flags) == found
+    assert rows(start, "gpt", *flags, prompts=PROMPTS[1:2]) == found[2:4]
+    assert rows(start, "gpt", *flags, "--seed=1") != found
+
+
+def test_beams(start: Start) -> None:
+    found = rows(start, "gpt", "--num_beams=3", "--num_samples=2", prompts=PROMPTS[:2])
+    assert [row["sample"] for row in found] == [0, 1, 0, 1]
+    assert found[0]["score"] > found[1]["score"] and found[0]["tokens"] != found[1]["tokens"]
+    _, said, _ = start("gpt", "--num_beams=3", "--max_new_tokens=6", f"--prompt={PROMPTS[0]}")
+    assert said == f"[1] {found[0]['text']}\n\n"
+
+
+def test_repetition_flags(start: Start) -> None:
+    (plain,) = rows(start, "gpt2", prompts=PROMPTS[:1])
+    (stopped,) = rows(start, "gpt2", "--repetition_stop=1", prompts=PROMPTS[:1])
+    assert len(set(plain["tokens"])) < len(plain["tokens"])
+    assert stopped["ended_by"] == "repetition"
+    assert stopped["tokens"] == plain["tokens"][: len(stopped["tokens"])]
+    (lowered,) = rows(start, "gpt2", "--repetition_penalty=1e9", prompts=PROMPTS[:1])
+    assert len(set(lowered["tokens"])) == len(lowered["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("system", "flags", "message"),
+    [
+        (None, ["--prompt=x"], "--run is missing"),
+        (None, ["--prompt=x", "--run=nowhere"], "no run folder 'nowhere'"),
+        ("gpt", [], "no prompt: give --prompt=TEXT, or --file=FILE"),
+        ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
+        ("gpt", ["--prompt=x", "stray"], "unexpected argument 'stray'"),
+        ("gpt", ["--prompt=x", "--promt=y"], "promt.*[dD]id you mean.*prompt"),
+        ("gpt", ["--prompt=x", "--top_k=many"], "top_k.*many"),
+        ("gpt", ["--prompt=x", "--num_samples=0"], "num_samples.*0"),
+        ("gpt", ["--prompt=x", "--top_k=0", "--temperature=1"], "top_k = 0: expected at least 1"),
+        ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5 without a temperature"),
+        ("gpt", ["--prompt=x", "--temperature=-1"], "temperature = -1.0: expected 0"),
+        ("gpt", ["--prompt=x", "--temperature=nan"], "temperature = nan: expected 0"),
+        ("gpt", ["--prompt=x", "--num_samples=2"], "the same text .* set --temperature=1"),
+        ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k has no meaning"),
+        ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "no more than so many"),
+        ("gpt", ["--prompt=x", "--num_beams=151"], "expected at most half of the 300 tokens"),
+        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 tokens and 64 new .* has 64 positions"),
+        ("bert", ["--prompt=x"], "is a run of bert, a masked .*python -m scalelab.fill_mask"),
+        ("roberta", ["--prompt=x"], "is a run of roberta, a masked .*scalelab.fill_mask"),
+    ],
+)  # fmt: skip
+def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
+    code, said, errors = start(system, *flags)
+    assert code == 2 and said == "" and "Traceback" not in errors
+    found = re.findall(r"^error: .*", errors, re.MULTILINE)
+    assert len(found) == 1 and re.search(message, found[0]), errors
+
+
+def test_a_file_that_is_no_text(start: Start, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "prompts").write_bytes(b"\xff\xfe\xfa")
+    code, _, errors = start("gpt", f"--file={tmp_path}/prompts")
+    assert code == 2 and "is no UTF-8 text" in errors and "Traceback" not in errors
+
+
+def test_an_empty_prompt_without_a_token_to_begin_with(
+    start: Start, pretrained_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the vocabulary that was published with GPT."""
+    opened = pretrained.load(pretrained_runs("gpt"))
+    del opened.tokenizer.special_ids["eos"]
+    monkeypatch.setattr(pretrained, "load", lambda path: opened)
+    code, _, errors = start("gpt", "--prompt=")
+    assert code == 2 and "an empty prompt: " in errors and "give at least a word" in errors
+    assert rows(start, "gpt", prompts=("a",))[0]["ended_by"] == "length"
+
+
+def test_ctrl_c_is_one_message(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(pretrained, "load", interrupted)
+    code, _, errors = start("gpt", "--prompt=x")
+    assert code == 2 and errors.startswith("error: interrupted") and "Traceback" not in errors
