@@ -7,6 +7,7 @@ asks for speed.
 import functools
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ import pytest
 import several_devices
 import tiny
 
+from scalelab import cli
+
 ROOT = tiny.ROOT
 
 
@@ -27,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/golden/*.json anew instead of comparing",
     )
+
+
+@pytest.fixture(autouse=True)
+def interrupted_programs_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted program ends its process at once, which here is that of all tests."""
+    monkeypatch.setattr(cli, "_leave", sys.exit)
 
 
 @pytest.fixture

@@ -68,7 +68,6 @@ def refused(
     def run(*extra: str, workdir: pathlib.Path = tmp_path / "run", whole: bool = True) -> str:
         argv = arguments(wikitext, cache_dir, workdir, extra) if whole else list(extra)
         monkeypatch.setattr(sys, "argv", ["train", *argv])
-        monkeypatch.setattr(cli, "_leave", sys.exit)  # the tests must live on
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
             with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:

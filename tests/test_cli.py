@@ -33,7 +33,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         returned = []
         monkeypatch.setattr(sys, "argv", ["program", *argv])
         monkeypatch.setattr(cli, "_SET_TO_NONE", [])
-        monkeypatch.setattr(cli, "_leave", sys.exit)  # these tests live on
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
             cli.run(lambda _: returned.append(main()))
         return ended.value.code or 0, returned[0] if returned else None

@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ import tokenizers
 from flax import linen as nn
 from tokenizers import models, pre_tokenizers, processors
 
-from scalelab import build, cli, environment, fill_mask, pretrained
+from scalelab import build, environment, fill_mask, pretrained
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats.documents import Frame
 
@@ -97,7 +96,6 @@ def test_the_frame_of_tokenizers_of_others(processor: Any, expected: Frame) -> N
 def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """start(*arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-    monkeypatch.setattr(cli, "_leave", sys.exit)  # the tests must live on
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in signals}
 
