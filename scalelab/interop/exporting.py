@@ -53,12 +53,13 @@ class Exported:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
 
-def run(source: pathlib.Path, to: pathlib.Path) -> list[str]:
+def run(source: pathlib.Path, to: pathlib.Path, dtype: str = "float32") -> list[str]:
     """Exports a run.
 
     Args:
       source: a run folder, of a pre-training or of one seed of a fine-tuning.
       to: where to; made if absent, written anew if it is an earlier export.
+      dtype: of the stored tensors: "float32", or "float16", to which they are rounded.
 
     Returns:
       What to tell the user, line by line.
@@ -77,7 +78,7 @@ def run(source: pathlib.Path, to: pathlib.Path) -> list[str]:
     partial = to.absolute().with_name(f".{to.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
     try:
-        _write(exported, partial)
+        _write(exported, partial, dtype)
         if to.exists():
             shutil.rmtree(to)
         partial.replace(to)
@@ -214,13 +215,16 @@ def _fold_bias(exported: Exported) -> None:
 # --- The files -----------------------------------------------------------------------------------
 
 
-def _write(exported: Exported, to: pathlib.Path) -> None:
+def _write(exported: Exported, to: pathlib.Path, dtype: str) -> None:
     family, architecture, net = exported.family, exported.architecture, exported.config["net"]
     rows = family.rows(architecture)
     rows_of_table = len(exported.flat["embed/tokens/table"])
     sizes = Sizes(net["num_heads"], net["num_layers"], rows_of_table, rows_of_table)
     originals, sizes = _originals(exported, sizes)
     tensors = convert.to_theirs(rows, exported.flat, sizes) | originals
+    if dtype != "float32":
+        tensors = {name: _rounded(name, x, dtype) for name, x in tensors.items()}
+        exported.remarks.append(f"its parameters are rounded to {dtype}")
     named = {convert.stored(name, family, architecture): x for name, x in tensors.items()}
     save_file(named, to / "model.safetensors", metadata={"format": "pt"})
     ids = dict(exported.tokenizer.special_ids)
@@ -246,6 +250,18 @@ def _write(exported: Exported, to: pathlib.Path) -> None:
         pad=pad,
     )
     _describe(exported, to)
+
+
+def _rounded(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
+    """A tensor in a smaller dtype.
+
+    Raises:
+      ValueError: it has values that the dtype cannot hold.
+    """
+    largest = float(np.abs(x).max(initial=0))
+    if largest > float(np.finfo(dtype).max):
+        raise ValueError(f"{name} has values up to {largest:.3g}, too large for --dtype={dtype}")
+    return x.astype(dtype)
 
 
 def _originals(exported: Exported, sizes: Sizes) -> tuple[convert.Flat, Sizes]:

@@ -46,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
     out = commands.add_parser("export", help="a run folder -> a folder in Hugging Face layout")
     out.add_argument("run", type=pathlib.Path, help="the run folder")
     out.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
+    out.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "float16"),
+        help="of the file: float16 halves it and rounds; loaded, it computes in float32 all the same",
+    )
     return made
 
 
@@ -75,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             from scalelab.interop import exporting
 
-            said = exporting.run(arguments.run, arguments.to)
+            said = exporting.run(arguments.run, arguments.to, arguments.dtype)
     except (ValueError, OSError) as error:
         if isinstance(error, ValueError) and _is_foreign(error):
             raise

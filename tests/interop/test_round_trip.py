@@ -233,14 +233,22 @@ def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> N
 
 
 def test_half_precision_becomes_float32(pretrained_runs: Runs, tmp_path) -> None:
-    exporting.run(pretrained_runs("gpt2"), tmp_path / "out")
-    file = tmp_path / "out/model.safetensors"
-    halves = {name: x.astype(np.float16) for name, x in load_file(file).items()}
-    save_file(halves, file)
-    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    exporting.run(pretrained_runs("gpt2"), tmp_path / "whole")
+    said = exporting.run(pretrained_runs("gpt2"), tmp_path / "half", "float16")
+    assert any("rounded to float16" in line for line in said)
+    whole, half = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "half"))
+    assert whole.keys() == half.keys() and {x.dtype for x in half.values()} == {np.dtype("f2")}
+    for name, x in half.items():
+        np.testing.assert_array_equal(x, whole[name].astype(np.float16))
+    importing.run(str(tmp_path / "half"), tmp_path / "back")
     table = pretrained.load(tmp_path / "back").params["embed"]["tokens"]["table"]
-    np.testing.assert_array_equal(table, halves["transformer.wte.weight"].astype(np.float32))
+    np.testing.assert_array_equal(table, half["transformer.wte.weight"].astype(np.float32))
     assert table.dtype == np.float32
+
+
+def test_half_precision_is_refused_where_it_overflows() -> None:
+    with pytest.raises(ValueError, match="w has values up to 7e\\+04, too large for --dtype=flo"):
+        exporting._rounded("w", np.array([1.0, -7e4], np.float32), "float16")
 
 
 def test_a_padded_vocabulary_is_cut_and_given_back(pretrained_runs: Runs, tmp_path) -> None:
