@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         "--dtype",
         default="float32",
         choices=("float32", "float16"),
-        help="of the file: float16 halves it and rounds; loaded, it computes in float32 all the same",
+        help="of the file: float16 halves and rounds it; once loaded it computes in float32",
     )
     return made
 
