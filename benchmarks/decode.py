@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.finetune import BUSY, pin, without_peer
+from benchmarks import side_by_side
+from benchmarks.side_by_side import BUSY, pin
 from scalelab import environment
 
 VOCAB_SIZE = 50_257
@@ -173,7 +174,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     net, params = initialise(arguments)
     shape = (arguments.batch_size, arguments.prompt_len)
     prompts = np.random.default_rng(1).integers(0, arguments.vocab_size, shape, np.int32)
-    left_out = without_peer()
+    left_out = side_by_side.peer_left_out()
     sides = {"ours": Ours(net, params, prompts, arguments)}
     if not left_out:
         sides["peer"] = Peer(net, params, prompts, arguments)
@@ -191,12 +192,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             calls[name].append({n: timed(side, n) for n in (1, arguments.new_tokens)})
     found: dict[str, Any] = {name: summary(each, arguments) for name, each in calls.items()}
     if not left_out:
-        import torch
-        import transformers
-
-        found["peer_versions"] = (
-            f"transformers {transformers.__version__}, torch {torch.__version__}"
-        )
+        found["peer_versions"] = side_by_side.peer_versions()
         found["same_tokens"] = float((written["ours"] == written["peer"]).mean())
         found["ratio"] = found["ours"]["tokens_per_sec"] / found["peer"]["tokens_per_sec"]
     names = ("shape", "vocab_size", "batch_size", "prompt_len", "new_tokens", "repeats", "threads")

@@ -33,20 +33,13 @@ Target: SST-2 at 2x128x2, at least 3x the peer.
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from benchmarks.side_by_side import BUSY, pin
 from scalelab import environment
 
 QUICK = {"shape": "2x8x1", "steps": 4, "repeats": 2}
-BUSY = ": others use the cores, so these numbers say little"
-
-
-def pin(threads: int) -> None:
-    """Gives this process so many cores; XLA has a thread for each. Call before JAX starts."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
 
 
 def report(found: dict[str, Any]) -> None:

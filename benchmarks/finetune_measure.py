@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import finetune_peer, finetune_task
+from benchmarks import finetune_peer, finetune_task, side_by_side
 from scalelab import environment, flops, metrics
 from scalelab.finetune_group import Group
 from scalelab.finetune_loop import AHEAD
@@ -128,7 +128,7 @@ def evaluate(group: Group) -> int:
 
 def beside_peer(run: Any, steps: int, repeats: int, threads: int) -> dict[str, Any]:
     """Training and evaluation, ours and the peer's by turns."""
-    left_out = finetune_peer.left_out()
+    left_out = side_by_side.peer_left_out()
     peer = None if left_out else finetune_peer.Peer(run, threads)
     ours, parts = Group(run, [0]), stretches(run, steps, repeats)
     (batches,) = ours.batches
@@ -167,7 +167,7 @@ def beside_peer(run: Any, steps: int, repeats: int, threads: int) -> dict[str, A
         "tokens_per_example": positions["tokens"] / sum(map(len, ids)),
         "positions_per_token": positions["ours"] / positions["tokens"],
         "peer_positions_per_token": positions["peer"] / positions["tokens"] if peer else None,
-        "peer": finetune_peer.versions() if peer else None,
+        "peer": side_by_side.peer_versions() if peer else None,
         "peer_left_out": left_out,
         "parameters": flops.count_parameters(ours.state.params),
         "peer_parameters": peer and sum(p.numel() for p in peer.model.parameters()),

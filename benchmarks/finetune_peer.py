@@ -1,27 +1,8 @@
 """The peer of benchmarks.finetune: a loop like `run_glue`'s, in `transformers` and PyTorch."""
 
-import importlib.util
 from typing import Any
 
-import jax
 import numpy as np
-
-
-def left_out() -> str | None:
-    """Why the peer cannot be measured; None: it can."""
-    if jax.default_backend() != "cpu":
-        return f"it is measured on CPU, not beside {jax.devices()[0].device_kind}"
-    if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed (pip install '.[parity]')"
-    return None
-
-
-def versions() -> str:
-    """Of what it is made with."""
-    import torch
-    import transformers
-
-    return f"transformers {transformers.__version__}, torch {torch.__version__}"
 
 
 class Peer:

@@ -7,7 +7,7 @@ Arguments, all optional, joined by commas:
   system   a file of scalelab/systems: bert, roberta, gpt2, gpt
   shape    AxHxL: attention heads, width, layers
   corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME;
-           builtin is too small for 30,000 pieces: its tokenizer gets 20,000
+           builtin, so given, gets 20,000 pieces: it is too small for 30,000
   seed     of parameters, data order, masks and dropout
   steps    the budget over both phases; or epochs, tokens, flops, secs;
            without one, the protocol's epochs.
@@ -91,7 +91,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
             )
         config.net.num_heads, config.net.width, config.net.num_layers = map(int, parts)
     config.data.corpus = given.get("corpus", config.data.corpus)
-    if config.data.corpus == "builtin":
+    if given.get("corpus") == "builtin":
         config.tokenizer.vocab_size = BUILTIN_VOCAB
     config.seed = _number("seed", given["seed"], int) if "seed" in given else config.seed
     budgets = [name for name in BUDGETS if name in given]

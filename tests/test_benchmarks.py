@@ -10,7 +10,7 @@ import tiny
 from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import decode, finetune, finetune_measure, finetune_peer  # noqa: E402
+from benchmarks import decode, finetune, finetune_measure, side_by_side  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def measured(tmp_path: pathlib.Path, *arguments: str) -> dict:
 def test_finetune_without_peer(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(finetune_peer, "left_out", lambda: "PyTorch is not installed")
+    monkeypatch.setattr(side_by_side, "peer_left_out", lambda: "PyTorch is not installed")
     found = measured(tmp_path, "--task=rte")
     assert "the peer is left out: PyTorch is not installed" in capsys.readouterr().out
     assert found["peer"] is None and "peer train" not in found
@@ -67,7 +67,7 @@ def test_finetune_refuses(tmp_path: pathlib.Path) -> None:
 def test_decode_without_peer(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(decode, "without_peer", lambda: "PyTorch is not installed")
+    monkeypatch.setattr(side_by_side, "peer_left_out", lambda: "PyTorch is not installed")
     path = tmp_path / "found.json"
     decode.main(decode.parse(["--quick", f"--json={path}"]))
     found = json.loads(path.read_text())
