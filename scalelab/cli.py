@@ -177,8 +177,10 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
     sys.argv[:] = [program, *kept]  # where the config flag looks for its fields
     try:
         return flags.FLAGS(sys.argv)
-    except SystemExit:  # --help has been answered; absl calls that 1
-        sys.exit(0)
+    except SystemExit:
+        if not any(a.lstrip("-").startswith("help") for a in arguments):
+            raise
+        sys.exit(0)  # it has been answered; absl calls that 1
     except Exception as error:  # a config file may raise anything
         fail(_last_line(str(error) or type(error).__name__))
         raise

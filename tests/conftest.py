@@ -7,9 +7,10 @@ asks for speed.
 import functools
 import os
 import pathlib
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -33,9 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def interrupted_programs_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupted program ends its process at once, which here is that of all tests."""
+def programs_leave_this_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program handles signals its own way, and ends its process at once when interrupted."""
     monkeypatch.setattr(cli, "_leave", sys.exit)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in signals}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_impossible_values_are_refused(fields: dict[str, object], message: str) 
 
 
 def test_a_phase_that_is_left_out_may_be_longer_than_the_positions() -> None:
-    resolved(net__max_len=128, long__example_rate=0.0)
+    assert resolved(net__max_len=128, long__example_rate=0.0).long.max_len > 128
 
 
 # --- Budgets --------------------------------------------------------------------------------------

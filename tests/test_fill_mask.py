@@ -4,8 +4,7 @@ import functools
 import json
 import pathlib
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -93,11 +92,9 @@ def test_the_frame_of_tokenizers_of_others(processor: Any, expected: Frame) -> N
 
 
 @pytest.fixture
-def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
+def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """start(*arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in signals}
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = 0
@@ -107,9 +104,7 @@ def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
             code = int(end.code or 0)
         return code, *capsys.readouterr()
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 def test_what_is_printed(pretrained_runs: Runs, start) -> None:

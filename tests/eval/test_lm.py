@@ -7,8 +7,7 @@ import math
 import pathlib
 import re
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -69,11 +68,9 @@ def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, syste
 
 
 @pytest.fixture
-def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
+def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """start(*arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in signals}
 
     def run(*arguments: Any) -> tuple[int, str, str]:
         code = 0
@@ -83,9 +80,7 @@ def start(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
             code = int(end.code or 0)
         return code, *capsys.readouterr()
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
