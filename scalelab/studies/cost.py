@@ -167,9 +167,7 @@ def build_run(config: Any) -> Built:
     ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
     made, tx = build.make_objectives(config, ids), build.make_optimizer(config)
     params = jax.eval_shape(
-        lambda key: nn.unbox(
-            state.fresh(key, net, made, tx, max_len=config.short.max_len).params
-        ),
+        lambda key: nn.unbox(state.fresh(key, net, made, tx, max_len=config.short.max_len).params),
         jax.random.key(0),
     )
     plan = (config.short, config.long) if config.long.example_rate else (config.short,)
@@ -241,15 +239,14 @@ def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
 
 def machine() -> dict[str, Any]:
     """What a calibration holds for."""
-    import os
-
     import jax
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from scalelab import environment
+
     return {
         "host": platform.node(),
         "device": jax.devices()[0].device_kind,
-        "cores": cores,
+        "cores": len(environment.cores()),
         "jax": jax.__version__,
     }
 

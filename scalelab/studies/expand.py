@@ -186,9 +186,7 @@ def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str,
             for name, stage in spec.stage_list
         },
         "command": command,
-        "runs": [
-            describe(run) | {"finetune": spec.stages[run.stage].finetune} for run in planned
-        ],
+        "runs": [describe(run) | {"finetune": spec.stages[run.stage].finetune} for run in planned],
     }
 
 

@@ -52,9 +52,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
         else:
             start = finetune_run.open_start(str(run.folder))
             folder = run.folder / "tasks" / task
-        finetune_lib.fine_tune(
-            task_lib.load_task(task), start, values, folder, options, overrides
-        )
+        finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
         if not asked["keep"]:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from scalelab import cli
+from scalelab import cli, environment
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, READY, Job
 
@@ -134,7 +134,7 @@ class Pool:
                 pass_fds=[lock.fileno()],
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
-        for core_set in _cores(slot, self.num_workers):
+        for core_set in cores(slot, self.num_workers):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(process.pid, core_set)
         return Working(job, process, slot, lock, log, time.monotonic())
@@ -196,15 +196,15 @@ def last_words(one: Working) -> str:
     return f"{how}: {said.removeprefix('error: ')} (see {one.log})"
 
 
-def _cores(slot: int, num_workers: int) -> list[set[int]]:
+def cores(slot: int, num_workers: int) -> list[set[int]]:
     """The cores of a place in the pool, where the system can bind to cores: an even part of all.
 
     XLA has a thread for each core that it may use; processes that share cores would wait for each
     other within every operation.
     """
-    if not hasattr(os, "sched_getaffinity"):
+    mine = environment.cores()
+    if not hasattr(os, "sched_setaffinity"):
         return []
-    mine = sorted(os.sched_getaffinity(0))
     if num_workers == 1 or num_workers > len(mine):
         return []
-    return [set(mine[slot :: num_workers])]
+    return [set(mine[slot::num_workers])]
