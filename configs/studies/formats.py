@@ -2,8 +2,8 @@
 
 BERT's net with MLM + NSP on segment pairs, MLM alone on the same pairs, and MLM alone on sentences
 of one document. Whatever NSP gives beyond the pairs, and the pairs beyond the sentences, shows.
-Segment pairs use text about 1.6 times; the variant `pairs_unique` stops after as much different
-text as the sentences have (P2-10; Liu et al. 2019, section 4.2).
+Segment pairs use text about 1.6 times; the variant `pairs_unique` has so many more tokens that it
+sees as much different text as the sentences (P2-10; Liu et al. 2019, section 4.2).
 """
 
 import importlib.util

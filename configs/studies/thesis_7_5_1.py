@@ -1,4 +1,4 @@
-"""Thesis 7.5.1: one shape dimension grows, width or depth; three styles (Tables 7.2, 7.3, B.1, B.2).
+"""Thesis 7.5.1: one shape dimension grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
 
 Arguments as in configs/study.py. Shapes at scale small: width 64 to 256 and depth 2 to 10.
 """

@@ -28,7 +28,7 @@ NAMES = ("matmul", "width", "scores", "logits", "update", "step")
 # The guess: seconds for each count on a core that multiplies matrices at 100 GFLOP/s.
 GUESS = np.array([1 / 80e9, 2e-9, 2e-9, 1e-9, 1e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
-RIDGE = 0.1  # weight of the guess beside a measurement
+RIDGE = 0.03  # weight of the guess beside a measurement
 STATE_BYTES = 16  # a parameter: itself, its gradient, two moments; float32
 
 

@@ -8,10 +8,12 @@ from scalelab.lab import compound
 from scalelab.lab.study_runs import PretrainRun, Shape
 
 NUM_BEST = 3  # shapes of the least loss, of which the best score wins (protocol, 7.5.5)
-LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
+LARGE = ("mnli", "qqp", "qnli")
 
 
-def scaled(runs: Sequence[tuple[Shape, PretrainRun]], step: float) -> Shape | None:
+def scaled(
+    runs: Sequence[tuple[Shape, PretrainRun]], step: float, tasks: Sequence[str], num_seeds: int
+) -> Shape | None:
     """The shape that compound scaling gives from the best of some shapes.
 
     Best is, among the three of the least mean validation loss, the one with the best mean
@@ -20,6 +22,8 @@ def scaled(runs: Sequence[tuple[Shape, PretrainRun]], step: float) -> Shape | No
     Args:
       runs: finished or not.
       step: how much larger phi becomes: 1 doubles the size.
+      tasks: what the best shapes are fine-tuned on; none: the least loss wins.
+      num_seeds: of each task.
 
     Returns:
       The shape; None as long as runs or their fine-tunings are not finished.
@@ -36,23 +40,27 @@ def scaled(runs: Sequence[tuple[Shape, PretrainRun]], step: float) -> Shape | No
     if not losses:
         return None
     best = sorted(losses, key=losses.__getitem__)[:NUM_BEST]
-    scores = {shape: _score(shapes[shape]) for shape in best}
-    known = {shape: score for shape, score in scores.items() if score is not None}
-    if not known:
-        chosen = best[0]
-    elif len(known) < len(best):
-        return None
-    else:
-        chosen = max(known, key=known.__getitem__)
+    chosen = best[0]
+    if tasks:
+        if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
+            return None
+        chosen = max(best, key=lambda shape: _score(shapes[shape]))
     return Shape(*compound.scaled(chosen, step))
 
 
-def _score(runs: Sequence[PretrainRun]) -> float | None:
-    """Mean over runs and tasks of the main score: GLUE-Large's tasks, or all where none is there."""
-    found = []
+def _tuned(run: PretrainRun, tasks: Sequence[str], num_seeds: int) -> bool:
+    """Whether all fine-tunings of a run have ended."""
+    return all(
+        task in run.tasks and sum(not r.unfinished for r in run.tasks[task].runs) >= num_seeds
+        for task in tasks
+    )
+
+
+def _score(runs: Sequence[PretrainRun]) -> float:
+    """Mean over runs of the mean main score of GLUE-Large's tasks, or of all if none is there."""
+    found = [-np.inf]
     for run in runs:
         own = {name: task for name, task in run.tasks.items() if task.finished}
-        large = {name for name, _ in LARGE} & own.keys()
-        for name in large or own.keys():
+        for name in set(LARGE) & own.keys() or own.keys():
             found.append(float(np.mean(own[name].values(own[name].keys[0]))))
-    return float(np.mean(found)) if found else None
+    return float(np.mean(found[1:] or found))

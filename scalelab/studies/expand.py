@@ -17,7 +17,7 @@ from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
 from scalelab.lab import study_runs
-from scalelab.lab.study_runs import BASELINE, PretrainRun, Shape
+from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
 from scalelab.studies import derive
@@ -66,7 +66,7 @@ def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
         for seed in range(spec.seeds):
             for variant in stage.variants:
                 for system in stage.systems:
-                    for shape in _shapes(stage.shapes, earlier, workdir):
+                    for shape in _shapes(spec, stage.shapes, earlier, workdir):
                         planned.append(_run(spec, stage_name, system, shape, variant, seed))
         for run in planned:
             found.setdefault(run.name, run)
@@ -75,7 +75,7 @@ def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
 
 
 def _shapes(
-    shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path
+    spec: StudySpec, shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path
 ) -> Iterator[Shape]:
     """The shapes of a stage; none yet for those that wait for the stage before."""
     for text in shapes:
@@ -83,8 +83,12 @@ def _shapes(
             yield parse_shape(text)
             continue
         states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
-        shape = derive.scaled([(r.shape, s) for r, s in zip(earlier, states, strict=True)],
-                              float(text.removeprefix(COMPOUND)))  # fmt: skip
+        shape = derive.scaled(
+            [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
+            float(text.removeprefix(COMPOUND)),
+            spec.finetune.tasks,
+            spec.finetune.seeds,
+        )
         if shape is not None:
             yield shape
 
@@ -225,6 +229,3 @@ def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.P
                 f"{path} plans {run['name']} with another config; choose another --workdir, or"
                 " undo:\n  " + "\n  ".join(differing)
             )
-
-
-__all__ = ["PlannedRun", "PretrainRun", "describe", "facts", "runs", "write"]

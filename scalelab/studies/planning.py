@@ -59,6 +59,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
             secs = plan.finetune_secs(spec, run, model, tasks, values)
             one = dataclasses.replace(one, finetune_secs=secs)
         expected.append(one)
+    (workdir / "plans").mkdir(exist_ok=True)
     write_json(
         workdir / "plans" / f"{spec.name}.json",
         {

@@ -117,6 +117,8 @@ def _check(spec: StudySpec) -> None:
         raise ValueError("config.seeds and config.finetune.seeds must be at least 1")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
+    if BASELINE not in spec.variants:
+        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
     known = module_names("systems")
     for place, (name, stage) in enumerate(spec.stage_list):
         for factor in ("systems", "shapes", "variants"):
@@ -142,8 +144,6 @@ def _check(spec: StudySpec) -> None:
             )
     _check_names(spec.system_fields, known, "config.system_fields")
     _check_names(spec.free, FACTORS, "config.free")
-    if BASELINE not in spec.variants:
-        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
     if spec.finetune.recipe not in recipes.RECIPES:
         recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
