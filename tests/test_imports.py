@@ -12,12 +12,13 @@ PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others; itself always, and what
 # stands below every room.
-BELOW_ALL = {"clocks", "names", "departures", "adaptation"}
+BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics"}
 MAY_IMPORT = {
     "names": set(),
     "clocks": set(),
     "departures": set(),
     "adaptation": set(),
+    "numerics": set(),
     "nn": set(),
     "formats": set(),
     "optim": set(),
