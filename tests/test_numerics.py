@@ -20,7 +20,7 @@ If a system came or went and no number moved: change its line alone. The digests
 
 
 def digest(golden: dict[str, Any]) -> str:
-    """Of all but the config, which every run has in full; losses to 5 digits, as compilers round."""
+    """Of all but the config, which every run has in full; losses to 5 digits: compilers round."""
     numbers = {name: value for name, value in golden.items() if name != "config"}
     numbers["tiny_losses"] = [f"{loss:.5g}" for loss in numbers["tiny_losses"]]
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
