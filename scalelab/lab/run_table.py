@@ -7,7 +7,6 @@ never fails for what a folder holds: a file that is missing or damaged makes the
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -17,19 +16,28 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scalelab.lab.run_files import (
+    SEED,
+    data_hash,
+    is_locked,
+    is_number,
+    loss_of,
+    read_json,
+    read_metrics,
+)  # fmt: skip
+
 Value = str | int | float | None
 Row = dict[str, Value]
 
 # What every row has; besides, each config field by its dotted name, and a task's score by its name.
 COLUMNS = (
     "run", "system", "shape", "heads", "width", "layers", "n_model", "params", "seed", "task",
-    "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops", "seconds",
-    "loss", "score", "scores", "data", "numerics", "commit", "started",
+    "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
+    "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
 STATUSES = ("completed", "running", "stopped", "failed", "damaged")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
-RECENT_SECS = 600  # a run on another host, whose lock may not show here, that wrote so lately, runs
-SEED = re.compile(r"seed\d+")
+RECENT_SECS = 600  # what wrote so lately on another host runs: its lock may not show on this one
 
 
 def read(folders: Sequence[pathlib.Path]) -> list[Row]:
@@ -56,9 +64,9 @@ def read_run(folder: pathlib.Path) -> Row | None:
     """Reads one run; None if the folder holds none, or is gone."""
     locked = is_locked(folder)  # asked first: a run that ends meanwhile has its result
     problems: list[str] = []
-    config, config_there = _read_json(folder / "config.json", problems)
-    result, _ = _read_json(folder / "result.json", problems)
-    environment, _ = _read_json(folder / "environment.json", problems)
+    config, config_there = read_json(folder / "config.json", problems)
+    result, _ = read_json(folder / "result.json", problems)
+    environment, _ = read_json(folder / "environment.json", problems)
     metrics_there = (folder / "metrics.jsonl").exists()
     foreign = config_there and not problems and "system" not in config
     if not metrics_there and (foreign or not config_there and not locked):
@@ -78,69 +86,10 @@ def read_run(folder: pathlib.Path) -> Row | None:
     return row if folder.is_dir() else None
 
 
-def read_metrics(path: pathlib.Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """Reads metrics.jsonl while it may be being written.
-
-    Args:
-      path: the file; one that is missing is empty.
-      problems: says there what is wrong with a line; None: that is an error.
-
-    Returns:
-      Its lines, without the last one if that is not whole.
-
-    Raises:
-      ValueError: a line before the last is damaged, and `problems` is None.
-    """
-    text, found = "", []
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            _note(problems, f"{path.name}: {error.strerror}")
-    lines = [line for line in text.split("\n") if line]
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            if not _is_number(row["step"]):
-                raise ValueError("the step is no number")
-            found.append(row)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            if number < len(lines):
-                _note(problems, f"{path.name}:{number} is damaged")
-                break
-    return found
-
-
-def is_locked(folder: pathlib.Path) -> bool:
-    """Whether a process trains there now: a seed of a fine-tuning is locked with its task's folder.
-
-    A shared lock is tried, for as long as it takes to give it back, which `run_folder.locked`
-    outwaits; where files cannot be locked, nobody does.
-    """
-    places = [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]
-    for place in places:
-        try:
-            with (place / ".lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            continue
-    return False
-
-
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """A key by which texts are sorted with the numbers in them as numbers."""
     parts = re.split(r"(\d+)", text)
     return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
-
-
-def loss_of(evals: Mapping[str, Any]) -> float | None:
-    """The loss at the longest length of the validations in result.json."""
-    lengths = [length for length in evals if length.isdecimal()]
-    last = evals[max(lengths, key=int)] if lengths else None
-    loss = last.get("loss") if isinstance(last, Mapping) else None
-    return loss if _is_number(loss) else None
 
 
 # --- Folders --------------------------------------------------------------------------------------
@@ -192,44 +141,22 @@ def _wrote_lately(folder: pathlib.Path, environment: Mapping[str, Any]) -> bool:
     return False
 
 
-def _read_json(path: pathlib.Path, problems: list[str]) -> tuple[dict[str, Any], bool]:
-    """The content of a file, {} if it is damaged, and whether there is one."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}, False
-    except OSError as error:
-        problems.append(f"{path.name}: {error.strerror}")
-        return {}, True
-    except (ValueError, RecursionError) as error:
-        problems.append(f"{path.name} is no json: {' '.join(str(error).split())}")
-        return {}, True
-    if not isinstance(value, dict):
-        problems.append(f"{path.name} holds {type(value).__name__}, not fields")
-        return {}, True
-    return value, True
-
-
-def _note(problems: list[str] | None, problem: str) -> None:
-    if problems is None:
-        raise ValueError(problem)
-    problems.append(problem)
-
-
 # --- Columns --------------------------------------------------------------------------------------
 
 
 def _of_config(flat: Row, result: Mapping[str, Any]) -> Row:
     heads, width, layers = (flat.get(f"net.{n}") for n in ("num_heads", "width", "num_layers"))
+    n_model = None
+    if isinstance(width, int) and isinstance(layers, int):
+        n_model = 12 * layers * width**2
     shape = None if None in (heads, width, layers) else f"{heads}x{width}x{layers}"
-    sized = isinstance(width, int) and isinstance(layers, int)
     return {
         "system": flat.get("system") or _plain(result.get("system")),
         "shape": shape,
         "heads": heads,
         "width": width,
         "layers": layers,
-        "n_model": 12 * layers * width**2 if sized else None,
+        "n_model": n_model,
         "params": _plain(result.get("params")),
         "seed": flat.get("seed"),
         "task": flat.get("task"),
@@ -247,7 +174,7 @@ def _of_progress(result: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) 
     for clock, name in zip(("steps", "tokens", "flops", "seconds"),
                            ("step", "tokens", "flops", "seconds"), strict=True):  # fmt: skip
         value = result.get(clock, last.get(name))
-        row[clock] = value if _is_number(value) else None
+        row[clock] = value if is_number(value) else None
     evals = result.get("eval")
     if isinstance(evals, Mapping) and result.get("task") is None:
         row["loss"] = loss_of(evals)
@@ -255,11 +182,11 @@ def _of_progress(result: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) 
         scores = [
             (name, value)
             for split in list(evals.values())[:1] if isinstance(split, Mapping)
-            for name, value in split.items() if _is_number(value)
+            for name, value in split.items() if is_number(value)
         ]  # fmt: skip
         row["score"] = scores[0][1] if scores else None
         row["scores"] = " ".join(f"{name} {100 * value:.1f}" for name, value in scores) or None
-    validated = [line["eval/loss"] for line in lines if _is_number(line.get("eval/loss"))]
+    validated = [line["eval/loss"] for line in lines if is_number(line.get("eval/loss"))]
     if not result and validated:
         row["loss"] = validated[-1]
     return row
@@ -276,16 +203,6 @@ def _of_origin(
         "commit": f"{str(commit)[:12]}{dirty}" if commit else None,
         "started": _plain(environment.get("started")),
     }
-
-
-def data_hash(folder: pathlib.Path, result: Mapping[str, Any]) -> str | None:
-    """Digest of a pre-training's corpus: its result's or, before there is one, its tokenizer's."""
-    if result.get("data_hash"):
-        return str(result["data_hash"])
-    value, _ = _read_json(folder / "tokenizer/manifest.json", [])
-    for key in ("key", "text", "corpus"):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else None
 
 
 def _status(
@@ -322,10 +239,6 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Row:
 
 def _plain(value: Any) -> Value:
     """A value as cells have it: numbers and text; true, false and lists as json writes them."""
-    if value is None or isinstance(value, str) or _is_number(value):
+    if value is None or isinstance(value, str) or is_number(value):
         return value
     return json.dumps(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

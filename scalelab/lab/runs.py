@@ -31,7 +31,9 @@ def parser() -> cli.Parser:
         allow_abbrev=False,
     )
     commands = made.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("list", help="the table; also without this word")
+    listing = commands.add_parser(
+        "list", allow_abbrev=False, help="the table; also without this word"
+    )
     listing.add_argument("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     listing.add_argument(
         "--where",
@@ -47,15 +49,19 @@ def parser() -> cli.Parser:
         "--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate"
     )
     listing.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser("compare", help="config, curves and scores of two runs")
+    comparing = commands.add_parser(
+        "compare", allow_abbrev=False, help="config, curves and scores of two runs"
+    )
     comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
     comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
     comparing.add_argument("--points", type=int, default=10, help="rows of each table; default: 10")
     comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
-    carding = commands.add_parser("card", help="a run in Markdown")
+    carding = commands.add_parser("card", allow_abbrev=False, help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
-    packing = commands.add_parser("pack", help="a finished run, small enough for git")
+    packing = commands.add_parser(
+        "pack", allow_abbrev=False, help="a finished run, small enough for git"
+    )
     packing.add_argument("run", metavar="RUN", type=pathlib.Path)
     packing.add_argument("--to", metavar="DIR", type=pathlib.Path, required=True)
     return made
@@ -85,11 +91,11 @@ def compare(given: argparse.Namespace) -> str:
     Raises:
       ValueError: one is no run, or has no metrics.
     """
-    from scalelab.lab import run_pair
+    from scalelab.lab import run_files, run_pair
 
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
-    a, b = run_pair.open_run(given.a), run_pair.open_run(given.b)
+    a, b = run_files.open_run(given.a), run_files.open_run(given.b)
     said = run_pair.text(a, b, config.science_diff(b.config, a.config), given.points)
     if given.figure:
         run_pair.draw(given.figure, a, b)
