@@ -13,6 +13,8 @@ import sys
 import time
 from typing import Any
 
+from scalelab import numerics
+
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tokenizers", "transformers",
     "tensorflow", "tensorflow-cpu", "ml-collections",
@@ -39,7 +41,7 @@ def _version(package: str) -> str | None:
 
 
 def describe() -> dict[str, Any]:
-    """Package versions, devices, host, git commit and dirty flag, command line."""
+    """Versions of packages and numbers, devices, host, git commit and dirty flag, command line."""
     import jax
 
     changed = _git("status", "--porcelain", "--untracked-files=no")
@@ -48,6 +50,7 @@ def describe() -> dict[str, Any]:
         "command": shlex.join([pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
+        "numerics": numerics.VERSION,
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "platform": platform.platform(),
