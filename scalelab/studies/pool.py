@@ -120,14 +120,9 @@ class Pool:
 
     def _launch(self, job: Job, slot: int, lock: TextIO) -> Working:
         log = self.workdir / "logs" / f"{job.name}.log"
-        command = [
-            sys.executable, "-m", "scalelab.studies.job", f"--workdir={self.workdir}",
-            f"--study={self.name}", f"--run={job.run}",
-            f"--kind={'finetune' if job.kind == FINETUNE else 'pretrain'}",
-        ]  # fmt: skip
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command,
+                self.command(job),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -138,6 +133,14 @@ class Pool:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(process.pid, core_set)
         return Working(job, process, slot, lock, log, time.monotonic())
+
+    def command(self, job: Job) -> list[str]:
+        """The command line that does a job."""
+        kind = "finetune" if job.kind == FINETUNE else "pretrain"
+        return [
+            sys.executable, "-m", "scalelab.studies.job", f"--workdir={self.workdir}",
+            f"--study={self.name}", f"--run={job.run}", f"--kind={kind}",
+        ]  # fmt: skip
 
     def _wait(self, interrupt: Any) -> None:
         """Waits until a process ends, or for a while."""
