@@ -36,12 +36,17 @@ def _set_aside(folder: pathlib.Path) -> None:
 
 def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
+    from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
     from scalelab import finetune_run
     from scalelab.eval import task as task_lib
+    from scalelab.studies import tasks as tasks_lib
 
     asked = study.facts["finetune"]
-    options = finetune_lib.Options(tuple(range(asked["seeds"])), data=asked["data"])
+    tasks_lib.prepare(asked["data"], config_lib.resolve(run.config), study.workdir)
+    options = finetune_lib.Options(
+        tuple(range(asked["seeds"])), data=tasks_lib.folder(asked["data"], study.workdir)
+    )
     values = finetune_values(asked["recipe"], run.config["machine"])
     for name in tasks:
         prefix, _, task = name.rpartition("/")

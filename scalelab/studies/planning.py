@@ -12,7 +12,7 @@ from scalelab.finetune_config import override
 from scalelab.lab import tables
 from scalelab.metrics import write_json
 from scalelab.progress import clock_text
-from scalelab.studies import cost, expand, job, plan, pool
+from scalelab.studies import cost, expand, job, plan, pool, tasks
 from scalelab.studies.plan import Expected
 from scalelab.studies.spec import StudySpec
 
@@ -39,9 +39,11 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
     planned = expand.runs(spec, workdir)
     expand.write(spec, planned, workdir, command)
-    tasks = plan.task_sizes(
+    tasks.prepare(spec.finetune.data, planned[0].config, workdir)
+    data_dir = tasks.folder(spec.finetune.data, workdir)
+    sizes = plan.task_sizes(
         spec.finetune.tasks,
-        lambda name: task_lib.load(task_lib.load_task(name), spec.finetune.data, tests=False),
+        lambda name: task_lib.load(task_lib.load_task(name), data_dir, tests=False),
     )
     builts = [cost.build_run(run.config) for run in planned]
     prepared: dict[Any, Any] = {}
@@ -56,7 +58,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     for run, built in zip(planned, builts, strict=True):
         one = plan.expect(run, built, model, prepared[_data_key(run.config)])
         if spec.stages[run.stage].finetune != "none":
-            secs = plan.finetune_secs(spec, run, model, tasks, values)
+            secs = plan.finetune_secs(spec, run, model, sizes, values)
             one = dataclasses.replace(one, finetune_secs=secs)
         expected.append(one)
     (workdir / "plans").mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from scalelab.studies import expand, spec
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "quickstart"])
 @pytest.mark.parametrize("scale", ["full", "small", "tiny"])
 def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> None:
     made = spec.resolve(
@@ -18,6 +18,14 @@ def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> N
     assert made.name == name
     assert made.scale == scale
     assert expand.runs(made, tmp_path)
+
+
+def test_the_quickstart_has_one_scale(tmp_path) -> None:
+    module = tiny.config_module("studies/quickstart")
+    made = spec.resolve(module.get_config("seeds=1").to_dict())
+    assert [r.system for r in expand.runs(made, tmp_path)] == ["bert", "gpt2", "roberta"]
+    with pytest.raises(ValueError, match="one scale"):
+        module.get_config("scale=tiny")
 
 
 @pytest.mark.parametrize(
