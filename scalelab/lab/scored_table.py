@@ -11,6 +11,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "percent": lambda x: f"{100 * x:.1f}",
     "loss": lambda x: f"{x:.3f}",
     "seconds": lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.1f}",
+    "scientific": lambda x: f"{x:.3g}",
     "count": lambda x: f"{x:,.0f}",
     "number": lambda x: f"{x:.4g}",
     "text": str,
@@ -78,17 +79,20 @@ class Table:
         return next((i for i, kind in enumerate(kinds) if kind != "text"), len(kinds))
 
 
-def text(cell: Cell, kind: str, *, interval: bool = True) -> str:
+def text(cell: Cell, kind: str) -> str:
     """A cell for people: "65.4 [63.0, 67.8] (66.1)", the published number in round brackets."""
     if cell is None:
         return "-"
     if not isinstance(cell, Value):
         return FORMATS[kind](cell) if not isinstance(cell, str) else cell
-    said = FORMATS[kind](cell.value)
-    if interval:
-        ends = [FORMATS[kind](x) for x in cell[1:3] if x is not None]
-        said += f" [{', '.join(ends) or '-'}]"
+    said = f"{FORMATS[kind](cell.value)} {interval(cell, kind)}"
     return said if cell.published is None else f"{said} ({FORMATS[kind](cell.published)})"
+
+
+def interval(cell: Value, kind: str) -> str:
+    """The interval of a cell: "[63.0, 67.8]", or "[-]" if it has none."""
+    ends = [FORMATS[kind](x) for x in (cell.low, cell.high) if x is not None]
+    return f"[{', '.join(ends) or '-'}]"
 
 
 def words(table: Table) -> tuple[list[str], list[list[str]], list[str] | None]:

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette
+from scalelab.lab import curves, palette, study_tables
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.study_scores import Evidence
 from scalelab.names import nearest
@@ -175,7 +175,7 @@ def _draw_published(
     axis: Any, line: Sequence[Point], published: Evidence | None, score: str, style: palette.Style
 ) -> None:
     """Hollow markers on a thin line."""
-    theirs = [(p.shape.n_model, published.value(p, score)) for p in line] if published else []
+    theirs = [(p.shape.n_model, study_tables.beside_of(published, p, score)) for p in line]
     known = [(size, 100 * e.value) for size, e in theirs if e]
     if known:
         look = style.plot(linestyle=":", markerfacecolor="white", lw=0.8, ms=6)

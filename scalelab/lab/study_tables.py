@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 
 from scalelab.lab import curves, study_notes
+from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
 from scalelab.lab.study_scores import Evidence
@@ -141,7 +142,7 @@ def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence 
         estimate = evidence.value(point, column.key)
         if estimate is None:
             return None
-        beside = published.value(point, column.key) if published else None
+        beside = beside_of(published, point, column.key)
         low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
         return Value(estimate.value, low, high, beside.value if beside else None)
     shape = point.shape
@@ -152,6 +153,12 @@ def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence 
         "epochs": point.runs[0].config["optim"]["total_epochs"],
     }  # fmt: skip
     return cells[column.key]
+
+
+def beside_of(published: Evidence | None, point: Point, score: str) -> Estimate | None:
+    """The published score of a row; None if there is none."""
+    rows = [row for row in published.rows if row.label == point.label] if published else []
+    return published.value(rows[0], score) if published and rows else None
 
 
 def _detectable(
