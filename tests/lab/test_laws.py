@@ -230,7 +230,7 @@ def test_the_right_form_predicts_the_largest_size_and_a_wrong_one_does_not() -> 
     assert sum(held.inside for held in good) >= 2
     assert max(abs(held.relative_error) for held in good) < 0.015
     assert not any(held.inside for held in bad)
-    assert max(held.relative_error for held in bad) < -0.05  # it knows no floor
+    assert max(held.relative_error for held in bad) < -0.03  # it knows no floor
 
 
 def test_the_held_out_size_is_not_looked_at() -> None:
