@@ -41,6 +41,8 @@ OF_PRETRAINING: dict[str, Callable[[PretrainRun], float | None]] = {
 SCORES = ("large", *OF_TASKS, *OF_PRETRAINING)
 NUM_RESAMPLES = 2000  # as in comparison.py
 
+Weights = tuple[tuple[tuple[Point, float], ...], ...]  # of rows, by block
+
 
 class Row(Protocol):
     """What is scored: study_runs.Point, published.Row."""
@@ -90,6 +92,10 @@ class Evidence(Protocol):
         """Validation loss against seconds, [K, 2], of each pre-training of a row."""
         ...
 
+    def remarks(self, score: str) -> list[str]:
+        """What must be said of a score's values."""
+        ...
+
     @property
     def counts_only(self) -> bool:
         """Whether no value has an interval, so that cases can be counted and no more."""
@@ -128,6 +134,10 @@ class StudyScores:
             for point in self.rows
             if len(point.finished) < len(point.runs)
         ]
+
+    def remarks(self, score: str) -> list[str]:
+        """What is unfinished, and what has a note that names the score."""
+        return self.unfinished + [note for note in self.notes if score in note]
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
@@ -178,17 +188,21 @@ class StudyScores:
         rows = [row for block in blocks for row in block]
         if len(set(rows)) < max(1, len(rows)):
             raise ValueError("expected blocks that share no row, and one at least")
+        return self._once(self._contrast, tuple(tuple(b.items()) for b in blocks), score)
+
+    def _contrast(self, blocks: Weights, score: str) -> Contrast | None:
+        rows = [row for block in blocks for row, _ in block]
         seed = _seed(" ".join(row.label for row in rows))
         if score in OF_PRETRAINING:
             if not all(self._numbers(row, score) for row in rows):
                 return None
-            numbers = [[(w, self._numbers(row, score)) for row, w in b.items()] for b in blocks]
+            numbers = [[(w, self._numbers(row, score)) for row, w in b] for b in blocks]
             return contrasts.of_numbers(numbers, seed=seed)
         values = [self.value(row, score) for row in rows]
         found = [self._of_predictions(blocks, part, score, seed) for part in _parts(score)]
         if any(x is None for x in (*values, *found)):
             return None
-        weights = [w / len(blocks) for block in blocks for w in block.values()]
+        weights = [w / len(blocks) for block in blocks for _, w in block]
         value = sum(w * v.value for w, v in zip(weights, values, strict=True) if v)
         several = min(self.num_runs(row, score)[0] for row in rows) > 1
         if not several and len(blocks) < 2:
@@ -218,13 +232,13 @@ class StudyScores:
         return found
 
     def _of_predictions(
-        self, blocks: Sequence[Mapping[Point, float]], part: str, score: str, seed: int
+        self, blocks: Weights, part: str, score: str, seed: int
     ) -> Callable[[], Estimate] | None:
         """What estimates the contrast on one task; None: it cannot be."""
         first, parts = None, []
         for block in blocks:
             parts.append([])
-            for row, weight in block.items():
+            for row, weight in block:
                 stack = self._once(self._stack, row, part, _tasks(score))
                 differs = first and stack and task_runs.differ(first, stack[0])
                 if differs:
@@ -247,7 +261,8 @@ class StudyScores:
     def _value(self, row: Point, score: str) -> Estimate | None:
         if score in OF_PRETRAINING:
             numbers = self._numbers(row, score)
-            return student([(1.0, numbers)], seed=_seed(row.label)) if numbers else None
+            seed = _seed(f"{row.label} {score}")
+            return student([(1.0, numbers)], seed=seed) if numbers else None
         # One seed for all tasks, so that they share the draws of the pre-trainings that they share.
         parts = [self._once(self._stack, row, part, _tasks(score)) for part in _parts(score)]
         found = [
