@@ -5,16 +5,15 @@ over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds
 pre-trainings themselves: mean and Student's interval over their seeds.
 """
 
-import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.stats
 
-from scalelab.lab import bootstrap, comparison, task_runs
+from scalelab.lab import bootstrap, comparison, contrasts, curves, task_runs
 from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.contrasts import Contrast, student
 from scalelab.lab.predictions import Predictions
 from scalelab.lab.study_runs import Point, PretrainRun, Shape, Study
 from scalelab.lab.task_runs import SeedRun, TaskRuns
@@ -41,7 +40,8 @@ OF_PRETRAINING: dict[str, Callable[[PretrainRun], float | None]] = {
 }
 SCORES = ("large", *OF_TASKS, *OF_PRETRAINING)
 NUM_RESAMPLES = 2000  # as in comparison.py
-STUDENT = 1999  # resamples that stand for Student's distribution
+
+Weights = tuple[tuple[tuple[Point, float], ...], ...]  # of rows, by block
 
 
 class Row(Protocol):
@@ -84,6 +84,23 @@ class Evidence(Protocol):
         """Score of B minus that of A; None: one is missing, or they do not compare."""
         ...
 
+    def contrast(self, blocks: Sequence[Mapping[Any, float]], score: str) -> Contrast | None:
+        """Mean over blocks of a weighted sum of scores, {row: weight}; None: one is missing."""
+        ...
+
+    def curves(self, row: Any) -> list[np.ndarray]:
+        """Validation loss against seconds, [K, 2], of each pre-training of a row."""
+        ...
+
+    def remarks(self, score: str) -> list[str]:
+        """What must be said of a score's values."""
+        ...
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether no value has an interval, so that cases can be counted and no more."""
+        ...
+
 
 class StudyScores:
     """The scores of a study.
@@ -95,6 +112,8 @@ class StudyScores:
     Attributes:
       notes: what could not be used, and why; grows as scores are asked for.
     """
+
+    counts_only = False
 
     def __init__(self, study: Study, part: str = "tasks") -> None:
         self.study, self.part = study, part
@@ -115,6 +134,10 @@ class StudyScores:
             for point in self.rows
             if len(point.finished) < len(point.runs)
         ]
+
+    def remarks(self, score: str) -> list[str]:
+        """What is unfinished, and what has a note that names the score."""
+        return self.unfinished + [note for note in self.notes if score in note]
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
@@ -148,6 +171,87 @@ class StudyScores:
         _check(score)
         return self._once(self._difference, a, b, score)
 
+    def contrast(self, blocks: Sequence[Mapping[Point, float]], score: str) -> Contrast | None:
+        """Mean over blocks of a weighted sum of scores.
+
+        Args:
+          blocks: of each, weights by row; no row is in two blocks.
+          score: a name in SCORES.
+
+        Returns:
+          None if a row has no score, or dev sets differ.
+
+        Raises:
+          ValueError: an unknown score, no block, or a row in two blocks.
+        """
+        _check(score)
+        rows = [row for block in blocks for row in block]
+        if len(set(rows)) < max(1, len(rows)):
+            raise ValueError("expected blocks that share no row, and one at least")
+        return self._once(self._contrast, tuple(tuple(b.items()) for b in blocks), score)
+
+    def _contrast(self, blocks: Weights, score: str) -> Contrast | None:
+        rows = [row for block in blocks for row, _ in block]
+        seed = _seed(" ".join(row.label for row in rows))
+        if score in OF_PRETRAINING:
+            if not all(self._numbers(row, score) for row in rows):
+                return None
+            numbers = [[(w, self._numbers(row, score)) for row, w in b] for b in blocks]
+            return contrasts.of_numbers(numbers, seed=seed)
+        values = [self.value(row, score) for row in rows]
+        found = [self._of_predictions(blocks, part, score, seed) for part in _parts(score)]
+        if any(x is None for x in (*values, *found)):
+            return None
+        weights = [w / len(blocks) for block in blocks for _, w in block]
+        value = sum(w * v.value for w, v in zip(weights, values, strict=True) if v)
+        several = min(self.num_runs(row, score)[0] for row in rows) > 1
+        if not several and len(blocks) < 2:
+            return Contrast(value, None, contrasts.ALONE)
+        estimate = _joined([x() for x in found if x], len(found))
+        return Contrast(value, estimate, contrasts.SEEDS if several else contrasts.BLOCKS)
+
+    def curves(self, row: Point) -> list[np.ndarray]:
+        """Validation loss against seconds, [K, 2], of each finished pre-training.
+
+        Of several lengths it is the loss of the shortest, which is trained first.
+        """
+        return self._once(self._curves, row)
+
+    def _curves(self, row: Point) -> list[np.ndarray]:
+        found = []
+        for run in row.finished:
+            try:
+                lines = [x for x in curves.read_metrics(run.folder) if "eval/loss" in x]
+            except (ValueError, OSError) as error:
+                self._note(f"{row.label}: no curve: {error}")
+                continue
+            shortest = min((line["eval/max_len"] for line in lines), default=None)
+            kept = [(line["seconds"], line["eval/loss"]) for line in lines
+                    if line["eval/max_len"] == shortest]  # fmt: skip
+            found += [np.array(kept)] if kept else []
+        return found
+
+    def _of_predictions(
+        self, blocks: Weights, part: str, score: str, seed: int
+    ) -> Callable[[], Estimate] | None:
+        """What estimates the contrast on one task; None: it cannot be."""
+        first, parts = None, []
+        for block in blocks:
+            parts.append([])
+            for row, weight in block:
+                stack = self._once(self._stack, row, part, _tasks(score))
+                differs = first and stack and task_runs.differ(first, stack[0])
+                if differs:
+                    self._note(f"{row.label} does not compare on {part}: {differs}")
+                if stack is None or differs:
+                    return None
+                first = first or stack[0]
+                parts[-1].append((weight, stack[1]))
+        assert first is not None
+        return lambda: bootstrap.contrast(
+            first.gold, parts, OF_TASKS[part][2], num_resamples=NUM_RESAMPLES, seed=seed
+        )
+
     def _once(self, make: Callable[..., Any], *key: Any) -> Any:
         """What `make` gives; each is made once."""
         if (make.__name__, *key) not in self._known:
@@ -157,7 +261,8 @@ class StudyScores:
     def _value(self, row: Point, score: str) -> Estimate | None:
         if score in OF_PRETRAINING:
             numbers = self._numbers(row, score)
-            return student([(1.0, numbers)], seed=_seed(row.label)) if numbers else None
+            seed = _seed(f"{row.label} {score}")
+            return student([(1.0, numbers)], seed=seed) if numbers else None
         # One seed for all tasks, so that they share the draws of the pre-trainings that they share.
         parts = [self._once(self._stack, row, part, _tasks(score)) for part in _parts(score)]
         found = [
@@ -219,11 +324,13 @@ class StudyScores:
         self, row: Point, part: str, tasks: tuple[str, ...]
     ) -> tuple[Predictions, np.ndarray] | None:
         """Examples and predictions [P, F, n] of what `_runs` finds; None: there are none."""
-        task, split, _ = OF_TASKS[part]
+        task, split, metric = OF_TASKS[part]
         first, stacks = None, []
         for pretraining in self._runs(row, tasks):
+            one = TaskRuns(task, tuple(pretraining[tasks.index(task)]))
+            if (split, metric) not in one.keys:  # such as MNLI without its mismatched dev set
+                return None
             try:
-                one = TaskRuns(task, tuple(pretraining[tasks.index(task)]))
                 examples, predicted = task_runs.stack(one, split)
             except (ValueError, OSError) as error:
                 self._note(f"{row.label}, {part}: {error}")
@@ -243,36 +350,6 @@ class StudyScores:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
-
-
-def student(parts: Sequence[tuple[float, Sequence[float]]], *, seed: int = 0) -> Estimate:
-    """Estimates a weighted sum of means, with Student's interval.
-
-    Args:
-      parts: weights, and the numbers whose mean each is of; parts are independent.
-      seed: of the order of the resamples.
-
-    Returns:
-      Its resamples are quantiles of Student's distribution about the value, in a random order, with
-      Welch's standard error and degrees of freedom. If a part has one number, nothing is known of
-      its spread: see `without_interval`.
-    """
-    value = sum(weight * float(np.mean(x)) for weight, x in parts)
-    if any(len(x) < 2 for _, x in parts):
-        return without_interval(value)
-    variances = [(w**2 * float(np.var(x, ddof=1)) / len(x), len(x) - 1) for w, x in parts]
-    total = sum(v for v, _ in variances)
-    degrees = total**2 / sum(v**2 / d for v, d in variances) if total > 0 else math.inf
-    error = math.sqrt(total)
-    spread = scipy.stats.t.ppf((np.arange(STUDENT) + 0.5) / STUDENT, degrees)
-    resamples = value + error * np.random.default_rng(seed).permutation(spread)
-    reach = error * float(scipy.stats.t.ppf(0.975, degrees))
-    return Estimate(value, value - reach, value + reach, error, degrees, resamples)
-
-
-def without_interval(value: float) -> Estimate:
-    """A number of which only the value is known: the rest is NaN, and there are no resamples."""
-    return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
 
 
 def _check(score: str) -> None:

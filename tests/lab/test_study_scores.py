@@ -1,5 +1,6 @@
 """Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
 
+import json
 import math
 import zlib
 
@@ -9,7 +10,7 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab import bootstrap, study_runs, study_scores
+from scalelab.lab import bootstrap, contrasts, study_runs, study_scores
 from scalelab.lab.study_scores import StudyScores
 
 
@@ -189,3 +190,44 @@ def test_from_scratch(tmp_path) -> None:
     run = RUNS[0] | {"scratch": {"qqp": seeds(20, 22)}}
     scores = read(tmp_path, [run], part="scratch")
     assert scores.value(scores.rows[0], "qqp").value == pytest.approx(1 - 21 / 60)
+
+
+def test_contrasts_are_over_seeds_or_over_shapes(tmp_path) -> None:
+    runs = [
+        {
+            "system": system,
+            "shape": shape,
+            "seed": s,
+            "loss": loss + s,
+            "tasks": large(wrong, wrong),
+        }
+        for system, wrong, loss in (("bert", 10, 3.0), ("gpt2", 30, 5.0))
+        for shape in ("2x32x2", "2x64x2")
+        for s in range(2 if shape == "2x32x2" else 1)
+    ]
+    scores = read(tmp_path, runs)
+    rows = {row.label: row for row in scores.rows}
+    blocks = [{rows[f"bert {shape}"]: 1.0, rows[f"gpt2 {shape}"]: -1.0}
+              for shape in ("2x32x2", "2x64x2")]  # fmt: skip
+    found = scores.contrast(blocks[:1], "large")
+    assert found.value == pytest.approx(20 / 60) == found.estimate.value
+    assert found.why == contrasts.SEEDS and found.estimate.low > 0
+    assert scores.contrast(blocks, "qqp").why == contrasts.BLOCKS
+    alone = scores.contrast(blocks[1:], "large")
+    assert (alone.estimate, alone.why) == (None, contrasts.ALONE)
+    assert scores.contrast(blocks, "loss").value == pytest.approx(-2)
+    assert scores.contrast(blocks, "rte") is None
+    with pytest.raises(ValueError, match="share no row"):
+        scores.contrast([blocks[0], blocks[0]], "large")
+    with pytest.raises(ValueError, match="one at least"):
+        scores.contrast([], "large")
+
+
+def test_curves_are_of_the_shortest_length(tmp_path) -> None:
+    run = {"system": "bert", "shape": "2x32x2", "seed": 0, "curve": [(1.0, 9.0), (2.0, 8.0)]}
+    scores = read(tmp_path, [run])
+    path = tmp_path / "runs/bert-2x32x2-baseline-seed0/metrics.jsonl"
+    longer = {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
+    path.write_text(path.read_text() + json.dumps(longer) + '\n{"seconds": 2, "train/loss": 1}\n')
+    (found,) = scores.curves(scores.rows[0])
+    np.testing.assert_array_equal(found, [[1.0, 9.0], [2.0, 8.0]])
