@@ -4,20 +4,22 @@ All claims of a report are corrected together (Holm). Two systems are compared o
 shapes and variants that both have, on GLUE-Large where the study has its tasks, else on each task.
 """
 
+import dataclasses
 import itertools
 
 from scalelab.lab import claims, hypotheses, published
-from scalelab.lab.claims import ABOVE, CONFIRMED, REFUTED, Claim, Finding
+from scalelab.lab.claims import ABOVE, Finding
 from scalelab.lab.hypothesis_parts import compare
-from scalelab.lab.report_content import Finding as Shown
 from scalelab.lab.study_runs import Study
 from scalelab.lab.study_scores import LARGE, OF_TASKS, Evidence
 
-WORDS = {CONFIRMED: "better", REFUTED: "worse"}
+RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 
 
-def of_study(study: Study, evidence: Evidence) -> list[Shown]:
-    """The findings of a study, as its report shows them.
+def of_study(study: Study, evidence: Evidence) -> list[Finding]:
+    """The findings of a study: its hypotheses, then which system is better than which.
+
+    A hypothesis is held against the published tables too; a remark says what they give.
 
     Args:
       study: the study.
@@ -29,13 +31,19 @@ def of_study(study: Study, evidence: Evidence) -> list[Shown]:
     ids = study.facts["hypotheses"]
     asked = hypotheses.evaluate(evidence, ids) if ids else []
     pairs = between_systems(study, evidence)
-    decided = claims.decide([*asked, *pairs])
     before = {f.id: f for f in hypotheses.evaluate(published.evidence(), ids)} if ids else {}
-    return [_shown(f, before.get(f.id)) for f in decided]
+    found = []
+    for finding in claims.decide([*asked, *pairs]):
+        if finding.id in before:
+            said = before[finding.id]
+            remark = f"On the published tables: {said.verdict}, {said.why}."
+            finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
+        found.append(finding)
+    return found
 
 
 def between_systems(study: Study, evidence: Evidence) -> list[Finding]:
-    """For every two systems, undecided yet, whether the first is better than the second."""
+    """For every two systems whether the first scores higher than the second; not decided yet."""
     found = []
     scores = _scores(study)
     systems = list(dict.fromkeys(point.system for point in study.points))
@@ -49,7 +57,7 @@ def between_systems(study: Study, evidence: Evidence) -> list[Finding]:
             compare(evidence, f"{one} minus {two}", ABOVE, blocks, score, "no shape of both")
             for score in scores
         )
-        found.append(Finding(f"{one}-{two}", f"{one} or {two}?", "", made, ()))
+        found.append(Finding(f"{one}/{two}", f"{one} scores higher than {two}", RULE, made, ()))
     return found
 
 
@@ -62,38 +70,3 @@ def _scores(study: Study) -> list[str]:
     for score, (task, _, _) in OF_TASKS.items():
         main.setdefault(task, score)
     return [score for task, score in main.items() if task in tasks]
-
-
-def _shown(finding: Finding, before: Finding | None) -> Shown:
-    """A finding in words, with what the published tables say of the same statement."""
-    lines = [_line(claim) for claim in finding.claims]
-    lines += [finding.counted.capitalize() + " single cases."] if finding.cases else []
-    lines += [*finding.remarks]
-    if before is not None:
-        lines.append(f"On the published tables: {before.verdict}; {before.why}.")
-    if finding.rule:
-        return Shown(f"{finding.id}: {finding.statement}", finding.verdict, tuple(lines))
-    return Shown(finding.statement, _of_pair(finding), tuple(lines))
-
-
-def _of_pair(finding: Finding) -> str:
-    """What is certain of two systems: on which scores the first is better, on which worse."""
-    one = finding.id.partition("-")[0]
-    said = []
-    for claim in finding.claims:
-        if claim.verdict in WORDS:
-            score = claim.what.split(", ")[1]
-            said.append(f"{one} {WORDS[claim.verdict]} on {score}")
-    return "; ".join(said) or "undecided at this scale"
-
-
-def _line(claim: Claim) -> str:
-    """A claim with its effect, interval and p-value."""
-    if claim.effect is None or claim.estimate is None or claim.corrected is None:
-        return f"{claim.what}: {claim.why}."
-    low, high = claim.estimate.low, claim.estimate.high
-    return (
-        f"{claim.what}: {claim.effect:+.4f} [{low:+.4f}, {high:+.4f}], claimed {claim.region},"
-        f" corrected p {claim.corrected:.2g}: {claim.verdict}; the smallest difference that could"
-        f" have been found is {claim.detectable:.4f} ({claim.why})."
-    )
