@@ -17,6 +17,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["scalelab", "scalelab.*"]),
+    package_data={"scalelab.lab": ["published/*.csv"]},
     install_requires=[
         "absl-py",
         "flax>=0.12",

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import platform
@@ -58,6 +59,25 @@ def describe() -> dict[str, Any]:
         "num_processes": jax.process_count(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
     }
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def has_accelerator() -> bool:
+    """Whether there is a GPU or TPU that JAX would use; found out without starting JAX."""
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
+        return False
+    gpu = pathlib.Path("/dev/nvidiactl").exists() and any(
+        importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    )
+    return gpu or (
+        importlib.util.find_spec("libtpu") is not None and pathlib.Path("/dev/accel0").exists()
+    )
 
 
 def keep_freed_memory() -> None:

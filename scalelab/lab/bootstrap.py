@@ -157,6 +157,55 @@ def compare(
     return _estimate(parts, len(gold), design, widen)
 
 
+def contrast(
+    gold: np.ndarray,
+    blocks: Sequence[Sequence[tuple[float, np.ndarray]]],
+    metric: str,
+    *,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    widen: bool = True,
+) -> Estimate:
+    """Estimates the mean over blocks of a weighted sum of scores, on the same examples.
+
+    Such as, over several shapes, the score of one system minus that of another. Where all systems
+    have two or more pre-training seeds, these are drawn apart for each system, nested. Where one
+    has a single seed, blocks are drawn instead of seeds: how much they differ then stands for the
+    chance in each, and the interval is about further blocks of this kind.
+
+    Args:
+      gold: [n] classes or scores.
+      blocks: of each block, weights and predictions [P, F, n]; no system is in two blocks.
+      metric: a name in scores.METRICS.
+      num_resamples: R.
+      seed: of the resampling. With the same seed, contrasts of the same runs share their draws.
+      widen: whether to make up for few seeds, or few blocks.
+
+    Raises:
+      ValueError: an unknown metric, shapes that do not fit, or one block with a single seed.
+    """
+    num = len(blocks)
+    flat = [(w / num, _check(gold, x, metric, "nested")) for block in blocks for w, x in block]
+    rng = np.random.default_rng(seed)
+    at_hand, resampled = _score(seed, gold, [x for _, x in flat], metric, num_resamples)
+    scored = [(w * a, w * r) for (w, _), a, r in zip(flat, at_hand, resampled, strict=True)]
+    if all(len(x) > 1 for _, x in flat):
+        parts = [(a, r, _draw_seeds(rng, num_resamples, x, "nested"))
+                 for (a, r), (_, x) in zip(scored, flat, strict=True)]  # fmt: skip
+        return _estimate(parts, len(gold), "nested", widen)
+    if num < 2:
+        raise ValueError("expected two pre-training seeds of each system, or several blocks")
+    rest = iter(scored)
+    totals = []
+    for block in blocks:
+        own = [next(rest) for _ in block]
+        a, r = sum(float(a.mean()) for a, _ in own), sum(r.mean(axis=(1, 2)) for _, r in own)
+        totals.append((num * a, num * r))
+    drawn = rng.multinomial(num, np.full(num, 1 / num), num_resamples)[:, :, None] / num
+    a, r = np.array([[a] for a, _ in totals]), np.stack([r for _, r in totals], axis=1)[:, :, None]
+    return _estimate([(a, r, drawn)], len(gold), "nested", widen)
+
+
 def mean(estimates: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
     """The mean of several estimates, such as those of the tasks in a benchmark.
 
@@ -228,7 +277,8 @@ def _score(
     gold, runs = kinds[0], kinds[1:]
     function = scores.METRICS[metric]
     at_hand = function(gold, runs, counts)
-    chunk = max(1, CHUNK // runs.size)
+    # A correlation works on [resamples, runs, examples], the others on weights and runs apart.
+    chunk = max(1, CHUNK // (runs.size if metric in ("pearson", "spearman") else len(gold)))
     resampled = np.empty((num_resamples, len(runs)))
     for begin in range(0, num_resamples, chunk):
         size = min(chunk, num_resamples - begin)

@@ -120,7 +120,7 @@ def _claims(a: System, b: System, name: str) -> list[Claim]:
     for task in sides[0] + sides[1]:
         if set(task.keys) != set(keys):
             raise ValueError(f"{title}: dev splits or metrics differ: {keys} and {task.keys}")
-    paired = _are_paired(*([run for task in side for run in task.finished] for side in sides))
+    paired = are_paired(*([run for task in side for run in task.finished] for side in sides))
     found = []
     for split, metric in keys:
         (examples, one), (others, two) = (_stack(side, split) for side in sides)
@@ -153,7 +153,7 @@ def _stack(side: list[TaskRuns], split: str) -> tuple[Predictions, np.ndarray]:
     return examples, np.concatenate([predicted for _, predicted in many])
 
 
-def _are_paired(a: list[SeedRun], b: list[SeedRun]) -> bool:
+def are_paired(a: list[SeedRun], b: list[SeedRun]) -> bool:
     """Whether run by run A and B have the seed and the pre-trained weights in common."""
     if [run.seed for run in a] != [run.seed for run in b]:
         return False

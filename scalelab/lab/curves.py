@@ -4,8 +4,9 @@ import json
 import pathlib
 from typing import Any
 
-# Okabe and Ito's palette: told apart by the colour-blind.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+from scalelab.lab import palette
+from scalelab.lab.palette import COLORS
+
 CLOCKS = (
     ("step", "steps"),
     ("tokens", "tokens"),
@@ -30,8 +31,6 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     Returns:
       Path of the picture, or None if there is nothing to draw yet.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     rows = read_metrics(workdir)
@@ -42,8 +41,7 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     lines = {label: line for label, line in lines.items() if line[0]}
     if not lines:
         return None
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = palette.canvas(13, 3.6)
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
         for (name, (points, key)), color in zip(lines.items(), COLORS, strict=False):
@@ -58,7 +56,5 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     panels[0].legend(frameon=False)
     figure.suptitle(title)
     path = workdir / "curves.png"
-    temporary = workdir / "curves.tmp.png"
-    figure.savefig(temporary, dpi=110)
-    temporary.replace(path)
+    palette.save(figure, path, dpi=110)
     return path

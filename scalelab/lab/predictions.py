@@ -25,8 +25,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Okabe and Ito's palette, as in curves.py; cividis is made for the colour-blind too.
-POINTS, DIAGONAL, SHADES = "#0072B2", "#D55E00", "cividis"
+from scalelab.lab import palette
+
+POINTS, DIAGONAL = palette.COLORS[:2]
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
@@ -224,8 +225,9 @@ def draw_confusion(
     num = len(labels)
     counts = np.bincount(gold * num + predicted, minlength=num * num).reshape(num, num)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axis = _figure(2.6 + num, 1.8 + 0.8 * num)
-    shown = axis.imshow(shares, cmap=SHADES, vmin=0, vmax=1)
+    figure = palette.canvas(2.6 + num, 1.8 + 0.8 * num)
+    axis = figure.subplots()
+    shown = axis.imshow(shares, cmap=palette.SHADES, vmin=0, vmax=1)
     for row, column in np.ndindex(num, num):
         color = "black" if shares[row, column] > 0.5 else "white"
         axis.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color)
@@ -236,7 +238,7 @@ def draw_confusion(
     axis.set_ylabel("gold")
     axis.set_title(title)
     figure.colorbar(shown, label="share of the gold class")
-    _save(figure, path)
+    palette.save(figure, path, dpi=110)
     return counts
 
 
@@ -251,7 +253,8 @@ def draw_scatter(
       predicted: [n] scores.
       title: what the figure says above.
     """
-    figure, axis = _figure(4.6, 4.4)
+    figure = palette.canvas(4.6, 4.4)
+    axis = figure.subplots()
     axis.scatter(gold, predicted, s=8, alpha=0.4, color=POINTS, linewidths=0)
     ends = [float(np.min(gold)), float(np.max(gold))]
     axis.plot(ends, ends, color=DIAGONAL, lw=1, label="predicted = gold")
@@ -260,7 +263,7 @@ def draw_scatter(
     axis.set_title(title)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
-    _save(figure, path)
+    palette.save(figure, path, dpi=110)
 
 
 def _lines(made: Predictions) -> list[list[str]]:
@@ -295,19 +298,3 @@ def _softmax(outputs: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # a failed run's outputs may be infinite: NaN
         grown = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
         return (grown / grown.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def _figure(width: float, height: float):
-    """A figure that needs no display, and its axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots()
-
-
-def _save(figure, path: pathlib.Path) -> None:
-    temporary = path.with_name(path.stem + ".tmp.png")
-    figure.savefig(temporary, dpi=110)
-    temporary.replace(path)

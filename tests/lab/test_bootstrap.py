@@ -295,3 +295,64 @@ def test_unequal_numbers_of_runs_cannot_be_paired() -> None:
         bootstrap.compare(
             RIGHT, np.zeros((1, 5, 40)), np.zeros((1, 4, 40)), "accuracy", paired=True
         )
+
+
+# --- Contrasts of several systems -----------------------------------------------------------------
+
+
+def test_a_contrast_of_two_is_the_comparison() -> None:
+    """One block, weights -1 and 1: the same draws in the same order, so the same numbers."""
+    rng = np.random.default_rng(3)
+    gold = rng.integers(0, 2, 50)
+    a, b = (np.where(rng.random((3, 2, 50)) < p, gold, 1 - gold) for p in (0.7, 0.8))
+    ours = bootstrap.contrast(gold, [[(-1.0, a), (1.0, b)]], "f1", seed=5)
+    theirs = bootstrap.compare(gold, a, b, "f1", paired=False, seed=5)
+    np.testing.assert_allclose(ours.resamples, theirs.resamples, atol=1e-12)
+    assert ours.degrees == pytest.approx(theirs.degrees)
+
+
+def test_a_contrast_of_seeds_alone_is_welchs() -> None:
+    """Weights 1, -2 over two blocks: variance (s1^2 / 3 + 4 s2^2 / 4 + ...) / 4, no examples."""
+    right = [[1, 0, 1], [1, 1, 0, 0], [0, 0, 1], [1, 1, 0, 1]]
+    arrays = [all_or_nothing(np.array(x)[:, None]) for x in right]
+    found = bootstrap.contrast(
+        RIGHT, [[(1.0, arrays[0]), (-2.0, arrays[1])], [(1.0, arrays[2]), (-2.0, arrays[3])]],
+        "accuracy", num_resamples=4000,
+    )  # fmt: skip
+    weights = np.array([0.5, -1.0, 0.5, -1.0])
+    terms = weights**2 * [np.var(x, ddof=1) / len(x) for x in right]
+    assert found.value == pytest.approx(np.dot(weights, [np.mean(x) for x in right]))
+    assert found.standard_error == pytest.approx(math.sqrt(terms.sum()), rel=0.03)
+    degrees = terms.sum() ** 2 / sum(t**2 / (len(x) - 1) for t, x in zip(terms, right, strict=True))
+    assert found.degrees == pytest.approx(degrees)
+    reach = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(terms.sum())
+    assert found.high - found.low == pytest.approx(2 * reach, rel=0.06)
+
+
+def test_blocks_of_single_seeds_are_a_paired_t_test() -> None:
+    """Four shapes with one run of each system: the interval is over the four differences."""
+    a, b = np.array([10, 12, 20, 21]), np.array([14, 15, 26, 30])
+    blocks = [[(-1.0, outcomes([[x / 40]])), (1.0, outcomes([[y / 40]]))]
+              for x, y in zip(a, b, strict=True)]  # fmt: skip
+    blocks = [[(w, np.repeat(x, 2000, axis=-1)) for w, x in block] for block in blocks]
+    gold = np.ones(80_000, int)  # so many examples that they leave no chance
+    found = bootstrap.contrast(gold, blocks, "accuracy", num_resamples=4000)
+    theirs = scipy.stats.ttest_rel(b, a)
+    interval = theirs.confidence_interval()
+    assert found.value == pytest.approx((b - a).mean() / 40)
+    assert found.degrees == pytest.approx(3, rel=0.01)
+    assert found.standard_error == pytest.approx(scipy.stats.sem(b - a) / 40, rel=0.03)
+    width = (interval.high - interval.low) / 40
+    assert found.high - found.low == pytest.approx(width, rel=0.1)  # of few blocks: skewed
+    with pytest.raises(ValueError, match="two pre-training seeds of each system, or several"):
+        bootstrap.contrast(gold, blocks[:1], "accuracy")
+
+
+def test_a_contrast_shares_examples_between_blocks() -> None:
+    """Two blocks that differ on the same examples have the error of one, not less by sqrt(2)."""
+    gold = np.ones(400, int)
+    a, b = (np.repeat(outcomes([[p]], 400), 2, axis=0) for p in (0.5, 0.7))
+    one = bootstrap.contrast(gold, [[(-1.0, a), (1.0, b)]], "accuracy")
+    two = bootstrap.contrast(gold, [[(-1.0, a), (1.0, b)]] * 2, "accuracy")
+    assert one.standard_error > 0.02
+    assert two.standard_error == pytest.approx(one.standard_error, rel=1e-6)

@@ -1,0 +1,55 @@
+"""How all figures look: colours, markers and dashes that the colour-blind tell apart, and a canvas.
+
+The colours are those of Okabe and Ito (2008, "Color Universal Design", https://jfly.uni-koeln.de)
+without their yellow, which is hard to see on white. No line is told by its colour alone.
+"""
+
+import pathlib
+from typing import Any, NamedTuple
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down", "plus", "left", "right")
+MATPLOTLIB = "os^DXvP<>"  # the same markers by its names
+DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
+SHADES = "cividis"  # for what is shaded; made for the colour-blind too
+RESOLUTION = 150  # dots an inch in PNG
+
+
+class Style(NamedTuple):
+    """How one line looks: names as above."""
+
+    color: str
+    marker: str
+    dash: tuple[int, ...]
+
+    def plot(self, **more: Any) -> dict[str, Any]:
+        """The same as arguments for matplotlib, `more` on top."""
+        return {
+            "color": self.color,
+            "marker": MATPLOTLIB[MARKERS.index(self.marker)],
+            "linestyle": (0, self.dash) if self.dash else "-",
+        } | more
+
+
+def style(index: int) -> Style:
+    """The look of line `index`: the first 252 differ, neighbours in all three."""
+    return Style(
+        COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
+    )
+
+
+def canvas(width: float, height: float) -> Any:
+    """A matplotlib figure of that many inches that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: pathlib.Path, **more: Any) -> None:
+    """Saves a figure in the format that the path's ending says; nobody ever sees half of it."""
+    part = path.with_name(f"{path.stem}.tmp{path.suffix}")
+    figure.savefig(part, **more)
+    part.replace(path)

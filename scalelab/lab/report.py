@@ -1,0 +1,111 @@
+"""The report of a study: Markdown, LaTeX, CSV, figures, and a page for a browser.
+
+FOLDER/report.md           tables, figures, hypotheses, departures, commands
+FOLDER/report.html         the same, interactive; one file, no network
+FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
+FOLDER/figures/<figure>.png and .svg
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from scalelab.lab import report_content, report_page, scored_table, study_figures, tables
+from scalelab.lab.report_content import Finding, Report
+from scalelab.lab.scored_table import Table
+from scalelab.lab.study_runs import Study
+from scalelab.lab.study_scores import Evidence, StudyScores
+
+CAPTIONS = {
+    "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",
+    "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
+}
+
+
+def write(
+    study: Study,
+    folder: pathlib.Path,
+    *,
+    evidence: Evidence | None = None,
+    findings: Sequence[Finding] = (),
+    published: Evidence | None = None,
+    footnotes: Sequence[str] = (),
+) -> pathlib.Path:
+    """Writes the report of a study, finished or not.
+
+    Args:
+      study: what `study_runs.read` gave.
+      folder: gets the files above; is made if it is not there.
+      evidence: the study's scores; None: `StudyScores`.
+      findings: its hypotheses with their verdicts.
+      published: numbers to stand beside ours, where the study's scale is "full".
+      footnotes: what the comparability contract says; printed below every table.
+
+    Returns:
+      The path of report.html.
+
+    Raises:
+      ValueError: no run is finished, or the study asks for an unknown table or figure.
+      OSError: a file cannot be written.
+    """
+    evidence = evidence or StudyScores(study)
+    report = report_content.gather(
+        study, evidence, findings=findings, published=published, footnotes=footnotes
+    )
+    for part in ("tables", "figures"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for table in (*report.tables, *([report.departures] if report.departures else [])):
+        path = folder / "tables" / table.name
+        _write(path.with_suffix(".md"), scored_table.markdown(table))
+        _write(path.with_suffix(".tex"), scored_table.latex(table, f"{study.name}-{table.name}"))
+        _write(path.with_suffix(".csv"), scored_table.csv(table))
+    figures = study_figures.write(study, evidence, folder / "figures", published=published)
+    _write(folder / "report.md", markdown(report, figures))
+    _write(folder / "report.html", report_page.page(report))
+    return folder / "report.html"
+
+
+def markdown(report: Report, figures: Sequence[str]) -> str:
+    """report.md.
+
+    Args:
+      report: its content.
+      figures: names of those in figures/.
+    """
+    facts = report.study.facts
+    lines = [f"# {facts['title']}", f"*{facts['question']}*"]
+    lines.append(tables.markdown(["", ""], [[term, text] for term, text in report.facts], 2))
+    lines.append("## Results")
+    for table in report.tables:
+        lines += [f"### {table.title}", scored_table.markdown(table)]
+    lines += ["## Figures"] if figures else []
+    for name in figures:
+        caption = CAPTIONS[name if name in CAPTIONS else "loss"]
+        lines.append(f"![{caption}](figures/{name}.svg)\n\n{caption}")
+    lines += ["## Hypotheses"] if report.findings else []
+    for finding in report.findings:
+        said = "\n".join(f"- {line}" for line in finding.lines)
+        lines.append(f"**{finding.title}: {finding.verdict}**\n\n{said}")
+    lines += _end(report)
+    return "\n\n".join(line.rstrip("\n") for line in lines) + "\n"
+
+
+def _end(report: Report) -> list[str]:
+    lines = ["## Departures"]
+    if report.departures:
+        lines.append(_plain(report.departures))
+    else:
+        lines.append("No system declares a departure from the control.")
+    lines += ["\n".join(f"- {note}" for note in report.footnotes)] if report.footnotes else []
+    lines += ["## Reproduce", f"```\n{report.commands[0]}\n```"] if report.commands else []
+    return [*lines, "## Runs", _plain(report.runs)]
+
+
+def _plain(table: Table) -> str:
+    header, rows, _ = scored_table.words(table)
+    return tables.markdown(header, rows, table.num_names)
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.tmp")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

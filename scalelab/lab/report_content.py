@@ -1,0 +1,267 @@
+"""What a report says, whatever it is written in: gathered once from a study and its evidence."""
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scalelab.lab import curves, palette, study_figures, study_notes, study_tables
+from scalelab.lab.scored_table import Cell, Column, Table, Value
+from scalelab.lab.study_runs import BASELINE, Point, Study
+from scalelab.lab.study_scores import Evidence
+
+MAX_POINTS = 200  # of a curve in the page; more are thinned out
+DIGITS = 5  # of a number in the page's curves
+MEASURES = (("eval/loss", "validation loss (nats)"), ("eval/bits_per_byte", "bits per byte"))
+SIZES = (("n_model", "N = 12 L H²"), *curves.CLOCKS[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A hypothesis as the report shows it.
+
+    Attributes:
+      title: what is claimed, in words.
+      verdict: such as "supported".
+      lines: what it rests on.
+    """
+
+    title: str
+    verdict: str
+    lines: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The content of a report.
+
+    Attributes:
+      study: it is about.
+      facts: (term, text): state, protocol, what is held equal.
+      tables: of results.
+      findings: hypotheses with their verdicts.
+      departures: a table; None if no system declares any.
+      footnotes: of the comparability contract.
+      charts: name -> what report_page/chart.js draws.
+      commands: what was run, most frequent first.
+      runs: a table of every pre-training and its state.
+    """
+
+    study: Study
+    facts: list[tuple[str, str]]
+    tables: list[Table]
+    findings: Sequence[Finding]
+    departures: Table | None
+    footnotes: Sequence[str]
+    charts: dict[str, dict[str, Any]]
+    commands: list[str]
+    runs: Table
+
+
+def gather(
+    study: Study,
+    evidence: Evidence,
+    *,
+    findings: Sequence[Finding] = (),
+    published: Evidence | None = None,
+    footnotes: Sequence[str] = (),
+) -> Report:
+    """Gathers a report's content; arguments as for `report.write`.
+
+    Raises:
+      ValueError: no run is finished, or the study asks for an unknown table.
+    """
+    finished = [run for run in study.runs if run.finished]
+    if not finished:
+        broken = study_notes.damaged(study, study.points)
+        why = f"; damaged: {'; '.join(broken)}" if broken else ""
+        raise ValueError(
+            f"study {study.name}: a report over no finished runs, {len(study.runs)} planned{why};"
+            " run the study first"
+        )
+    tables = study_tables.build(study, evidence, published=published, footnotes=footnotes)
+    environments = [_environment(run.folder) for run in study.runs]
+    charts = {"loss": _losses(study), "score": _scores(study, evidence)}
+    return Report(
+        study, _facts(study, environments), tables, findings, _departures(study), footnotes,
+        {name: chart for name, chart in charts.items() if chart}, _commands(study, environments),
+        _runs(study, environments),
+    )  # fmt: skip
+
+
+def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    facts = study.facts
+    finished = sum(run.finished for run in study.runs)
+    protocol = f"{facts['scale']} scale"
+    if facts.get("protocol"):
+        protocol += f" of the benchmark protocol's section {facts['protocol']}"
+    found = [("State", f"{finished} of {len(study.runs)} pre-trainings finished"),
+             ("Protocol", protocol), ("Held equal", facts["matched"] or "nothing"),
+             ("May differ", ", ".join([*facts["free"], *facts["allow"]]))]  # fmt: skip
+    waiting = study_notes.unfinished(study.points)
+    broken = study_notes.damaged(study, study.points)
+    if waiting:
+        found.append(("Unfinished", ", ".join(waiting)))
+    if broken:
+        found.append(("Damaged", "; ".join(broken)))
+    if facts["tasks"]:
+        tasks = ", ".join(facts["tasks"])
+        seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
+        found.append(("Fine-tuned on", f"{tasks}; recipe {facts['recipe']}, {seeds}"))
+    commits = Counter(_commit(e) for e in environments if e)
+    found.append(("Commits", ", ".join(f"{c} ({_runs_of(n)})" for c, n in commits.most_common())))
+    devices = Counter(", ".join(e["devices"]) for e in environments if e.get("devices"))
+    found.append(("Devices", "; ".join(f"{d} ({_runs_of(n)})" for d, n in devices.most_common())))
+    return [(term, text) for term, text in found if text]
+
+
+def _departures(study: Study) -> Table | None:
+    """Every declared departure of every system."""
+    rows = [
+        (system, d["field"], study_notes.value(d["value"]), d["source"])
+        for system, declared in (study.facts.get("departures") or {}).items() for d in declared
+    ]  # fmt: skip
+    keys = ("system", "field", "value", "source")
+    columns = tuple(Column(key, key, "text") for key in keys)
+    title = "Departures from the control"
+    return Table("departures", title, columns, tuple(rows), None, ()) if rows else None
+
+
+def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
+    """Every pre-training, finished or not."""
+    keys = ("run", "state", "steps", "tokens", "flops", "seconds", "loss", "commit")
+    titles = ("run", "state", "steps", "tokens", "FLOPs", "seconds", "last loss", "commit")
+    kinds = ("text", "text", "count", "count", "scientific", "seconds", "loss", "text")
+    rows = []
+    for run, environment in zip(study.runs, environments, strict=True):
+        result = run.result or {}
+        state = "finished" if run.finished else "damaged" if run.damaged else "unfinished"
+        numbers = (result.get(k) for k in ("steps", "tokens", "flops", "seconds"))
+        rows.append((run.name, state, *numbers, run.loss, _commit(environment) or None))
+    columns = tuple(map(Column, keys, titles, kinds))
+    return Table("runs", "Runs", columns, tuple(rows), None, ())
+
+
+def _commands(study: Study, environments: Sequence[dict[str, Any]]) -> list[str]:
+    """The study's own command, then those that its runs recorded, each once."""
+    recorded = Counter(e["command"] for e in environments if e.get("command"))
+    own = [study.facts["command"]] if study.facts.get("command") else []
+    return list(dict.fromkeys([*own, *(command for command, _ in recorded.most_common())]))
+
+
+def _environment(folder: Any) -> dict[str, Any]:
+    """What a run says of where it ran; empty if it says nothing yet."""
+    try:
+        return json.loads((folder / "environment.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _commit(environment: dict[str, Any]) -> str:
+    commit = str(environment.get("git_commit") or "")[:12]
+    return f"{commit} with local changes" if commit and environment.get("git_dirty") else commit
+
+
+def _runs_of(num: int) -> str:
+    return f"{num} run" if num == 1 else f"{num} runs"
+
+
+# --- Charts ---------------------------------------------------------------------------------------
+
+
+def _losses(study: Study) -> dict[str, Any] | None:
+    """Validation loss against every clock, a panel for each length."""
+    found = [(p, r, study_figures.read_losses(r)) for p in study.points for r in p.runs]
+    lengths = sorted({length for _, _, losses in found for length in losses})
+    if not lengths:
+        return None
+    series = {}
+    for place, point in enumerate(study.points):
+        series[point] = _series(point.label, palette.style(place))
+    for point, run, losses in found:
+        for length, rows in losses.items():
+            thin = rows[:: math.ceil(len(rows) / MAX_POINTS)]
+            thin += [] if thin[-1] is rows[-1] else [rows[-1]]
+            points = [
+                {
+                    "x": [_short(row.get(clock)) for clock, _ in curves.CLOCKS],
+                    "y": [_short(row.get(measure)) for measure, _ in MEASURES],
+                }
+                for row in thin
+            ]
+            line = {"label": f"seed {run.seed}", "panel": lengths.index(length), "points": points}
+            series[point]["lines"].append(line)
+    return {
+        "title": "Validation loss in training",
+        "x": [title for _, title in curves.CLOCKS],
+        "y": [title for _, title in MEASURES],
+        "panels": [f"length {length}" for length in lengths],
+        "series": [s for s in series.values() if s["lines"]],
+    }
+
+
+def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
+    """Every score of a task, with its interval, against size and clocks; width and depth apart."""
+    columns = [
+        c for c in (*study_tables.LARGE, *study_tables.SMALL)
+        if any(evidence.value(p, c.key) for p in study.points)
+    ]  # fmt: skip
+    scored = [p for p in study.points if any(evidence.value(p, c.key) for c in columns)]
+    base = [p for p in scored if p.variant == BASELINE]
+    panels = [panel for panel in study_figures.panels_of(base) if panel[1]]
+    panels += [(v, [[p] for p in scored if p.variant == v])
+               for v in dict.fromkeys(p.variant for p in scored) if v != BASELINE]  # fmt: skip
+    if not columns or not panels:
+        return None
+    systems = list(dict.fromkeys(p.system for p in study.points))
+    series = [_series(system, palette.style(i)) for i, system in enumerate(systems)]
+    for place, (title, lines) in enumerate(panels):
+        for line in lines:
+            points = [_scored_point(p, columns, evidence) for p in line]
+            made = {"label": title, "panel": place, "points": points}
+            series[systems.index(line[0].system)]["lines"].append(made)
+    return {
+        "title": "Scores on dev sets",
+        "x": [title for _, title in SIZES],
+        "y": [column.title for column in columns],
+        "panels": [title for title, _ in panels],
+        "logX": True,
+        "series": [s for s in series if s["lines"]],
+    }
+
+
+def _scored_point(point: Point, columns: Sequence[Column], evidence: Evidence) -> dict[str, Any]:
+    found = [evidence.value(point, column.key) for column in columns]
+    size = [point.shape.n_model, *(point.mean(clock) for clock, _ in SIZES[1:])]
+    ends: Callable[[str], list[float | None]] = lambda name: [  # noqa: E731
+        None if e is None else _short(100 * getattr(e, name)) for e in found
+    ]
+    return {
+        "label": point.label,
+        "x": [_short(x) for x in size],
+        "y": ends("value"),
+        "low": ends("low"),
+        "high": ends("high"),
+    }
+
+
+def _series(name: str, style: palette.Style) -> dict[str, Any]:
+    dash = " ".join(map(str, style.dash))
+    return {"name": name, "color": style.color, "marker": style.marker, "dash": dash, "lines": []}
+
+
+def _short(value: float | None) -> float | None:
+    """Few digits, as the page holds many numbers; None for what JSON cannot say."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
+def sort_value(cell: Cell) -> str:
+    """What a column is sorted by; empty for what is unknown."""
+    if cell is None:
+        return ""
+    return repr(cell.value) if isinstance(cell, Value) else str(cell)

@@ -1,0 +1,175 @@
+"""What must be said below a table or figure of a study: it never stands without it.
+
+Sentences about scores, about what is unfinished or failed, about what was held equal, and every
+departure that a system declares.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
+from scalelab.lab.task_runs import TITLES, SeedRun
+
+SCORES = {
+    "large": "GLUE-Large: mean of MNLI-m, QQP and QNLI",
+    "qqp": "QQP: accuracy",
+    "cola": "CoLA: Matthews' correlation",
+    "stsb": "STS-B: Pearson's correlation",
+    "mrpc": "MRPC: F1",
+}
+DATA = (
+    "Read in training, all epochs together, by the first seed. Tokens are real ones, without"
+    " padding; the average length is tokens by sequences."
+)
+DETECTABLE = (
+    "Smallest detectable difference: a true difference to the first row that a two-sided test at 5%"
+    " would find with power 80%; of all rows the largest."
+)
+LOSSES = "Losses of different objectives, or on other tokens, do not compare."
+
+
+def of_scores(
+    study: Study,
+    points: Sequence[Point],
+    scores: Sequence[str],
+    left_out: Sequence[str],
+    has_published: bool,
+) -> list[str]:
+    """What a table's numbers are, and which are not there.
+
+    Args:
+      study: what is compared.
+      points: the table's rows.
+      scores: keys of its columns of scores.
+      left_out: titles of the columns whose tasks the study does not have.
+      has_published: whether published numbers stand beside ours.
+    """
+    found = []
+    of_tasks = [s for s in scores if s not in ("loss", "seconds")]
+    if of_tasks:
+        said = "; ".join(SCORES[s] for s in of_tasks if s in SCORES)
+        found.append(f"Scores x 100 on dev sets, of the last step{'. ' + said if said else ''}.")
+    found += [_intervals(study, points, bool(of_tasks), len(of_tasks) < len(scores))]
+    if "loss" in scores:
+        found.append(
+            "Validation loss in nats, the last one at the longest length trained on."
+            + (f" {LOSSES}" if len({p.system for p in points}) > 1 else "")
+        )
+    if "seconds" in scores:
+        found.append("Seconds are of training alone, without compilation and evaluation.")
+    if has_published:
+        found.append("In round brackets: the published number.")
+    elif study.facts["scale"] != "full":
+        found.append(
+            f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
+        )
+    if left_out:
+        found.append(f"Not in this study, so left out: {', '.join(left_out)}.")
+    return found
+
+
+def of_study(study: Study, points: Sequence[Point], footnotes: Iterable[str] = ()) -> list[str]:
+    """What holds below every table: the state of its runs, what is equal, what departs."""
+    facts = study.facts
+    found = [*_runs(study, points)]
+    equal = f"Held equal: {facts['matched']}. " if facts.get("matched") else ""
+    found.append(f"{equal}Runs may differ in {_listed(facts['free'])}.")
+    if facts.get("allow"):
+        found.append(f"The study lets these fields differ too: {_listed(facts['allow'])}.")
+    for point in points:
+        fields = (facts.get("variants") or {}).get(point.variant)
+        said = f"{point.variant}: {_listed(fields or ['no change'])}."
+        if point.variant != BASELINE and said not in found:
+            found.append(said)
+    found += [f"{system} departs from the control: {x}." for system, x in departures(study, points)]
+    return [*found, *footnotes]
+
+
+def departures(study: Study, points: Iterable[Point]) -> list[tuple[str, str]]:
+    """The declared departures of the rows' systems: (system, "field = value (source); ...")."""
+    systems = dict.fromkeys(p.system for p in points)
+    declared = study.facts.get("departures") or {}
+    return [
+        (s, "; ".join(f"{d['field']} = {value(d['value'])} ({d['source']})" for d in declared[s]))
+        for s in systems if declared.get(s)
+    ]  # fmt: skip
+
+
+def unfinished(points: Iterable[Point]) -> list[str]:
+    """Names of the pre-trainings that are not finished, nor damaged."""
+    return [r.name for p in points for r in p.runs if not r.finished and not r.damaged]
+
+
+def damaged(study: Study, points: Iterable[Point]) -> list[str]:
+    """Names of the runs whose folders are damaged, with what is wrong, without machine paths."""
+    return [
+        f"{run.name}: {relative(study, run.damaged)}"
+        for point in points for run in point.runs if run.damaged
+    ]  # fmt: skip
+
+
+def relative(study: Study, text: str) -> str:
+    """A message without the path of the folder of all runs."""
+    return text.replace(f"{study.workdir}/", "")
+
+
+def value(given: Any) -> str:
+    """A config value as it is written: null, true, 0.1, a word."""
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+def _runs(study: Study, points: Sequence[Point]) -> list[str]:
+    """What is unfinished, damaged, missing, failed or degenerate behind the rows."""
+    found = []
+    planned = sum(len(point.runs) for point in points)
+    waiting, broken = unfinished(points), damaged(study, points)
+    if waiting:
+        some = f"{len(waiting)} of {planned} pre-trainings are unfinished"
+        found.append(f"{some}: {_listed(waiting)}.")
+    if broken:
+        found.append(f"{len(broken)} of {planned} runs are damaged: {'; '.join(broken)}.")
+    done = [run for point in points for run in point.finished if _finetuned(study, run)]
+    for task in study.facts["tasks"] if done else ():
+        title = TITLES.get(task, task)
+        without = [r.name for r in done if task not in r.tasks or not r.tasks[task].finished]
+        if without:
+            found.append(f"{title}: no finished fine-tuning of {_listed(without)}.")
+        of_seeds = [run for r in done if task in r.tasks for run in r.tasks[task].runs]
+        for word, runs in (
+            ("unfinished", [r for r in of_seeds if r.unfinished]),
+            ("failed", [r for r in of_seeds if r.failed]),
+            ("degenerate, and counted in", [r for r in of_seeds if _degenerate(r)]),
+        ):
+            if runs:
+                found.append(f"{title}: {len(runs)} of {len(of_seeds)} fine-tunings {word}.")
+    return found
+
+
+def _degenerate(run: SeedRun) -> bool:
+    return run.finished and bool(run.result.get("degenerate"))
+
+
+def _finetuned(study: Study, run: PretrainRun) -> bool:
+    """Whether the study fine-tunes all nets of the run's stage; of "best:k", those begun."""
+    wanted = {r["name"]: r.get("finetune", "all") for r in study.facts["runs"]}[run.name]
+    return wanted == "all" or (wanted != "none" and bool(run.tasks))
+
+
+def _intervals(study: Study, points: Sequence[Point], of_tasks: bool, of_runs: bool) -> str:
+    most = max((len(p.finished) for p in points), default=0)
+    num = study.facts.get("finetune_seeds")
+    found = []
+    if of_tasks:
+        over = "" if most < 2 else f"up to {most} pre-training seeds, "
+        found.append(
+            f"Multi-Bootstrap over {over}{num} fine-tuning seeds and dev examples together"
+            + ("" if over else "; pre-training was not repeated, and its chance is not in it")
+        )
+    if of_runs:
+        found.append("of loss and time Student's over pre-training seeds; [-]: one run has none")
+    return f"95% intervals in square brackets: {'; '.join(found)}."
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(str, names))

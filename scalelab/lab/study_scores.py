@@ -1,0 +1,362 @@
+"""The scores of a study's rows, and their differences, with intervals; each is worked out once.
+
+Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstrap's (bootstrap.py)
+over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are of the
+pre-trainings themselves: mean and Student's interval over their seeds.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from scalelab.lab import bootstrap, comparison, contrasts, curves, task_runs
+from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.contrasts import Contrast, student
+from scalelab.lab.predictions import Predictions
+from scalelab.lab.study_runs import Point, PretrainRun, Shape, Study
+from scalelab.lab.task_runs import SeedRun, TaskRuns
+
+# Score -> task, dev split, metric.
+OF_TASKS = {
+    "mnli_m": ("mnli", "matched", "accuracy"),
+    "mnli_mm": ("mnli", "mismatched", "accuracy"),
+    "qqp": ("qqp", "dev", "accuracy"),
+    "qqp_f1": ("qqp", "dev", "f1"),
+    "qnli": ("qnli", "dev", "accuracy"),
+    "sst2": ("sst2", "dev", "accuracy"),
+    "cola": ("cola", "dev", "matthews"),
+    "stsb": ("stsb", "dev", "pearson"),
+    "mrpc": ("mrpc", "dev", "f1"),
+    "mrpc_acc": ("mrpc", "dev", "accuracy"),
+    "rte": ("rte", "dev", "accuracy"),
+    "wnli": ("wnli", "dev", "accuracy"),
+}
+LARGE = ("mnli_m", "qqp", "qnli")  # GLUE-Large is their mean (protocol, "Fine-tuning")
+OF_PRETRAINING: dict[str, Callable[[PretrainRun], float | None]] = {
+    "loss": lambda run: run.loss,
+    "seconds": lambda run: (run.result or {}).get("seconds"),
+}
+SCORES = ("large", *OF_TASKS, *OF_PRETRAINING)
+NUM_RESAMPLES = 2000  # as in comparison.py
+
+
+class Row(Protocol):
+    """What is scored: study_runs.Point, published.Row."""
+
+    @property
+    def system(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def shape(self) -> Shape:
+        """Of the net."""
+        ...
+
+    @property
+    def variant(self) -> str:
+        """What else differs; study_runs.BASELINE: nothing."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """For tables."""
+        ...
+
+
+class Evidence(Protocol):
+    """What tables, figures and hypotheses are made from: a study's, or the published."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """In the order of tables."""
+        ...
+
+    def value(self, row: Any, score: str) -> Estimate | None:
+        """A score of one of the rows; None: there is none."""
+        ...
+
+    def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
+        """Score of B minus that of A; None: one is missing, or they do not compare."""
+        ...
+
+    def contrast(self, blocks: Sequence[Mapping[Any, float]], score: str) -> Contrast | None:
+        """Mean over blocks of a weighted sum of scores, {row: weight}; None: one is missing."""
+        ...
+
+    def curves(self, row: Any) -> list[np.ndarray]:
+        """Validation loss against seconds, [K, 2], of each pre-training of a row."""
+        ...
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether no value has an interval, so that cases can be counted and no more."""
+        ...
+
+
+class StudyScores:
+    """The scores of a study.
+
+    Args:
+      study: what `study_runs.read` gave.
+      part: "tasks", or "scratch" for the fine-tunings from random weights.
+
+    Attributes:
+      notes: what could not be used, and why; grows as scores are asked for.
+    """
+
+    counts_only = False
+
+    def __init__(self, study: Study, part: str = "tasks") -> None:
+        self.study, self.part = study, part
+        self.notes: list[str] = []
+        self._texts: dict[tuple[str, str], Predictions] = {}
+        self._known: dict[tuple[object, ...], Any] = {}
+
+    @property
+    def rows(self) -> tuple[Point, ...]:
+        """The study's points, finished or not."""
+        return self.study.points
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Points whose pre-trainings are not all finished, and how many are."""
+        return [
+            f"{point.label}: {len(point.finished)} of {len(point.runs)} pre-trainings finished"
+            for point in self.rows
+            if len(point.finished) < len(point.runs)
+        ]
+
+    def num_runs(self, row: Point, score: str) -> tuple[int, int]:
+        """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
+        _check(score)
+        if score in OF_PRETRAINING:
+            return len(self._numbers(row, score)), 1
+        runs = self._runs(row, _tasks(score))
+        return (len(runs), len(runs[0][0])) if runs else (0, 0)
+
+    def value(self, row: Point, score: str) -> Estimate | None:
+        """A score of a row, over all its finished runs; None: there is none.
+
+        Of several pre-trainings, and of the three tasks of GLUE-Large, only fine-tuning seeds enter
+        that all of them have finished.
+
+        Raises:
+          ValueError: an unknown score.
+        """
+        _check(score)
+        return self._once(self._value, row, score)
+
+    def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
+        """Score of B minus that of A; None: one is missing, or they do not compare.
+
+        Seeds are independent, but paired where both were fine-tuned from the same weights with the
+        same seeds.
+
+        Raises:
+          ValueError: an unknown score.
+        """
+        _check(score)
+        return self._once(self._difference, a, b, score)
+
+    def contrast(self, blocks: Sequence[Mapping[Point, float]], score: str) -> Contrast | None:
+        """Mean over blocks of a weighted sum of scores.
+
+        Args:
+          blocks: of each, weights by row; no row is in two blocks.
+          score: a name in SCORES.
+
+        Returns:
+          None if a row has no score, or dev sets differ.
+
+        Raises:
+          ValueError: an unknown score, no block, or a row in two blocks.
+        """
+        _check(score)
+        rows = [row for block in blocks for row in block]
+        if len(set(rows)) < max(1, len(rows)):
+            raise ValueError("expected blocks that share no row, and one at least")
+        seed = _seed(" ".join(row.label for row in rows))
+        if score in OF_PRETRAINING:
+            if not all(self._numbers(row, score) for row in rows):
+                return None
+            numbers = [[(w, self._numbers(row, score)) for row, w in b.items()] for b in blocks]
+            return contrasts.of_numbers(numbers, seed=seed)
+        values = [self.value(row, score) for row in rows]
+        found = [self._of_predictions(blocks, part, score, seed) for part in _parts(score)]
+        if any(x is None for x in (*values, *found)):
+            return None
+        weights = [w / len(blocks) for block in blocks for w in block.values()]
+        value = sum(w * v.value for w, v in zip(weights, values, strict=True) if v)
+        several = min(self.num_runs(row, score)[0] for row in rows) > 1
+        if not several and len(blocks) < 2:
+            return Contrast(value, None, contrasts.ALONE)
+        estimate = _joined([x() for x in found if x], len(found))
+        return Contrast(value, estimate, contrasts.SEEDS if several else contrasts.BLOCKS)
+
+    def curves(self, row: Point) -> list[np.ndarray]:
+        """Validation loss against seconds, [K, 2], of each finished pre-training.
+
+        Of several lengths it is the loss of the shortest, which is trained first.
+        """
+        return self._once(self._curves, row)
+
+    def _curves(self, row: Point) -> list[np.ndarray]:
+        found = []
+        for run in row.finished:
+            try:
+                lines = [x for x in curves.read_metrics(run.folder) if "eval/loss" in x]
+            except (ValueError, OSError) as error:
+                self._note(f"{row.label}: no curve: {error}")
+                continue
+            shortest = min((line["eval/max_len"] for line in lines), default=None)
+            kept = [(line["seconds"], line["eval/loss"]) for line in lines
+                    if line["eval/max_len"] == shortest]  # fmt: skip
+            found += [np.array(kept)] if kept else []
+        return found
+
+    def _of_predictions(
+        self, blocks: Sequence[Mapping[Point, float]], part: str, score: str, seed: int
+    ) -> Callable[[], Estimate] | None:
+        """What estimates the contrast on one task; None: it cannot be."""
+        first, parts = None, []
+        for block in blocks:
+            parts.append([])
+            for row, weight in block.items():
+                stack = self._once(self._stack, row, part, _tasks(score))
+                differs = first and stack and task_runs.differ(first, stack[0])
+                if differs:
+                    self._note(f"{row.label} does not compare on {part}: {differs}")
+                if stack is None or differs:
+                    return None
+                first = first or stack[0]
+                parts[-1].append((weight, stack[1]))
+        assert first is not None
+        return lambda: bootstrap.contrast(
+            first.gold, parts, OF_TASKS[part][2], num_resamples=NUM_RESAMPLES, seed=seed
+        )
+
+    def _once(self, make: Callable[..., Any], *key: Any) -> Any:
+        """What `make` gives; each is made once."""
+        if (make.__name__, *key) not in self._known:
+            self._known[make.__name__, *key] = make(*key)
+        return self._known[make.__name__, *key]
+
+    def _value(self, row: Point, score: str) -> Estimate | None:
+        if score in OF_PRETRAINING:
+            numbers = self._numbers(row, score)
+            return student([(1.0, numbers)], seed=_seed(row.label)) if numbers else None
+        # One seed for all tasks, so that they share the draws of the pre-trainings that they share.
+        parts = [self._once(self._stack, row, part, _tasks(score)) for part in _parts(score)]
+        found = [
+            bootstrap.multi_bootstrap(
+                part[0].gold, part[1], OF_TASKS[name][2],
+                num_resamples=NUM_RESAMPLES, seed=_seed(row.label),
+            )
+            for name, part in zip(_parts(score), parts, strict=True) if part
+        ]  # fmt: skip
+        return _joined(found, len(parts))
+
+    def _difference(self, a: Point, b: Point, score: str) -> Estimate | None:
+        seed = _seed(f"{a.label} {b.label}")
+        if score in OF_PRETRAINING:
+            sides = [self._numbers(row, score) for row in (a, b)]
+            if not all(sides):
+                return None
+            return student([(-1.0, sides[0]), (1.0, sides[1])], seed=seed)
+        tasks, found = _tasks(score), []
+        for part in _parts(score):
+            one, two = (self._once(self._stack, row, part, tasks) for row in (a, b))
+            if one is None or two is None:
+                return None
+            differs = task_runs.differ(one[0], two[0])
+            if differs:
+                self._note(f"{a.label} and {b.label} do not compare on {part}: {differs}")
+                return None
+            task, _, metric = OF_TASKS[part]
+            place = tasks.index(task)
+            sides = ([r for runs in self._runs(row, tasks) for r in runs[place]] for row in (a, b))
+            paired = one[1].shape == two[1].shape and comparison.are_paired(*sides)
+            found.append(
+                bootstrap.compare(
+                    one[0].gold, one[1], two[1], metric,
+                    paired=paired, num_resamples=NUM_RESAMPLES, seed=seed,
+                )
+            )  # fmt: skip
+        return _joined(found, len(_parts(score)))
+
+    def _numbers(self, row: Point, score: str) -> tuple[float, ...]:
+        """A number of each finished pre-training."""
+        numbers = (OF_PRETRAINING[score](run) for run in row.finished)
+        return tuple(x for x in numbers if x is not None)
+
+    def _runs(self, row: Point, tasks: tuple[str, ...]) -> list[list[list[SeedRun]]]:
+        """Fine-tunings [pre-training][task][seed] that are finished in all tasks."""
+        found = []
+        for run in row.finished:
+            here = getattr(run, self.part)
+            if all(task in here and here[task].finished for task in tasks):
+                found.append([here[task].finished for task in tasks])
+        seeds = [{run.seed for run in task} for pretraining in found for task in pretraining]
+        common = set.intersection(*seeds) if seeds else set()
+        if not common:
+            return []
+        return [[[r for r in task if r.seed in common] for task in one] for one in found]
+
+    def _stack(
+        self, row: Point, part: str, tasks: tuple[str, ...]
+    ) -> tuple[Predictions, np.ndarray] | None:
+        """Examples and predictions [P, F, n] of what `_runs` finds; None: there are none."""
+        task, split, metric = OF_TASKS[part]
+        first, stacks = None, []
+        for pretraining in self._runs(row, tasks):
+            one = TaskRuns(task, tuple(pretraining[tasks.index(task)]))
+            if (split, metric) not in one.keys:  # such as MNLI without its mismatched dev set
+                return None
+            try:
+                examples, predicted = task_runs.stack(one, split)
+            except (ValueError, OSError) as error:
+                self._note(f"{row.label}, {part}: {error}")
+                return None
+            differs = task_runs.differ(first, examples) if first else None
+            if differs:
+                self._note(f"{row.label}, {part}: its runs do not go together: {differs}")
+                return None
+            first = first or examples
+            stacks.append(predicted)
+        if first is None:
+            return None
+        known = self._texts.setdefault((task, split), first)  # hold the texts of a task once
+        first = first if task_runs.differ(known, first) else known
+        return first, np.concatenate(stacks)
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def _check(score: str) -> None:
+    if score not in SCORES:
+        raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
+
+
+def _parts(score: str) -> tuple[str, ...]:
+    """The scores that a score is the mean of."""
+    return LARGE if score == "large" else (score,)
+
+
+def _tasks(score: str) -> tuple[str, ...]:
+    return tuple(OF_TASKS[part][0] for part in _parts(score))
+
+
+def _joined(found: list[Estimate], num: int) -> Estimate | None:
+    """The mean of a score's parts, if all are there."""
+    if len(found) < num:
+        return None
+    return found[0] if num == 1 else bootstrap.mean(found, same_runs=True)
+
+
+def _seed(label: str) -> int:
+    return zlib.crc32(label.encode())

@@ -1,0 +1,219 @@
+"""The tables of a study, in the layout of the benchmark protocol's own (thesis, chapter 7).
+
+  data              tokens, sequences and steps by phase              (Table 7.1)
+  large             GLUE-Large and the large tasks                    (7.2, 7.3, 7.4, 7.8)
+  small             the four small tasks                              (B.1, B.2, B.3, B.5)
+  strategies        variants of one net: time and the large tasks     (7.5)
+  strategies_small  the same with the small tasks                     (B.4)
+  grid              validation loss and GLUE-Large                    (7.6)
+  cost              time, epochs, GLUE-Large, validation loss         (7.7)
+
+A row is a point of the study: one system, shape and variant. A score is a mean over its seeds with
+its 95% interval. Where the protocol prints MNLI as "m/mm", we have two columns, so that each has
+its interval. The last line says what each column could tell apart.
+"""
+
+import math
+from collections.abc import Sequence
+
+from scalelab.lab import curves, study_notes
+from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.scored_table import Cell, Column, Table, Value
+from scalelab.lab.study_runs import BASELINE, Point, Study
+from scalelab.lab.study_scores import Evidence
+from scalelab.names import nearest
+
+DETECTABLE = "smallest detectable difference"
+LARGE = (
+    Column("large", "GLUE-Large", "percent", ("mnli", "qqp", "qnli")),
+    Column("mnli_m", "MNLI-m", "percent", ("mnli",)),
+    Column("mnli_mm", "MNLI-mm", "percent", ("mnli",)),
+    Column("qqp", "QQP", "percent", ("qqp",)),
+    Column("qnli", "QNLI", "percent", ("qnli",)),
+    Column("sst2", "SST-2", "percent", ("sst2",)),
+    Column("cola", "CoLA", "percent", ("cola",)),
+)
+SMALL = (
+    Column("stsb", "STS-B", "percent", ("stsb",)),
+    Column("mrpc", "MRPC", "percent", ("mrpc",)),
+    Column("rte", "RTE", "percent", ("rte",)),
+    Column("wnli", "WNLI", "percent", ("wnli",)),
+)
+SYSTEM = Column("system", "system", "text")
+STRATEGY = Column("variant", "training strategy", "text")
+SHAPE = (
+    Column("A", "A", "count"),
+    Column("H", "H", "count"),
+    Column("L", "L", "count"),
+    Column("n_model", "N", "count"),
+)
+SEEDS = Column("seeds", "seeds", "count")
+PLANNED = Column("planned", "planned", "count")
+LOSS = Column("loss", "validation loss", "loss")
+TIME = Column("seconds", "total time (s)", "seconds")
+EPOCHS = Column("epochs", "epochs", "number")
+
+# What a table shows beside system, shape and seeds.
+SCORED = {
+    "large": ("GLUE: the large tasks", LARGE),
+    "small": ("GLUE: the small tasks", SMALL),
+    "strategies": ("Training strategies: time and the large tasks", (TIME, *LARGE)),
+    "strategies_small": ("Training strategies: time and the small tasks", (TIME, *SMALL)),
+    "grid": ("Shapes of one size: validation loss and GLUE-Large", (LOSS, LARGE[0])),
+    "cost": ("Cost: time, epochs, GLUE-Large and loss", (TIME, EPOCHS, LARGE[0], LOSS)),
+}
+TABLES = ("data", *SCORED)
+
+
+def build(
+    study: Study,
+    evidence: Evidence,
+    *,
+    published: Evidence | None = None,
+    footnotes: Sequence[str] = (),
+) -> list[Table]:
+    """Makes the tables that a study asks for.
+
+    Args:
+      study: what is compared.
+      evidence: its scores.
+      published: numbers to stand beside ours; shown only where the study's scale is "full".
+      footnotes: said below every table, such as what the comparability contract found.
+
+    Returns:
+      The tables in the study's order; one of whose tasks the study has none is left out.
+
+    Raises:
+      ValueError: an unknown table.
+    """
+    found = []
+    beside = published if study.facts["scale"] == "full" else None
+    for name in study.facts["tables"]:
+        if name not in TABLES:
+            expected = nearest(name, TABLES)
+            raise ValueError(f"the study asks for an unknown table {name!r}: {expected}")
+        if name == "data":
+            table = _data(study, footnotes)
+        else:
+            table = _scored(name, study, evidence, beside, footnotes)
+        found += [table] if table and table.rows else []
+    return found
+
+
+def _scored(
+    name: str,
+    study: Study,
+    evidence: Evidence,
+    published: Evidence | None,
+    footnotes: Sequence[str],
+) -> Table | None:
+    """A table of scores; None if the study has none of its tasks."""
+    title, wanted = SCORED[name]
+    planned = set(study.facts["tasks"])
+    scores = tuple(c for c in wanted if planned.issuperset(c.tasks))
+    if name in ("large", "small", "strategies_small") and not any(c.tasks for c in scores):
+        return None
+    points = list(study.points)
+    if name.startswith("strategies"):
+        nets = [(p.system, p.shape) for p in points]
+        points = [p for p in points if nets.count((p.system, p.shape)) > 1]
+    varied = any(p.variant != BASELINE for p in points)
+    names = (SYSTEM, *SHAPE, *((STRATEGY,) if varied else ()))
+    if name.startswith("strategies"):
+        names = (SYSTEM, STRATEGY, *SHAPE)
+    if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
+        scores = tuple(c for c in scores if c is not EPOCHS)
+    waiting = any(len(p.finished) < len(p.runs) for p in points)
+    columns = (*names, SEEDS, *((PLANNED,) if waiting else ()), *scores)
+    rows = [tuple(_cell(c, p, evidence, published) for c in columns) for p in points]
+    footer = _detectable(columns, points, evidence)
+    left_out = [c.title for c in wanted if not planned.issuperset(c.tasks)]
+    beside = any(isinstance(cell, Value) and cell.published is not None for r in rows for cell in r)
+    asked = [c.key for c in columns if c.scored]
+    notes = study_notes.of_scores(study, points, asked, left_out, beside)
+    if footer:
+        notes.append(study_notes.DETECTABLE)
+    notes += study_notes.of_study(study, points, footnotes)
+    return Table(name, title, columns, tuple(rows), footer, tuple(notes))
+
+
+def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence | None) -> Cell:
+    if column.scored:
+        estimate = evidence.value(point, column.key)
+        if estimate is None:
+            return None
+        beside = beside_of(published, point, column.key)
+        low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
+        return Value(estimate.value, low, high, beside.value if beside else None)
+    shape = point.shape
+    cells: dict[str, Cell] = {
+        "system": point.system, "variant": point.variant, "A": shape.num_heads, "H": shape.width,
+        "L": shape.num_layers, "n_model": shape.n_model,
+        "seeds": len(point.finished), "planned": len(point.runs),
+        "epochs": point.runs[0].config["optim"]["total_epochs"],
+    }  # fmt: skip
+    return cells[column.key]
+
+
+def beside_of(published: Evidence | None, point: Point, score: str) -> Estimate | None:
+    """The published score of a row; None if there is none."""
+    rows = [row for row in published.rows if row.label == point.label] if published else []
+    return published.value(rows[0], score) if published and rows else None
+
+
+def _detectable(
+    columns: Sequence[Column], points: Sequence[Point], evidence: Evidence
+) -> tuple[Cell, ...] | None:
+    """For each score the largest over all rows of what a difference to the first could show."""
+    cells: list[Cell] = [None] * len(columns)
+    for place, column in enumerate(columns):
+        there = [p for p in points if column.scored and evidence.value(p, column.key)]
+        found = [evidence.difference(there[0], p, column.key) for p in there[1:]]
+        sizes = [d.detectable for d in found if d is not None and math.isfinite(d.detectable)]
+        cells[place] = max(sizes, default=None)
+    return (DETECTABLE, *cells[1:]) if any(c is not None for c in cells) else None
+
+
+def _data(study: Study, footnotes: Sequence[str]) -> Table:
+    """Table 7.1: what each system was trained on, by phase, from a finished run of each."""
+    keys = ("vocabulary", "phase", "steps", "sequences", "tokens", "average")
+    titles = ("vocabulary", "partition", "steps", "sequences", "tokens", "average length")
+    kinds = ("count", "text", "count", "count", "count", "number")
+    columns = (
+        SYSTEM, Column("tokenizer", "tokenizer", "text"), *map(Column, keys, titles, kinds)
+    )  # fmt: skip
+    rows, points, seen = [], [], set()
+    for point in study.points:
+        config = point.runs[0].config
+        asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
+        key = (point.system, repr(asked))  # shapes that read the same data make one row
+        if key not in seen and point.finished:
+            seen.add(key)
+            points.append(point)
+            rows += _phases(point)
+    notes = [study_notes.DATA, *study_notes.of_study(study, points, footnotes)]
+    return Table(
+        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes)
+    )
+
+
+def _phases(point: Point) -> list[tuple[Cell, ...]]:
+    """A row for each phase of a finished run; a phase ends with a validation at its length."""
+    run = point.finished[0]
+    config, made = run.config, []
+    lines = [row for row in curves.read_metrics(run.folder) if "eval/max_len" in row]
+    steps = tokens = 0
+    for name in ("short", "long"):
+        phase = config[name]
+        ends = [row for row in lines if row["eval/max_len"] == phase["max_len"]]
+        if not ends or ends[-1]["step"] <= steps:
+            continue
+        num_steps, num_tokens = ends[-1]["step"] - steps, ends[-1]["tokens"] - tokens
+        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
+        sequences = num_steps * phase["batch_size"]
+        label = f"{name} ({phase['max_len']})"
+        made.append((
+            point.system, config["tokenizer"]["kind"], config["tokenizer"]["vocab_size"], label,
+            num_steps, sequences, num_tokens, num_tokens / sequences,
+        ))  # fmt: skip
+    return made

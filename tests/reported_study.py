@@ -1,0 +1,176 @@
+"""An invented study: its file and run folders as `scalelab.study` leaves them, for tests."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import task_folders
+
+TASKS = ("mnli", "qqp", "qnli", "sst2")
+SHAPES = ((2, 16, 2), (2, 32, 2))
+DEPARTURES = {
+    "bert": [],
+    "gpt2": [
+        {"field": "optim.learning_rate", "value": 2.5e-4, "source": "Radford et al. 2018, 4.1"},
+        {"field": "objective", "value": "clm", "source": "Radford et al. 2019, 2.1"},
+    ],
+}
+EVERY, STEPS, LONG_STEPS = 100, 900, 1000  # the long phase begins after STEPS
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+COMMAND = "python -m scalelab.study run --config=configs/studies/invented.py --workdir=work"
+
+
+def config_of(system: str, shape: tuple[int, int, int], seed: int) -> dict[str, Any]:
+    """The part of a resolved config that reports read."""
+    return {
+        "system": system,
+        "seed": seed,
+        "net": dict(zip(("num_heads", "width", "num_layers"), shape, strict=True)),
+        "tokenizer": {"kind": "wordpiece" if system == "bert" else "bytebpe", "vocab_size": 8000},
+        "data": {"corpus": "invented"},
+        "short": {"max_len": 32, "batch_size": 64},
+        "long": {"max_len": 64, "batch_size": 16},
+        "optim": {"total_epochs": None, "total_steps": LONG_STEPS},
+    }
+
+
+def name_of(system: str, shape: tuple[int, int, int], variant: str, seed: int) -> str:
+    middle = "" if variant == "baseline" else f"-{variant}"
+    return f"{system}-{'x'.join(map(str, shape))}{middle}-seed{seed}"
+
+
+def clocks(shape: tuple[int, int, int], step: int) -> dict[str, float]:
+    """Readings at a step: short sequences have 28 real tokens, long ones 60."""
+    tokens = 28 * 64 * min(step, STEPS) + 60 * 16 * max(0, step - STEPS)
+    n_model = 12 * shape[2] * shape[1] ** 2
+    flops = 6.0 * n_model * tokens
+    return {"step": step, "tokens": tokens, "flops": flops, "seconds": 0.01 * step + flops / 1e9}
+
+
+def loss_of(system: str, shape: tuple[int, int, int], seed: int, step: int) -> float:
+    n_model = 12 * shape[2] * shape[1] ** 2
+    start = {"bert": 9.7, "gpt2": 9.0, "roberta": 9.1}[system] - 0.12 * math.log(n_model)
+    return start - 0.45 * math.log(step + 40) + 0.02 * seed + 0.01 * math.sin(step)
+
+
+def write_pretraining(
+    folder: Path, system: str, shape: tuple[int, int, int], seed: int, *, until: int = LONG_STEPS
+) -> None:
+    """Writes a run folder; without result.json unless it went to its end."""
+    folder.mkdir(parents=True)
+    lines = []
+    for step in range(EVERY, until + 1, EVERY):
+        loss = loss_of(system, shape, seed, step)
+        length = 32 if step <= STEPS else 64
+        now = clocks(shape, step)
+        lines.append(now | {"train/loss": loss})
+        lines.append(
+            now | {"eval/loss": loss + 0.1, "eval/bits_per_byte": loss / 3, "eval/max_len": length}
+        )
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    environment = {"command": COMMAND, "git_commit": COMMIT, "git_dirty": False, "devices": ["cpu"]}
+    (folder / "environment.json").write_text(json.dumps(environment))
+    if until < LONG_STEPS:
+        return
+    now = clocks(shape, until)
+    result = {
+        "status": "completed",
+        "task": None,
+        "system": system,
+        "shape": dict(zip("AHL", shape, strict=True)),
+        "n_model": 12 * shape[2] * shape[1] ** 2,
+        "params": 10_000,
+        "seed": seed,
+        "steps": now.pop("step"),
+        "eval": {
+            "32": {"loss": loss_of(system, shape, seed, STEPS) + 0.1},
+            "64": {"loss": loss_of(system, shape, seed, until) + 0.1},
+        },
+    }
+    # Seeds differ in time too, as they do.
+    result |= now | {"seconds": now["seconds"] * (1 + 0.01 * seed)}
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+def write_finetunings(
+    folder: Path, system: str, shape: tuple[int, int, int], seed: int, tasks, num_seeds: int
+) -> None:
+    """Fine-tunings whose errors fall with width and depth, BERT's the most."""
+    better = int(math.log2(shape[1] * shape[2])) * (2 if system == "bert" else 1)
+    for task in tasks:
+        splits = ("matched", "mismatched") if task == "mnli" else ("dev",)
+        for k in range(num_seeds):
+            wrong = dict.fromkeys(splits, max(1, 28 - better + 2 * seed + k))
+            task_folders.write_run(
+                folder / task, task, k, wrong, system=system, init_digest=folder.parent.name
+            )
+
+
+def write(
+    workdir: Path,
+    *,
+    systems=("bert", "gpt2"),
+    shapes=SHAPES,
+    variants=("baseline",),
+    seeds: int = 2,
+    finetune_seeds: int = 2,
+    tasks=TASKS,
+    unfinished: tuple[str, ...] = (),
+    **facts: Any,
+) -> Path:
+    """Writes a study of systems x shapes x variants x seeds.
+
+    Args:
+      workdir: gets studies/invented.json and runs/.
+      systems: see above.
+      shapes: see above.
+      variants: see above.
+      seeds: pre-training seeds.
+      finetune_seeds: of each task.
+      tasks: those of the study.
+      unfinished: names of runs that were stopped half-way.
+      **facts: of the study's file, on top.
+    """
+    runs = []
+    for system in systems:
+        for shape in shapes:
+            for variant in variants:
+                for seed in range(seeds):
+                    name = name_of(system, shape, variant, seed)
+                    runs.append({
+                        "name": name, "stage": "main", "system": system, "variant": variant,
+                        "shape": dict(zip("AHL", shape, strict=True)), "seed": seed,
+                        "finetune": "all", "config": config_of(system, shape, seed),
+                    })  # fmt: skip
+                    folder = workdir / "runs" / name
+                    if name in unfinished:
+                        write_pretraining(folder, system, shape, seed, until=LONG_STEPS // 2)
+                        continue
+                    write_pretraining(folder, system, shape, seed)
+                    write_finetunings(folder / "tasks", system, shape, seed, tasks, finetune_seeds)
+    study = {
+        "name": "invented",
+        "title": "Two objectives at two widths",
+        "question": "Does width help one objective more than the other?",
+        "protocol": "7.5.1",
+        "scale": "tiny",
+        "matched": "steps: 1,000",
+        "free": ["system", "shape", "seed"],
+        "allow": [],
+        "tables": ["data", "large", "grid", "cost"],
+        "figures": ["score_by_size", "loss_by_time"],
+        "hypotheses": [],
+        "tasks": list(tasks),
+        "recipe": "thesis",
+        "finetune_seeds": finetune_seeds,
+        "seeds": seeds,
+        "departures": {s: DEPARTURES.get(s, []) for s in systems},
+        "variants": {v: [] if v == "baseline" else ["optim.total_steps=x0.5"] for v in variants},
+        "command": COMMAND,
+        "runs": runs,
+    }
+    (workdir / "studies").mkdir(parents=True)
+    (workdir / "studies" / "invented.json").write_text(json.dumps(study | facts))
+    return workdir

@@ -1,0 +1,54 @@
+"""Invented studies: the folders that a study leaves, for tests."""
+
+import json
+from pathlib import Path
+
+import task_folders
+
+
+def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
+    """Writes a study's file and the run folders of its pre-trainings.
+
+    Args:
+      workdir: where.
+      runs: of each: "system", "shape" as "AxHxL", "seed"; may have "variant"; "finished" (True),
+        "loss" (3.0), "seconds" (100.0), "curve" [(seconds, loss)], and "tasks" and "scratch", task
+        -> seed -> wrong predictions, of 60 examples, as for task_folders.write_run.
+      **facts: of the study's file, on top.
+    """
+    planned = []
+    for run in runs:
+        variant = run.get("variant", "baseline")
+        name = f"{run['system']}-{run['shape']}-{variant}-seed{run['seed']}"
+        shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
+        planned.append(
+            {"name": name, "stage": "main", "system": run["system"], "shape": shape,
+             "variant": variant, "seed": run["seed"], "finetune": True, "config": {}}
+        )  # fmt: skip
+        folder = workdir / "runs" / name
+        if run.get("finished", True):
+            folder.mkdir(parents=True)
+            result = {
+                "status": "completed", "system": run["system"], "shape": shape,
+                "seconds": run.get("seconds", 100.0),
+                "eval": {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}},
+            }  # fmt: skip
+            (folder / "result.json").write_text(json.dumps(result))
+        if "curve" in run:
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = ({"step": i, "seconds": s, "eval/loss": loss, "eval/max_len": 128}
+                     for i, (s, loss) in enumerate(run["curve"]))  # fmt: skip
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+        for part in ("tasks", "scratch"):
+            for task, seeds in run.get(part, {}).items():
+                for seed, wrong in seeds.items():
+                    if task == "mnli" and isinstance(wrong, int):
+                        wrong = {"matched": wrong, "mismatched": wrong}
+                    task_folders.write_run(
+                        folder / part / task, task, seed, wrong, init_digest=name,
+                        system=run["system"],
+                    )  # fmt: skip
+    (workdir / "studies").mkdir(parents=True)
+    study = {"name": "invented", "title": "An invented study", "runs": planned} | facts
+    (workdir / "studies/invented.json").write_text(json.dumps(study))
+    return workdir
