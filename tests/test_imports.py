@@ -59,7 +59,7 @@ MAY_IMPORT = {
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "sample", "data.inspect", "interop.hf", "eval.lm", "fill_mask"}
+BINARIES = {"train", "sample", "data.inspect", "data.probes", "interop.hf", "eval.lm", "fill_mask"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -206,7 +206,7 @@ def test_help_of_interop_answers_without_jax() -> None:
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
 
 
-@pytest.mark.parametrize("program", ["eval.lm", "fill_mask"])
+@pytest.mark.parametrize("program", ["eval.lm", "fill_mask", "data.probes"])
 def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
     there = imported_by(
         f"import scalelab.{program} as program\n"
