@@ -71,6 +71,7 @@ MAY_IMPORT = {
 }
 # Binaries may import every room but each other.
 BINARIES = {"train", "sample", "data.inspect", "interop.hf", "eval.lm", "fill_mask", "lab.runs"}
+BINARIES |= {"lab.laws", "lab.compound", "lab.frontier"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
