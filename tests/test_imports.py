@@ -77,7 +77,7 @@ MAY_IMPORT = {
 }
 # Binaries may import every room but each other.
 BINARIES = {"train", "sample", "data.inspect", "data.probes", "interop.hf", "eval.lm", "fill_mask"}
-BINARIES |= {"lab.runs"}
+BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
