@@ -31,7 +31,9 @@ from scalelab.lab import scores
 from scalelab.lab.statistics import LEVEL, smallest_detectable
 
 DESIGNS = ("nested", "crossed")
-CHUNK = 500_000  # numbers that a chunk of resamples holds: they fit in a cache
+# Numbers that a chunk of resamples holds: a correlation's [resamples, runs, examples] fit in a
+# cache; the others' weights [resamples, examples] pay for each look at the runs.
+CHUNK, CHUNK_OF_WEIGHTS = 500_000, 4_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -277,8 +279,8 @@ def _score(
     gold, runs = kinds[0], kinds[1:]
     function = scores.METRICS[metric]
     at_hand = function(gold, runs, counts)
-    # A correlation works on [resamples, runs, examples], the others on weights and runs apart.
-    chunk = max(1, CHUNK // (runs.size if metric in ("pearson", "spearman") else len(gold)))
+    apart = metric not in ("pearson", "spearman")
+    chunk = max(1, CHUNK_OF_WEIGHTS // len(gold) if apart else CHUNK // runs.size)
     resampled = np.empty((num_resamples, len(runs)))
     for begin in range(0, num_resamples, chunk):
         size = min(chunk, num_resamples - begin)
