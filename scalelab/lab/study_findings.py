@@ -8,10 +8,10 @@ import itertools
 
 from scalelab.lab import claims, hypotheses, published
 from scalelab.lab.claims import ABOVE, CONFIRMED, REFUTED, Claim, Finding
+from scalelab.lab.evidence import LARGE, OF_TASKS, Evidence
 from scalelab.lab.hypothesis_parts import compare
 from scalelab.lab.report_content import Finding as Shown
 from scalelab.lab.study_runs import Study
-from scalelab.lab.study_scores import LARGE, OF_TASKS, Evidence
 
 WORDS = {CONFIRMED: "better", REFUTED: "worse"}
 
