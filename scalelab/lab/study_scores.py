@@ -5,6 +5,7 @@ over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds
 pre-trainings themselves: mean and Student's interval over their seeds.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -62,8 +63,24 @@ class StudyScores(Evidence):
         ]
 
     def remarks(self, score: str) -> list[str]:
-        """What is unfinished, and what has a note that names the score."""
-        return self.unfinished + [note for note in self.notes if score in note]
+        """What is unfinished, what has a note that names the score, and whose seconds they are."""
+        found = self.unfinished + [note for note in self.notes if score in note]
+        if score == "seconds" and len(machines := self._once(self._machines)) > 1:
+            found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
+        return found
+
+    def _machines(self) -> list[str]:
+        """The devices that finished runs were trained on, as environment.json has them."""
+        found = set()
+        for run in self.study.runs:
+            path = run.folder / "environment.json"
+            if run.finished and path.exists():
+                try:
+                    facts = json.loads(path.read_text())
+                    found.add(f"{facts['cpus']} CPUs, {', '.join(facts['devices'])}")
+                except (ValueError, KeyError, TypeError, OSError):
+                    found.add("unknown")
+        return sorted(found)
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""

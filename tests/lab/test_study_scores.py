@@ -232,3 +232,15 @@ def test_curves_are_of_the_shortest_length(tmp_path) -> None:
     path.write_text(path.read_text() + json.dumps(longer) + '\n{"seconds": 2, "train/loss": 1}\n')
     (found,) = scores.curves(scores.rows[0])
     np.testing.assert_array_equal(found, [[1.0, 9.0], [2.0, 8.0]])
+
+
+def test_seconds_of_different_machines_are_named(tmp_path) -> None:
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": s} for s in range(3)]
+    study_folders.write_study(tmp_path, runs)
+    for seed, device in enumerate(("cpu:cpu", "cpu:cpu", "gpu:H100")):
+        path = tmp_path / f"runs/bert-2x32x2-baseline-seed{seed}/environment.json"
+        path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
+    scores = StudyScores(study_runs.read(tmp_path))
+    (remark,) = scores.remarks("seconds")
+    assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
+    assert scores.remarks("loss") == []
