@@ -104,13 +104,14 @@ def _table(table: Table) -> str:
     """A table whose columns can be sorted by their full digits."""
     names = table.num_names
     kinds = [column.kind for column in table.columns]
+    grouped = table.columns[0].key == "system"
     heads = "".join(
         f'<th scope="col"{_name(i, names)}><button type="button">{_escape(c.title)}</button></th>'
         for i, c in enumerate(table.columns)
     )
     rows = ""
     for before, row in zip([None, *table.rows], table.rows, strict=False):
-        first = before is not None and names and before[0] != row[0] and names < len(row)
+        first = before is not None and grouped and before[0] != row[0]
         cells = "".join(
             f'<td{_name(i, names)} data-value="{_escape(sort_value(c))}">{_cell(c, kinds[i])}</td>'
             for i, c in enumerate(row)
