@@ -1,6 +1,7 @@
 """Departures: the fields in which a system declares that it differs from the control."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -17,3 +18,13 @@ class Departure:
     field: str
     value: Any
     source: str
+
+
+def held(departures: Iterable[Departure], fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The departures that a run holds to, for its result.json: what its user changed is none.
+
+    Args:
+      departures: those of its system.
+      fields: of its config, by dotted name.
+    """
+    return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import platform
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 from typing import Any
+
+from scalelab import numerics
 
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tokenizers", "transformers",
@@ -38,7 +41,7 @@ def _version(package: str) -> str | None:
 
 
 def describe() -> dict[str, Any]:
-    """Package versions, devices, host, git commit and dirty flag, command line."""
+    """Versions of packages and numbers, devices, host, git commit and dirty flag, command line."""
     import jax
 
     changed = _git("status", "--porcelain", "--untracked-files=no")
@@ -47,6 +50,7 @@ def describe() -> dict[str, Any]:
         "command": shlex.join([pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
+        "numerics": numerics.VERSION,
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "platform": platform.platform(),
@@ -55,6 +59,25 @@ def describe() -> dict[str, Any]:
         "num_processes": jax.process_count(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
     }
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def has_accelerator() -> bool:
+    """Whether there is a GPU or TPU that JAX would use; found out without starting JAX."""
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
+        return False
+    gpu = pathlib.Path("/dev/nvidiactl").exists() and any(
+        importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    )
+    return gpu or (
+        importlib.util.find_spec("libtpu") is not None and pathlib.Path("/dev/accel0").exists()
+    )
 
 
 def keep_freed_memory() -> None:

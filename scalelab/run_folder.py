@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import pathlib
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from scalelab import config as config_lib
 from scalelab import environment, flops
 from scalelab.clocks import Clocks
 from scalelab.metrics import write_json
+
+LOOK_SECS = 0.2  # longer than a look at a lock takes
 
 
 def claim(
@@ -59,7 +62,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
     """
     with (workdir / ".lock").open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # the run table, which asks who trains, holds it for a moment
+                time.sleep(LOOK_SECS)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
                 f"another process is training in {workdir} right now; wait for it, stop it, or"

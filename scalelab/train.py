@@ -16,8 +16,8 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, clocks, environment
-from scalelab.config import Config
+from scalelab import cli, clocks, departures, environment
+from scalelab.config import Config, science
 
 flags.adopt_module_key_flags(cli)
 
@@ -312,6 +312,7 @@ def _train(
         run.clocks,
         run.evals,
         {"params": num_params, "data_hash": data.corpus_hash, "unigram_nats": data.unigram_nats}
+        | {"departures": departures.held(system.DEPARTURES, science(config))}
         | timers,
     )
     if chief:

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,7 @@ def prepare_documents(
         valid_rate=valid_rate,
     )
     with _timed(timings, "fingerprint"):
-        corpus_hash = source.fingerprint()
-    text_key = {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
+        text_key = sentences_key(source)
     spec_key = dataclasses.asdict(tokenizer) | {
         "text": text_key,
         "training": f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}",
@@ -101,12 +100,7 @@ def prepare_documents(
 
     def text_dir() -> Path:
         with _timed(timings, "sentences"):
-            return cache.entry(
-                cache_dir,
-                "sentences",
-                text_key,
-                lambda into: _split(source, into, num_workers, progress),
-            )
+            return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
 
     def train(into: Path) -> None:
         texts = _Texts(text_dir() / "train.txt", progress)
@@ -129,10 +123,53 @@ def prepare_documents(
         tokenizer_dir=tokenizer_dir,
         documents=documents,
         num_bytes={s: int(d.sentence_bytes.sum(dtype=np.int64)) for s, d in documents.items()},
-        corpus_hash=corpus_hash,
+        corpus_hash=text_key["corpus"],
         key=tokens_key,
         timings=timings,
     )
+
+
+def sentences_key(source: Corpus) -> dict[str, Any]:
+    """What the sentences of a corpus depend on: its content, and how it is read and cut."""
+    corpus_hash = source.fingerprint()
+    return {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
+
+
+def prepare_sentences(
+    source: Corpus,
+    key: dict[str, Any],
+    cache_dir: str | os.PathLike[str],
+    num_workers: int,
+    progress: bool,
+) -> Path:
+    """Returns the folder of `<split>.txt`, which `read_sentences` reads; made only if not there.
+
+    Args:
+      source: the corpus.
+      key: from `sentences_key`.
+      cache_dir: as in `prepare_documents`, like the next two.
+      num_workers: processes.
+      progress: whether to show a bar.
+
+    Raises:
+      ValueError: a split has no text.
+      OSError: the cache cannot be written.
+    """
+    return cache.entry(
+        cache_dir, "sentences", key, lambda into: _split(source, into, num_workers, progress)
+    )
+
+
+def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
+    """Streams the documents of a file of `prepare_sentences`, a sentence a line.
+
+    Args:
+      path: the file.
+      tick: called with the number of bytes that were passed since the last call.
+    """
+    for block in _blocks(path):
+        yield from filter(None, block.decode("utf-8").split("\n\n"))
+        tick(len(block))
 
 
 def _split(source: Corpus, into: Path, num_workers: int, progress: bool) -> None:
@@ -179,11 +216,8 @@ class _Texts:
 
     def __iter__(self) -> Iterator[str]:
         with bar("tokenizer", self._path.stat().st_size, show=self._progress) as tick:
-            for block in _blocks(self._path):
-                for document in block.decode("utf-8").split("\n\n"):
-                    if document:
-                        yield document.replace("\n", " ")
-                tick(len(block))
+            for document in read_sentences(self._path, tick):
+                yield document.replace("\n", " ")
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -8,11 +8,19 @@ predictions.tsv has a header and one example a line, fields apart by tabs:
 order, holds all of them. A regression has none of these: gold and prediction are scores. Tabs, line
 ends and backslashes in texts and labels are escaped as in \t, \n, \r and \\; numbers have all their
 digits. So reading the file gives back what was written, bit for bit.
+
+predictions.npz is what a run keeps of it to be small, and free of the data's texts: gold,
+predicted, labels (none for a regression) and the digest of the texts, by which two runs are still
+told to have been scored on the same examples.
 """
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 import re
+import zipfile
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,18 +37,28 @@ class Predictions:
     """What one run predicted on one dev set.
 
     Attributes:
-      texts: for each text column its texts, one an example.
+      texts: for each text column its texts, one an example; None in the packed form.
       gold: [n] int32 classes or float32 scores.
       predicted: [n] likewise.
       labels: names of the classes in class order; None for a regression.
-      probabilities: [n, C] float32; None for a regression.
+      probabilities: [n, C] float32; None for a regression and in the packed form.
+      packed_digest: of the texts, where these are absent.
     """
 
-    texts: tuple[list[str], ...]
+    texts: tuple[list[str], ...] | None
     gold: np.ndarray
     predicted: np.ndarray
     labels: tuple[str, ...] | None = None
     probabilities: np.ndarray | None = None
+    packed_digest: str | None = None
+
+    @property
+    def texts_digest(self) -> str:
+        """SHA-256 of the texts in their order: the same of either form."""
+        if self.texts is None:
+            assert self.packed_digest is not None
+            return self.packed_digest
+        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
 
 
 def write(
@@ -93,13 +111,52 @@ def write(
     return made
 
 
+def pack(path: pathlib.Path, made: Predictions) -> None:
+    """Writes predictions.npz: no texts, no probabilities; the same bytes for the same predictions.
+
+    Args:
+      path: the file, which ends in .npz.
+      made: what `read` gave.
+    """
+    arrays: dict[str, np.ndarray] = {"gold": made.gold, "predicted": made.predicted}
+    if made.labels is not None:
+        small = np.min_scalar_type(max(len(made.labels) - 1, 0))  # uint8 up to 256 classes
+        arrays = {name: array.astype(small) for name, array in arrays.items()}
+        arrays["labels"] = np.array(made.labels, np.str_)
+    arrays["texts"] = np.array(made.texts_digest)
+    temporary = path.with_name(path.stem + ".tmp.npz")
+    np.savez_compressed(temporary, **arrays)  # pyright: ignore[reportArgumentType]
+    temporary.replace(path)
+
+
 def read(path: pathlib.Path) -> Predictions:
-    """Reads what `write` wrote.
+    """Reads what `write` or `pack` wrote, told apart by the file's ending.
 
     Raises:
-      ValueError: the file is not as `write` leaves it; the message says where.
+      ValueError: the file is not as they leave it; the message says where.
       OSError: it cannot be read.
     """
+    return _read_packed(path) if path.suffix == ".npz" else _read_table(path)
+
+
+def _read_packed(path: pathlib.Path) -> Predictions:
+    try:
+        with path.open("rb") as file, np.load(file) as packed:
+            arrays = {name: packed[name] for name in packed.files}
+        gold, predicted = arrays["gold"], arrays["predicted"]
+        if gold.ndim != 1 or gold.shape != predicted.shape:
+            raise ValueError(f"shapes {gold.shape} and {predicted.shape} of gold and predicted")
+        digest, labels = str(arrays["texts"]), arrays.get("labels")
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not as it was packed: {error}") from None
+    if labels is None:
+        return Predictions(None, gold, predicted, packed_digest=digest)
+    names = tuple(map(str, labels))
+    classes = gold.astype(np.int32), predicted.astype(np.int32)
+    return Predictions(None, *classes, names, packed_digest=digest)
+
+
+def _read_table(path: pathlib.Path) -> Predictions:
     with path.open(encoding="utf-8", newline="") as file:
         header, *lines = file.read().removesuffix("\n").split("\n")
     names = [_unescape(name) for name in header.split("\t")]
@@ -211,6 +268,7 @@ def draw_scatter(
 
 def _lines(made: Predictions) -> list[list[str]]:
     """Header and rows as they are written."""
+    assert made.texts is not None
     num_texts = len(made.texts)
     texts = ["text"] if num_texts == 1 else [f"text{i + 1}" for i in range(num_texts)]
     labels = [_escape(label) for label in made.labels or ()]

@@ -32,6 +32,8 @@ OF_TASKS = {
     "mrpc_acc": ("mrpc", "dev", "accuracy"),
     "rte": ("rte", "dev", "accuracy"),
     "wnli": ("wnli", "dev", "accuracy"),
+    "same_document": ("same_document", "dev", "accuracy"),
+    "swapped_words": ("swapped_words", "dev", "accuracy"),
 }
 LARGE = ("mnli_m", "qqp", "qnli")  # GLUE-Large is their mean (protocol, "Fine-tuning")
 OF_PRETRAINING: dict[str, Callable[[PretrainRun], float | None]] = {

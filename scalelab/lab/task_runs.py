@@ -1,7 +1,8 @@
 """Reads what fine-tunings leave: WORKDIR/<task>/seed<k>, or WORKDIR/seed<k> of one task.
 
 Each holds result.json and, for each dev split, predictions.tsv (predictions-<split>.tsv after the
-first). A run that is not finished, or failed, is read as such, never left out.
+first), or that packed as predictions.npz (compact.py). A run that is not finished, or failed, is
+read as such, never left out.
 """
 
 import dataclasses
@@ -77,6 +78,8 @@ class SeedRun:
         splits = list(dict.fromkeys(name for name, _ in self.scores))
         ending = f"-{split}" if splits.index(split) else ""
         path = self.folder / f"predictions{ending}.tsv"
+        packed = path.with_suffix(".npz")
+        path = packed if packed.exists() and not path.exists() else path
         found = predictions.read(path)
         for (name, metric), value in self.scores.items():
             if name == split:
@@ -175,7 +178,7 @@ def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None
         return f"{len(a.gold):,} dev examples against {len(b.gold):,}"
     if a.labels != b.labels:
         return f"the labels {a.labels} against {b.labels}"
-    if a.texts != b.texts:
+    if a.texts_digest != b.texts_digest:
         return "other texts of the dev set"
     if (a.gold != b.gold).any():
         return f"other gold labels from example {int(np.argmax(a.gold != b.gold))} on"

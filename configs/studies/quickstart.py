@@ -1,0 +1,47 @@
+"""Three styles at equal tokens on the built-in corpus: minutes on two cores, nothing to download.
+
+  python -m scalelab.study run --config=configs/studies/quickstart.py --workdir=runs/quickstart
+
+A laptop's version of thesis 7.5.1: two seeds of each style, fine-tuned on two tasks that are made
+out of the corpus itself without a label (scalelab/data/probes.py) and are no benchmark. Smaller
+vocabulary, higher learning rate and fewer tokens than the protocol's, so that something is learnt.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+
+TOKENS = 1.2e6
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; arguments as in configs/study.py, `scale` apart."""
+    path = pathlib.Path(__file__).parents[1] / "study.py"
+    spec = importlib.util.spec_from_file_location("study", path)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    if "scale" in study.parse(arguments):
+        raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")
+    config = study.get_config(",".join(filter(None, ["scale=small", arguments])))
+    config.name = "quickstart"
+    config.title = "Quickstart: three styles at equal tokens"
+    config.question = "Which of three pre-training styles carries over best to two probe tasks?"
+    config.scale = "quickstart"
+    pretrain = config.pretrain
+    pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 4096, True
+    pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 64, 128, 128
+    pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = TOKENS, TOKENS / 10
+    config.fields = ("optim.learning_rate=3e-3",)
+    config.stages.main = dict(
+        systems=("bert", "gpt2", "roberta"), shapes=("2x64x2",), variants=("baseline",),
+        finetune="all",
+    )  # fmt: skip
+    config.finetune.tasks = ("same_document", "swapped_words")
+    config.finetune.data = "probes"
+    config.finetune.seeds = 2
+    config.finetune.fields = ("max_len=96",)
+    config.tables = ("data", "probes")
+    config.figures = ("loss_by_tokens", "loss_by_time")
+    config.hypotheses = ()
+    return config

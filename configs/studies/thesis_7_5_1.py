@@ -1,0 +1,39 @@
+"""Thesis 7.5.1: one shape dimension grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
+
+Arguments as in configs/study.py. Shapes at scale small: width 64 to 256 and depth 2 to 10.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+
+SHAPES = {
+    "full": tuple(f"2x{h}x2" for h in (128, 192, 288, 384, 544))
+    + tuple(f"2x128x{n}" for n in (5, 10, 18, 36)),
+    "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
+    "tiny": ("2x16x2", "2x32x2", "2x32x4"),
+}
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    path = pathlib.Path(__file__).parents[1] / "study.py"
+    spec = importlib.util.spec_from_file_location("study", path)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    config = study.get_config(arguments)
+    config.name = "thesis_7_5_1"
+    config.title = "Scaling single shape dimensions"
+    config.question = "How do three pre-training styles respond to width alone and depth alone?"
+    config.protocol = "7.5.1"
+    config.stages.main = dict(
+        systems=("bert", "gpt2", "roberta"), shapes=SHAPES[config.scale],
+        variants=("baseline",), finetune="all",
+    )  # fmt: skip
+    if config.scale == "full":
+        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+    config.tables = ("data", "large", "small")
+    config.figures = ("score_by_size", "loss_by_time")
+    config.hypotheses = ("1a", "1b", "2", "5", "6")
+    return config

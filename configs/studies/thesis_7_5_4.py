@@ -1,0 +1,40 @@
+"""Thesis 7.5.4: half the steps against half the batch (Tables 7.5, B.4).
+
+Half the steps is half the tokens with the same batch; half the batch takes as many steps as the
+baseline, so again half the tokens.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+
+SHAPES = {"full": ("2x256x9",), "small": ("2x128x5",), "tiny": ("2x32x2",)}
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    path = pathlib.Path(__file__).parents[1] / "study.py"
+    spec = importlib.util.spec_from_file_location("study", path)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    config = study.get_config(arguments)
+    config.name = "thesis_7_5_4"
+    config.title = "Number of steps and batch size"
+    config.question = "What is lost by half the steps, what by half the batch, and what time won?"
+    config.protocol = "7.5.4"
+    budget = "total_epochs" if config.scale == "full" else "total_tokens"
+    half = [f"optim.{budget}=x0.5"]
+    half += [] if config.scale == "full" else ["optim.warmup_tokens=x0.5"]
+    config.variants.half_steps = tuple(half)
+    config.variants.half_batch = (*half, "short.batch_size=x0.5", "long.batch_size=x0.5")
+    config.stages.main = dict(
+        systems=("bert", "roberta"), shapes=SHAPES[config.scale],
+        variants=("baseline", "half_steps", "half_batch"), finetune="all",
+    )  # fmt: skip
+    if config.scale == "full":
+        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+    config.tables = ("strategies", "strategies_small")
+    config.figures = ("loss_by_time", "loss_by_tokens")
+    config.hypotheses = ("7",)
+    return config

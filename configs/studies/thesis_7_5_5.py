@@ -1,0 +1,56 @@
+"""Thesis 7.5.5: a grid of shapes of one size, then compound scaling (Tables 7.6 to 7.8, B.5).
+
+Nine shapes near N = 0.39M train on the short length alone; the three of the least loss are
+fine-tuned, and from the best one alpha and beta follow. Scale full then trains the protocol's three
+scaled shapes, the other scales what the grid itself gives, one step of phi up (twice the size).
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+
+GRID = (
+    "2x128x2",
+    "2x104x3",
+    "2x90x4",
+    "2x74x6",
+    "2x64x8",
+    "2x58x10",
+    "2x52x12",
+    "2x48x14",
+    "2x46x16",
+)
+SHAPES = {"full": GRID, "small": GRID, "tiny": ("2x32x2", "2x26x3", "2x22x4", "2x16x8")}
+SCALED = {
+    "full": ("7x469x4", "9x585x5", "13x832x5"),
+    "small": ("compound:1",),
+    "tiny": ("compound:1",),
+}
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study at the scale asked for."""
+    path = pathlib.Path(__file__).parents[1] / "study.py"
+    spec = importlib.util.spec_from_file_location("study", path)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    config = study.get_config(arguments)
+    config.name = "thesis_7_5_5"
+    config.title = "Systematic scaling"
+    config.question = "Which shape is best at one size, and does scaling it up keep it so?"
+    config.protocol = "7.5.5"
+    config.variants.short_only = ("long.example_rate=0.0",)
+    config.stages.grid = dict(
+        systems=("bert",), shapes=SHAPES[config.scale], variants=("short_only",), finetune="best:3"
+    )
+    config.stages.scaled = dict(
+        systems=("bert",), shapes=SCALED[config.scale], variants=("baseline",), finetune="all"
+    )
+    if config.scale == "full":
+        config.variants.baseline = ("optim.total_epochs=5.0",)
+        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+    config.tables = ("grid", "large", "small", "cost")
+    config.figures = ("loss_by_time", "loss_by_tokens", "score_by_size")
+    config.hypotheses = ("4", "5")
+    return config

@@ -1,0 +1,139 @@
+"""What every study has: its fields with their defaults. A comparison is a file of configs/studies.
+
+  python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
+
+Arguments that every study takes, all optional, joined by commas:
+  scale    full: exactly the protocol; small: hours on two cores; tiny: minutes on two cores
+  corpus   as in configs/pretrain.py; tiny has the built-in one
+  data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
+  seeds    pre-training seeds of each net
+Every other field: --config.<field>=<value>.
+
+What a scale changes, for every study alike:
+
+  field             full         small                   tiny
+  corpus            corpus=      corpus=                 builtin
+  vocabulary        30,000       8,192                   2,000
+  budget            epochs       3M tokens               100,000 tokens
+  warm-up           1,000 steps  a tenth of the budget   a tenth
+  batches           64 x 128     32 x 128                16 x 64
+                    16 x 512     8 x 512                 4 x 128
+  learning rate     the system's 2e-3 for all            4e-3 for all
+  recipe            thesis       small                   small
+  training sets     whole        first 4,000             first 256
+  seeds             1 and 1      2 and 3                 2 and 2
+
+Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
+formats and objectives stay the protocol's.
+"""
+
+import importlib.util
+import pathlib
+
+import ml_collections
+from ml_collections import config_dict
+
+from scalelab.names import nearest
+
+ARGUMENTS = ("scale", "corpus", "data", "seeds")
+SCALES = ("full", "small", "tiny")
+GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
+GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
+BUDGET = {"small": 3e6, "tiny": 1e5}  # tokens
+
+
+def load(name: str) -> object:
+    """Loads a config file from beside this one, such as "pretrain"."""
+    path = pathlib.Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parse(arguments: str) -> dict[str, str]:
+    """Reads "scale=tiny,data=DIR"; a comma inside a path belongs to it."""
+    given, last = {}, None
+    for part in filter(None, arguments.split(",")):
+        name, equals, value = part.partition("=")
+        if equals and name in ARGUMENTS:
+            given[name], last = value, name
+        elif last is not None and "/" in given[last]:
+            given[last] += "," + part
+        else:
+            raise ValueError(f"unknown study argument {name!r}: {nearest(name, ARGUMENTS)}")
+    if given.get("scale", "full") not in SCALES:
+        raise ValueError(f"scale {given['scale']!r}: expected one of {', '.join(SCALES)}")
+    return given
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns every field of a study, at the scale that the arguments name."""
+    given = parse(arguments)
+    scale = given.get("scale", "full")
+    config = ml_collections.ConfigDict()
+    config.name = "study"  # of its file and its report
+    config.title = ""
+    config.question = ""  # what it is to answer, in a sentence
+    config.protocol = config_dict.placeholder(str)  # section of the protocol; None: not of it
+    config.scale = scale
+    config.seeds = {"full": 1}.get(scale, 2)  # pre-training seeds: 0, 1, ...
+    config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
+    corpus = given.get("corpus", "builtin")
+    config.pretrain = load("pretrain").get_config(f"corpus={corpus}")  # the control of all runs
+
+    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number
+    # "x0.5" multiplies what there was. A system's departures come before all of them.
+    config.fields = ()
+    config.system_fields = ml_collections.ConfigDict()
+    config.variants = ml_collections.ConfigDict({"baseline": ()})
+
+    # Stages: systems x shapes x variants, each with all seeds. finetune: all, none, best:k (the k
+    # shapes of least validation loss). A shape may be compound:STEP, see scalelab.studies.spec.
+    config.stages = ml_collections.ConfigDict()
+
+    finetune = config.finetune = ml_collections.ConfigDict()
+    finetune.tasks = GLUE_LARGE
+    finetune.recipe = "thesis" if scale == "full" else "small"
+    finetune.seeds = {"full": 1, "small": 3, "tiny": 2}[scale]
+    finetune.data = given.get("data", config_dict.placeholder(str))
+    finetune.scratch = False  # also the net of each first seed from random weights
+    finetune.fields = ()  # of configs/finetune.py: "epochs=2", or of one task: "sst2.epochs=1"
+    finetune.keep = False  # the parameters of fine-tuned nets, on disk
+
+    config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
+    config.allow = ()  # further fields, which every table then names
+    config.tables = ("data", "large", "small")
+    config.figures = ("score_by_size", "loss_by_time")
+    config.hypotheses = ()
+    if scale != "full":
+        _shrink(config, scale, given)
+    if "seeds" in given:
+        if not given["seeds"].isdecimal():
+            raise ValueError(f"study argument seeds={given['seeds']!r}: expected a number")
+        config.seeds = int(given["seeds"])
+    return config
+
+
+def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]) -> None:
+    """Makes a study smaller by the rules above."""
+    pretrain = config.pretrain
+    tiny = scale == "tiny"
+    pretrain.tokenizer.vocab_size = 2000 if tiny else 8192
+    pretrain.short.batch_size, pretrain.long.batch_size = (16, 4) if tiny else (32, 8)
+    if tiny:
+        pretrain.short.max_len, pretrain.long.max_len = 64, 128
+        pretrain.net.max_len = 128
+    optim = pretrain.optim
+    optim.total_epochs, optim.warmup_steps = None, None
+    optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
+    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (200, 500)
+    pretrain.machine.checkpoint_every_steps = 50 if tiny else 200
+    pretrain.machine.num_checkpoints = 1
+    pretrain.machine.log_every_steps = 10
+    pretrain.machine.num_workers = 1
+    config.fields = (f"optim.learning_rate={'4e-3' if tiny else '2e-3'}",)
+    config.finetune.fields = (
+        ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
+        else ("max_train_examples=4000",)
+    )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Rows of two self-labelled probe tasks, out of documents alone.
+
+same_document: are two passages from one document, or from two? swapped_words: does a sentence stand
+as it was written, or were two of its words exchanged? Nobody has judged these labels; they follow
+from how a row was made. They say whether a net has learnt topics and word order from its corpus,
+and are no benchmark. Some rows have no right answer: "cats and dogs" exchanged is English.
+
+What must not give a label away, and why it cannot:
+
+- Rows come in groups that hold each class equally often and lie in one split. A group of
+  swapped_words is a sentence in both versions, so the classes have the same words, lengths and
+  endings. A group of same_document is a passage A and a later passage B of two documents, the two
+  Bs equally long in words: AB, A'B' are the same, AB', A'B are not. Every passage is in one row of
+  each class, and the pairs of lengths are those of the other class.
+- B is later in its document than A in both classes, so openings meet no openings in one alone. The
+  order of a group's passages is then drawn, for all its rows at once.
+- A document is in one group. A sentence is used where it occurs first and nowhere else, so no text
+  is on both sides of a pair, or in training and dev sets; case and spaces do not make it another.
+- Between A and B lies at least one sentence: B never goes on where A stops.
+- Words that are exchanged are of lower-case letters alone, neither first nor last, so capitals and
+  punctuation stay where they were. They may be neighbours or not; they differ in more than case.
+- White space is a single space everywhere: tabs and line breaks would break the files.
+"""
+
+import hashlib
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+VERSION = "1"  # of the rules above
+DIFFERENT, SAME = 0, 1  # classes of same_document
+ORIGINAL, SWAPPED = 0, 1  # classes of swapped_words
+PASSAGE_WORDS = (16, 48)  # least and most of a passage, whole sentences
+SENTENCE_WORDS = (8, 40)  # least and most of a sentence that may be swapped
+MOST_CHARS = 1 << 26  # of the text that is held of a large corpus
+
+Words = list[str]
+
+
+class Row(NamedTuple):
+    """An example: one text or two, and its class."""
+
+    texts: tuple[str, ...]
+    label: int
+
+
+class Passage(NamedTuple):
+    """Sentences `start` to `end` of a document, the latter excluded."""
+
+    start: int
+    end: int
+    words: tuple[str, ...]
+
+
+def draw(documents: Iterable[str], seed: int, most_chars: int = MOST_CHARS) -> list[str]:
+    """Puts documents in an order that the seed and each one's own text decide.
+
+    Neither the corpus's order nor what is added to it changes how two documents stand. Of equal
+    ones a single one is kept; of more than `most_chars` characters the first in the new order.
+    """
+    kept: list[tuple[int, str]] = []  # a heap with the last document on top
+    places: set[int] = set()
+    bound, total = 1 << 64, 0  # documents from `bound` on have no room
+    key = seed.to_bytes(8, "little", signed=True)
+    for document in documents:
+        text = document.encode("utf-8", "surrogatepass")
+        place = int.from_bytes(hashlib.blake2b(text, digest_size=8, key=key).digest())
+        if place >= bound or place in places:
+            continue
+        heapq.heappush(kept, (-place, document))
+        places.add(place)
+        total += len(document)
+        while total > most_chars:
+            last, dropped = heapq.heappop(kept)
+            bound, total = -last, total - len(dropped)
+            places.remove(bound)
+    return [document for _, document in sorted(kept, reverse=True)]
+
+
+def swapped_words(
+    documents: Sequence[str], num_rows: Mapping[str, int], seed: int
+) -> dict[str, list[Row]]:
+    """Makes the splits of swapped_words.
+
+    Args:
+      documents: in the order of `draw`, a sentence a line.
+      num_rows: split -> its rows, a multiple of 2; a split does not depend on those after it.
+      seed: of every choice.
+
+    Raises:
+      ValueError: there are too few sentences.
+    """
+    least, most = SENTENCE_WORDS
+    rng = np.random.default_rng([seed, 0])
+    wanted = f"documents with a sentence of {least} to {most} words, two of which can be exchanged"
+    return _fill(_versions(documents, rng), num_rows, (2, 1), wanted, len(documents), rng)
+
+
+def same_document(
+    documents: Sequence[str], num_rows: Mapping[str, int], seed: int
+) -> dict[str, list[Row]]:
+    """Makes the splits of same_document.
+
+    Args:
+      documents: in the order of `draw`, a sentence a line.
+      num_rows: split -> its rows, a multiple of 4; a split does not depend on those after it.
+      seed: of every choice.
+
+    Raises:
+      ValueError: there are too few documents.
+    """
+    least, most = PASSAGE_WORDS
+    rng = np.random.default_rng([seed, 1])
+    wanted = (
+        f"documents with two passages of {least} to {most} words and a sentence between, the later"
+        " as long as another document's"
+    )
+    return _fill(_crossings(documents, rng), num_rows, (4, 2), wanted, len(documents), rng)
+
+
+def _fill(
+    groups: Iterator[list[Row]],
+    num_rows: Mapping[str, int],
+    of_group: tuple[int, int],
+    wanted: str,
+    num_documents: int,
+    rng: np.random.Generator,
+) -> dict[str, list[Row]]:
+    """Gives groups to the splits in turn; `of_group` is a group's rows and documents."""
+    each, used = of_group
+    made = {}
+    for split, num in num_rows.items():
+        assert num % each == 0, (split, num)
+        rows = [row for group in itertools.islice(groups, num // each) for row in group]
+        made[split] = rows
+        if len(rows) < num:
+            there = sum(map(len, made.values())) // each * used
+            raise ValueError(
+                f"expected {sum(num_rows.values()) // each * used:,} {wanted}; of"
+                f" {num_documents:,} different documents there are {there:,}: take a larger corpus,"
+                " or make fewer rows"
+            )
+        rng.shuffle(rows)
+    return made
+
+
+def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:
+    """Streams the sentences of each document; None is one that came before, in any document."""
+    seen: set[str] = set()
+    for document in documents:
+        sentences: list[Words | None] = []
+        for line in document.split("\n"):
+            words = line.split()
+            sentences.append(None if _key(words) in seen else words)
+            seen.add(_key(words))
+        yield sentences
+
+
+def _key(words: Iterable[str]) -> str:
+    """What two spellings of one text share."""
+    return " ".join(words).casefold()
+
+
+def _versions(documents: Sequence[str], rng: np.random.Generator) -> Iterator[list[Row]]:
+    """Streams a sentence of each document that has one, as it is and swapped."""
+    least, most = SENTENCE_WORDS
+    used: set[str] = set()
+    for sentences in _fresh(documents):
+        for at in rng.permutation(len(sentences)):
+            words = sentences[at]
+            other = swap(words, rng) if words and least <= len(words) <= most else None
+            if words and other and not {_key(words), _key(other)} & used:
+                used |= {_key(words), _key(other)}
+                yield [Row((" ".join(words),), ORIGINAL), Row((" ".join(other),), SWAPPED)]
+                break
+
+
+def swap(words: Words, rng: np.random.Generator) -> Words | None:
+    """Exchanges two words of a sentence; None if it has no two that may be."""
+    inner = [i for i in range(1, len(words) - 1) if _plain(words[i])]
+    pairs = [
+        pair
+        for pair in itertools.combinations(inner, 2)
+        if words[pair[0]].casefold() != words[pair[1]].casefold()
+    ]
+    if not pairs:
+        return None
+    i, j = pairs[rng.integers(len(pairs))]
+    other = list(words)
+    other[i], other[j] = words[j], words[i]
+    return other
+
+
+def _plain(word: str) -> bool:
+    """Whether a word is letters alone, none of them a capital."""
+    return word.isalpha() and word == word.lower()
+
+
+def _crossings(documents: Sequence[str], rng: np.random.Generator) -> Iterator[list[Row]]:
+    """Streams the four rows of two documents whose second passages are equally long."""
+    waiting: dict[int, tuple[str, str]] = {}
+    for sentences in _fresh(documents):
+        found = two_passages(sentences, rng)
+        if found is None:
+            continue
+        here = (" ".join(found[0].words), " ".join(found[1].words))
+        there = waiting.pop(len(found[1].words), None)
+        if there is None:
+            waiting[len(found[1].words)] = here
+            continue
+        pairs = [(there, SAME), (here, SAME)]
+        pairs += [((there[0], here[1]), DIFFERENT), ((here[0], there[1]), DIFFERENT)]
+        turn = -1 if rng.integers(2) else 1
+        yield [Row(texts[::turn], label) for texts, label in pairs]
+
+
+def two_passages(
+    sentences: Sequence[Words | None], rng: np.random.Generator
+) -> tuple[Passage, Passage] | None:
+    """Draws two passages of a document, the earlier first; None if it has no two.
+
+    Args:
+      sentences: words of each; None is one that no passage may hold.
+      rng: what draws.
+    """
+    found = list(_passages(sentences))
+    firsts = [passage for passage in found if passage.end < found[-1].start]
+    if not firsts:
+        return None
+    first = firsts[rng.integers(len(firsts))]
+    later = [passage for passage in found if first.end < passage.start]
+    return first, later[rng.integers(len(later))]
+
+
+def _passages(sentences: Sequence[Words | None]) -> Iterator[Passage]:
+    """Streams, from each sentence on, the shortest run of whole sentences that is long enough."""
+    least, most = PASSAGE_WORDS
+    for start in range(len(sentences)):
+        words: Words = []
+        for end in range(start, len(sentences)):
+            more = sentences[end]
+            if more is None or len(words) + len(more) > most:
+                break
+            words += more
+            if len(words) >= least:
+                yield Passage(start, end + 1, tuple(words))
+                break

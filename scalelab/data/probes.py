@@ -1,0 +1,224 @@
+"""Makes two self-labelled probe tasks out of a corpus, in GLUE's layout.
+
+  python -m scalelab.data.probes --corpus=builtin --to=DIR
+  python -m scalelab.eval.same_document --init=RUN --workdir=WORKDIR --data=DIR
+  python -m scalelab.eval.swapped_words --init=RUN --workdir=WORKDIR --data=DIR
+
+same_document asks whether two passages are from one document, swapped_words whether two words of a
+sentence were exchanged. No corpus with labels is needed, so they can be had without a download;
+they tell whether a net has learnt anything that carries over, and are no benchmark. How rows are
+made, so that nothing else gives the label away: scalelab/data/probe_rows.py.
+
+The documents are those of the corpus's training split, which nets pre-trained on it have read,
+without the labels. They are read from the cache of prepared data if a training has put them there.
+DIR gets SameDocument/ and SwappedWords/, each with train.tsv and dev.tsv, and probes.json, which
+says what they were made from. Made again with the same arguments, every byte is the same.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scalelab import cli
+from scalelab.data import probe_rows
+from scalelab.data.probe_rows import Row
+from scalelab.eval import same_document, swapped_words
+from scalelab.eval.task import Task
+
+MAKERS = {
+    same_document.TASK.name: (same_document.TASK, probe_rows.same_document),
+    swapped_words.TASK.name: (swapped_words.TASK, probe_rows.swapped_words),
+}
+GROUP_ROWS = 4  # the most rows that are made together
+ABOUT = "probes.json"
+
+
+def make(
+    documents: Iterable[str], num_train: int, num_dev: int, seed: int
+) -> dict[str, dict[str, list[Row]]]:
+    """Makes the rows of both tasks.
+
+    Args:
+      documents: a sentence a line.
+      num_train: rows of a training set, a multiple of 4.
+      num_dev: rows of a dev set, likewise; it does not depend on `num_train`.
+      seed: of what is drawn.
+
+    Returns:
+      Task name -> split -> rows.
+
+    Raises:
+      ValueError: a number is none of these, or there are too few documents.
+    """
+    for name, num in (("num_train", num_train), ("num_dev", num_dev)):
+        if num < GROUP_ROWS or num % GROUP_ROWS:
+            raise ValueError(f"{name}: expected a multiple of {GROUP_ROWS}, got {num}")
+    drawn = probe_rows.draw(documents, seed)
+    made = {}
+    for name, (_, rows_of) in MAKERS.items():
+        try:
+            made[name] = rows_of(drawn, {"dev": num_dev, "train": num_train}, seed)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return made
+
+
+def table(task: Task, rows: Sequence[Row]) -> str:
+    """The rows as a file of GLUE: a first line with the columns' names, fields apart by tabs."""
+    assert task.labels is not None
+    lines = ["\t".join(("index", *task.columns.names))]
+    lines += [
+        "\t".join((str(index), *row.texts, task.labels[row.label]))
+        for index, row in enumerate(rows)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write(
+    folder: pathlib.Path, made: Mapping[str, Mapping[str, Sequence[Row]]], about: Mapping[str, Any]
+) -> None:
+    """Writes the folder of both tasks, all of it or nothing.
+
+    Args:
+      folder: absent or empty.
+      made: from `make`.
+      about: what the rows were made from.
+
+    Raises:
+      OSError: it cannot be written, or something is in it.
+    """
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.with_name(f".{folder.name}.part-{uuid.uuid4().hex[:8]}")
+    try:
+        for name, splits in made.items():
+            task = MAKERS[name][0]
+            (part / task.folder).mkdir(parents=True)
+            for split, rows in splits.items():
+                content = table(task, rows).encode()  # bytes: a line feed everywhere
+                (part / task.folder / f"{split}.tsv").write_bytes(content)
+        text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
+        (part / ABOUT).write_text(text, encoding="utf-8")
+        os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def is_made(folder: pathlib.Path, about: Mapping[str, Any]) -> bool:
+    """Whether a folder holds the probes already; False if it is absent or empty.
+
+    Raises:
+      ValueError: something else is in it.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    try:
+        found = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        differing = [f"{k} {found[k]!r}, not {v!r}" for k, v in about.items() if found[k] != v]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"--to={folder} is in use: choose another folder, or empty it") from None
+    differing = [fact for fact in differing if not fact.startswith("corpus ")]  # a path may move
+    if differing:
+        raise ValueError(
+            f"--to={folder} holds probes with {'; '.join(differing)}: choose another folder, or"
+            " delete it"
+        )
+    return True
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
+    return int(text)
+
+
+def parser() -> cli.Parser:
+    """The command line."""
+    made = cli.Parser(
+        prog="python -m scalelab.data.probes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--corpus", required=True, help="as of a training: builtin, wikitext:DIR")
+    made.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
+    for name, default, text in (
+        ("num_train", 2000, "rows of each training set, a multiple of 4"),
+        ("num_dev", 500, "rows of each dev set, a multiple of 4"),
+        ("seed", 0, "of what is drawn"),
+    ):
+        text = f"{text}; default: {default}"
+        made.add_argument(f"--{name}", type=_number, metavar="N", default=default, help=text)
+    made.add_argument(
+        "--cache_dir", default="~/.cache/scalelab", help="of prepared data; default: %(default)s"
+    )
+    made.add_argument(
+        "--valid_rate",
+        type=float,
+        default=0.005,
+        help="as of the training: share of the documents that validation has, where the corpus"
+        " itself has no such split; default: %(default)s",
+    )
+    made.add_argument(
+        "--errors",
+        choices=("strict", "replace"),
+        default="strict",
+        help="what invalid UTF-8 does: stop, or become a replacement character; default: strict",
+    )
+    return made
+
+
+def run(given: argparse.Namespace) -> None:
+    """Does what the command line says.
+
+    Raises:
+      ValueError: corpus, folder or numbers do not allow it.
+      OSError: cache or folder cannot be written.
+    """
+    from scalelab.data import prepare  # after the arguments, so that --help answers at once
+    from scalelab.data.corpora import open_corpus
+    from scalelab.data.progress import bar
+
+    corpus = open_corpus(given.corpus, errors=given.errors, valid_rate=given.valid_rate)
+    key = prepare.sentences_key(corpus)
+    about = {
+        "what": "self-labelled probe tasks of scalelab, no benchmark",
+        "corpus": given.corpus,
+        "sentences": key,
+        "rules": probe_rows.VERSION,
+        "seed": given.seed,
+        "num_train": given.num_train,
+        "num_dev": given.num_dev,
+    }
+    if is_made(given.to, about):
+        print(f"{given.to} holds these probes already")
+        return
+    path = prepare.prepare_sentences(corpus, key, given.cache_dir, 2, True) / "train.txt"
+    with bar("documents", path.stat().st_size, show=True) as tick:
+        documents = prepare.read_sentences(path, tick)
+        made = make(documents, given.num_train, given.num_dev, given.seed)
+    write(given.to, made, about)
+    for name, splits in made.items():
+        task = MAKERS[name][0]
+        sizes = ", ".join(f"{split} {len(rows):,}" for split, rows in splits.items())
+        print(f"wrote {given.to / task.folder}: {sizes} rows, half of them {task.labels[1]}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The program; a mistake in its arguments or its corpus is one message and exit code 2."""
+    given = parser().parse_args(arguments)
+    with cli.one_message("nothing was written"):
+        try:
+            run(given)
+        except (ValueError, OSError) as error:  # which name flags of the trainings
+            text = str(error).replace("--config.data.", "--").replace("--config.machine.", "--")
+            raise ValueError(text) from error
+
+
+if __name__ == "__main__":
+    main()

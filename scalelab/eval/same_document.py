@@ -1,0 +1,27 @@
+"""A self-labelled probe: are two passages from the same document, or from different ones?
+
+No benchmark: `python -m scalelab.data.probes` makes it out of any corpus, and the labels follow
+from how its rows are made (scalelab/data/probe_rows.py), which half of guesses get right. Counting
+the words that two passages share already gets more.
+"""
+
+from scalelab.data.task_files import Columns
+from scalelab.eval.task import Split, Task
+
+TASK = Task(
+    name="same_document",
+    title="SameDocument",
+    relation="similarity",
+    metrics=("accuracy",),
+    labels=("different", "same"),
+    columns=Columns(("passage1", "passage2"), "documents"),
+    test_columns=Columns(("passage1", "passage2")),
+    train=Split("train", ("SameDocument/train.tsv",)),
+    dev_splits=(Split("dev", ("SameDocument/dev.tsv",)),),
+)
+
+
+if __name__ == "__main__":
+    from scalelab import finetune
+
+    finetune.run(TASK)

@@ -1,0 +1,175 @@
+"""The card of a run in Markdown: what it is, what it cost, its scores, where it is from.
+
+Of a run that has no result yet the clocks and losses are those of metrics.jsonl so far.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalelab.lab import run_files, task_runs
+
+CLOCKS = ("steps", "tokens", "flops", "seconds")
+
+
+def of_run(folder: pathlib.Path) -> str:
+    """The card of a run folder, its fine-tunings in tasks/ included.
+
+    Raises:
+      ValueError: there is no run, or a file of it is damaged.
+    """
+    run = run_files.open_run(folder)
+    last = run.last | {"steps": run.last.get("step", 0)}
+    evals: dict[str, Any] = {}
+    for line in run.lines:
+        if "eval/max_len" in line:
+            values = {k.removeprefix("eval/"): v for k, v in line.items() if k.startswith("eval/")}
+            length = values.pop("max_len")
+            evals[str(length)] = {**values, "step": line["step"]}
+    return text(
+        name=folder.absolute().name,
+        config=run.config,
+        result=run.result,
+        environment=run.environment,
+        reached={clock: last[clock] for clock in CLOCKS if clock in last},
+        evals=evals,
+        tasks=_task_scores(folder / "tasks"),
+        remarks=list((run.result or {}).get("remarks") or []),
+    )
+
+
+def text(
+    *,
+    name: str,
+    config: Mapping[str, Any],
+    result: Mapping[str, Any] | None,
+    environment: Mapping[str, Any],
+    reached: Mapping[str, Any],
+    remarks: Sequence[str],
+    loads: str = "",
+    evals: Mapping[str, Any] | None = None,
+    tasks: Mapping[str, str] | None = None,
+) -> str:
+    """The text of a card.
+
+    Args:
+      name: of the run.
+      config: its config.json.
+      result: its result.json; None: it has not reached the end of its budget.
+      environment: its environment.json.
+      reached: without a result, how far it is on each clock that is known; "steps" at least.
+      remarks: what a reader should know.
+      loads: how to load it, to end the first sentence.
+      evals: without a result, its last validations, as a result has them.
+      tasks: task -> its scores, of what was fine-tuned from it.
+    """
+    task = config.get("task")
+    what = f"fine-tuned on {task}" if task else f"pre-trained with {config.get('objective')}"
+    found = result or {"eval": evals or {}}
+    lines = [
+        f"# {name}",
+        "",
+        f"A {config['system']} {what}{'; ' if loads else ''}{loads}.",
+        "",
+        *_table("What it is", _facts(config, result)),
+        *_table("Departures from the control", _departures(found)),
+        *_table("What it cost", _budget(result, reached)),
+        *_table("Scores", _scores(found)),
+        *_table("Fine-tuned from it", tasks or {}),
+        *_table("Where it is from", _origin(environment, result)),
+    ]
+    if remarks:
+        lines += ["## Remarks", "", *(f"- {remark}" for remark in remarks), ""]
+    return "\n".join(lines)
+
+
+def _task_scores(folder: pathlib.Path) -> dict[str, str]:
+    """For each task the mean over finished seeds of each metric on each dev split."""
+    if not any(folder.glob("*/seed*")):
+        return {}
+    found = {}
+    for task in task_runs.read(folder).values():
+        num, splits = len(task.finished), {split for split, _ in task.keys}
+        scores = [
+            f"{metric}{f' ({split})' * (len(splits) > 1)}"
+            f" {100 * sum(task.values((split, metric))) / num:.1f}"
+            for split, metric in task.keys
+        ]
+        seeds = f"{num} of {len(task.runs)} seeds finished"
+        found[task.title] = f"{', '.join(scores) or 'no score'}; {seeds}"
+    return found
+
+
+def _departures(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"`{d['field']}`": f"{_shown(d['value'])} ({d['source']})"
+        for d in result.get("departures") or []
+    }
+
+
+def _table(title: str, rows: Mapping[str, Any]) -> list[str]:
+    if not rows:
+        return []
+    lines = [f"| {key} | {_shown(value)} |" for key, value in rows.items()]
+    return [f"## {title}", "", "| | |", "|---|---|", *lines, ""]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _facts(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, Any]:
+    net, data = config["net"], config.get("data", {})
+    facts: dict[str, Any] = {
+        "shape (heads x width x layers)": "{num_heads}x{width}x{num_layers}".format(**net),
+        "positions": net["max_len"],
+        "parameters": (result or {}).get("params", "not recorded"),
+        "seed": config.get("seed"),
+    }
+    if "corpus" in data:
+        facts |= {"corpus": data["corpus"], "format": data["format"]}
+        if (result or {}).get("data_hash"):
+            facts["corpus sha256"] = str((result or {})["data_hash"])[:12]
+        facts["tokenizer"] = "{kind}, {vocab_size} pieces".format(**config["tokenizer"])
+    elif data:
+        facts["data"] = ", ".join(f"{split} sha256 {str(d)[:12]}" for split, d in data.items())
+    if config.get("recipe"):
+        facts["recipe"] = config["recipe"]
+    if (result or {}).get("init"):
+        facts["started from"] = (result or {})["init"]
+    return facts
+
+
+def _budget(result: Mapping[str, Any] | None, reached: Mapping[str, Any]) -> dict[str, Any]:
+    if result is None:
+        return {**reached, "steps": f"{reached['steps']:,}, and its budget not reached"}
+    if "imported" in result:
+        return {"budget": "imported; what its training cost is not recorded here"}
+    return {key: result.get(key, "not recorded") for key in CLOCKS}
+
+
+def _scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for split, values in (result.get("eval") or {}).items():
+        for metric, value in (values if isinstance(values, Mapping) else {"": values}).items():
+            found[f"{split} {metric}".strip()] = "not finite" if value is None else value
+    return found
+
+
+def _origin(environment: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if (result or {}).get("imported"):
+        found["imported from"] = (result or {})["imported"]["source"]
+    if environment.get("command"):
+        found["command"] = f"`{environment['command']}`"
+    commit, dirty = environment.get("git_commit"), environment.get("git_dirty")
+    found["commit"] = f"{commit or 'not recorded'}{', with local changes' if dirty else ''}"
+    if environment.get("numerics") is not None:
+        found["version of the numbers"] = environment["numerics"]
+    packages = environment.get("packages") or {}
+    found["packages"] = ", ".join(f"{k} {v}" for k, v in packages.items()) or "not recorded"
+    return found

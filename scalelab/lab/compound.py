@@ -1,0 +1,2 @@
+def scaled(shape, step):
+    raise NotImplementedError

@@ -1,0 +1,275 @@
+"""What a run will take: a model of seconds and bytes, fitted to a few steps measured here.
+
+A training step takes  sum_i c_i f_i  seconds with c_i >= 0, where the f_i count
+
+  matmul     FLOPs of the matrix products (flops.py)
+  width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F)
+  scores     attention weights: B L A n^2
+  logits     numbers that the cross-entropy touches: predicted positions x V
+  update     parameters, which the optimizer reads and writes
+  step       1
+
+and its temporary memory a sum of the same kind without `matmul`. The coefficients come from a ridge
+towards a guess, in relative error, so that few measurements suffice: Lawson and Hanson's NNLS.
+"""
+
+import dataclasses
+import json
+import pathlib
+import platform
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+NAMES = ("matmul", "width", "scores", "logits", "update", "step")
+# The guess: seconds for each count on a core that multiplies matrices at 100 GFLOP/s.
+GUESS = np.array([1 / 80e9, 2e-9, 2e-9, 1e-9, 1e-9, 1e-4])
+MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
+RIDGE = 0.03  # weight of the guess beside a measurement
+STATE_BYTES = 16  # a parameter: itself, its gradient, two moments; float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """A training step, measured.
+
+    Attributes:
+      label: what was measured.
+      features: [6] the counts in NAMES.
+      secs: median seconds of a step.
+      temp_bytes: XLA's temporary buffers.
+      num_params: of the net.
+    """
+
+    label: str
+    features: np.ndarray
+    secs: float
+    temp_bytes: float
+    num_params: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CostModel:
+    """Predicts from counts.
+
+    Attributes:
+      secs: [6] seconds for each count.
+      memory: [6] temporary bytes for each count.
+      base_bytes: of the process before there is a net.
+      error: root of the mean squared relative error on what it was fitted to.
+      measured: what it was fitted to: label -> seconds of a step.
+    """
+
+    secs: np.ndarray
+    memory: np.ndarray
+    base_bytes: float
+    error: float
+    measured: dict[str, float]
+
+    def step_secs(self, features: np.ndarray) -> float:
+        """Seconds of a training step."""
+        return float(features @ self.secs)
+
+    def peak_bytes(self, features: np.ndarray, num_params: int) -> float:
+        """Peak memory of the process that takes such steps."""
+        return self.base_bytes + STATE_BYTES * num_params + float(features @ self.memory)
+
+
+def fit(measurements: Sequence[Measurement], base_bytes: float) -> CostModel:
+    """Fits the model.
+
+    Args:
+      measurements: at least one.
+      base_bytes: of the process before there is a net.
+    """
+    counts = np.stack([m.features for m in measurements])
+    secs = _solve(counts, np.array([m.secs for m in measurements]), GUESS)
+    temp = np.array([m.temp_bytes for m in measurements])
+    memory = _solve(counts, np.maximum(temp, 1.0), MEMORY_GUESS)
+    predicted = counts @ secs
+    error = np.sqrt(np.mean([(p / m.secs - 1) ** 2 for p, m in zip(predicted, measurements,
+                                                                   strict=True)]))  # fmt: skip
+    return CostModel(
+        secs, memory, base_bytes, float(error), {m.label: m.secs for m in measurements}
+    )
+
+
+def _solve(counts: np.ndarray, values: np.ndarray, guess: np.ndarray) -> np.ndarray:
+    """Non-negative coefficients c with counts @ c near values, relatively, and near k * guess."""
+    scale = float(np.median(values / np.maximum(counts @ guess, 1e-30)))  # how fast this machine is
+    prior = np.where(guess > 0, scale * guess, 0.0)
+    unit = np.where(prior > 0, prior, 1.0)
+    rows = counts * unit / values[:, None]  # in units of the guess, relative to what was measured
+    rows[:, prior == 0] = 0.0
+    pull = RIDGE * np.eye(len(guess))
+    solution, _ = scipy.optimize.nnls(
+        np.vstack([rows, pull]), np.concatenate([np.ones(len(values)), RIDGE * (prior > 0)])
+    )
+    return solution * prior
+
+
+def features(config: Any, params: Any, forward: Any, batch_size: int, length: int,
+             predicted: int) -> np.ndarray:  # fmt: skip
+    """The counts of one training step.
+
+    Args:
+      config: the run's.
+      params: the net's, abstract.
+      forward: its flops.Flops.
+      batch_size: B.
+      length: n.
+      predicted: positions of an example that pass through the token head.
+    """
+    from scalelab import flops
+
+    net, positions = config.net, batch_size * length
+    ffn = net.ffn_width or 4 * net.width
+    return np.array([
+        forward.train,
+        positions * net.num_layers * (net.width + ffn),
+        batch_size * net.num_layers * net.num_heads * length**2,
+        batch_size * predicted * config.tokenizer.vocab_size,
+        flops.count_parameters(params),
+        1.0,
+    ], np.float64)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A run's net in the abstract, and what a step of each phase counts.
+
+    Attributes:
+      config: the run's.
+      num_params: of the net.
+      phases: (batch size, length, Flops, features) of the short phase, and of the long one.
+      parts: (system, net, objectives, optimizer).
+    """
+
+    config: Any
+    num_params: int
+    phases: tuple[tuple[int, int, Any, np.ndarray], ...]
+    parts: tuple[Any, ...]
+
+
+def build_run(config: Any) -> Built:
+    """Builds a run's net in the abstract; nothing is computed and no data is read."""
+    import flax.linen as nn
+    import jax
+
+    from scalelab import build, flops, state, systems
+
+    system = systems.load(config.system)
+    build.check_pairing(config, system)
+    net = build.make_net(config, system)
+    ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+    made, tx = build.make_objectives(config, ids), build.make_optimizer(config)
+    params = jax.eval_shape(
+        lambda key: nn.unbox(state.fresh(key, net, made, tx, max_len=config.short.max_len).params),
+        jax.random.key(0),
+    )
+    plan = (config.short, config.long) if config.long.example_rate else (config.short,)
+    phases = []
+    for phase in plan:
+        forward = build.step_flops(config, system, made, params, phase.batch_size, phase.max_len)
+        predicted = sum(objective.num_predicted(phase.max_len) for objective in made)
+        counts = features(config, params, forward, phase.batch_size, phase.max_len, predicted)
+        phases.append((phase.batch_size, phase.max_len, forward, counts))
+    return Built(config, flops.count_parameters(params), tuple(phases), (system, net, made, tx))
+
+
+def measure(built: Built, phase: int, num_steps: int = 3) -> Measurement:
+    """Compiles the training step of a phase and times it on random tokens.
+
+    Args:
+      built: the run.
+      phase: 0 or 1.
+      num_steps: to take the median of, after one that is not counted.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from scalelab import sharding, state, step
+
+    config, (_, net, made, tx) = built.config, built.parts
+    batch_size, length, _, counts = built.phases[phase]
+    mesh = sharding.make_mesh(1, 1, 1)
+    now, placed = state.create(net, made, tx, max_len=config.short.max_len, seed=0, mesh=mesh)
+    batch = dict(state.example_batch(length, any(o.needs_pairs for o in made), batch_size))
+    first = len(built.parts[0].SPECIAL_TOKENS)
+    tokens = jax.random.randint(
+        jax.random.key(0), (batch_size, length), first, config.tokenizer.vocab_size, jnp.int32
+    )
+    full = jnp.full((batch_size,), length, jnp.int32)
+    batch |= {"tokens": tokens, "lengths": full, "boundaries": full // 2}
+    run = step.compile_train(
+        step.make_train_step(net, made, tx, config.machine.num_microbatches),
+        mesh, placed, now, batch,
+    )  # fmt: skip
+    secs = []
+    for _ in range(num_steps + 1):
+        begin = time.perf_counter()
+        now, pairs = run(now, batch, jnp.float32(1e-4))
+        jax.block_until_ready(pairs)
+        secs.append(time.perf_counter() - begin)
+    label = f"{config.system} {config.net.num_heads}x{config.net.width}x{config.net.num_layers}"
+    analysis = run.memory_analysis()
+    return Measurement(
+        f"{label} at {length}", counts, float(np.median(secs[1:])),
+        float(analysis.temp_size_in_bytes), built.num_params,
+    )  # fmt: skip
+
+
+def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
+    """The steps to measure: of each system the cheapest and the dearest, and a long phase."""
+    chosen: list[tuple[Built, int]] = []
+    for system in dict.fromkeys(b.config.system for b in runs):
+        ours = sorted(
+            (b for b in runs if b.config.system == system), key=lambda b: b.phases[0][2].train
+        )
+        chosen.append((ours[0], 0))
+        if ours[-1].phases[0][2].train > 1.5 * ours[0].phases[0][2].train:
+            chosen.append((ours[-1], 0))
+        if len(ours[0].phases) > 1:
+            chosen.append((ours[0], 1))
+    return chosen
+
+
+def machine() -> dict[str, Any]:
+    """What a calibration holds for."""
+    import jax
+
+    from scalelab import environment
+
+    return {
+        "host": platform.node(),
+        "device": jax.devices()[0].device_kind,
+        "cores": len(environment.cores()),
+        "jax": jax.__version__,
+    }
+
+
+def save(path: pathlib.Path, model: CostModel, where: dict[str, Any]) -> None:
+    """Keeps a calibration for the next plan on this machine."""
+    from scalelab.metrics import write_json
+
+    values = dataclasses.asdict(model)
+    values |= {name: list(map(float, values[name])) for name in ("secs", "memory")}
+    write_json(path, {"machine": where, "names": NAMES, "model": values})
+
+
+def load(path: pathlib.Path, where: dict[str, Any], labels: Sequence[str]) -> CostModel | None:
+    """A kept calibration of this machine that has measured these steps; None: there is none."""
+    try:
+        kept = json.loads(path.read_text())
+        values = kept["model"]
+        if kept["machine"] != where or not set(labels) <= values["measured"].keys():
+            return None
+        return CostModel(
+            np.array(values["secs"]), np.array(values["memory"]), values["base_bytes"],
+            values["error"], values["measured"],
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,66 @@
+"""Shapes that come out of the results of an earlier stage: compound scaling (protocol, 7.5.5)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalelab.lab import compound
+from scalelab.lab.study_runs import PretrainRun, Shape
+
+NUM_BEST = 3  # shapes of the least loss, of which the best score wins (protocol, 7.5.5)
+LARGE = ("mnli", "qqp", "qnli")
+
+
+def scaled(
+    runs: Sequence[tuple[Shape, PretrainRun]], step: float, tasks: Sequence[str], num_seeds: int
+) -> Shape | None:
+    """The shape that compound scaling gives from the best of some shapes.
+
+    Best is, among the three of the least mean validation loss, the one with the best mean
+    fine-tuned score; the least loss where nothing was fine-tuned.
+
+    Args:
+      runs: finished or not.
+      step: how much larger phi becomes: 1 doubles the size.
+      tasks: what the best shapes are fine-tuned on; none: the least loss wins.
+      num_seeds: of each task.
+
+    Returns:
+      The shape; None as long as runs or their fine-tunings are not finished.
+    """
+    shapes: dict[Shape, list[PretrainRun]] = {}
+    for shape, run in runs:
+        shapes.setdefault(shape, []).append(run)
+    losses: dict[Shape, float] = {}
+    for shape, ours in shapes.items():
+        values = [run.loss for run in ours if run.loss is not None]
+        if len(values) < len(ours):
+            return None
+        losses[shape] = float(np.mean(values))
+    if not losses:
+        return None
+    best = sorted(losses, key=losses.__getitem__)[:NUM_BEST]
+    chosen = best[0]
+    if tasks:
+        if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
+            return None
+        chosen = max(best, key=lambda shape: _score(shapes[shape]))
+    return Shape(*compound.scaled(chosen, step))
+
+
+def _tuned(run: PretrainRun, tasks: Sequence[str], num_seeds: int) -> bool:
+    """Whether all fine-tunings of a run have ended."""
+    return all(
+        task in run.tasks and sum(not r.unfinished for r in run.tasks[task].runs) >= num_seeds
+        for task in tasks
+    )
+
+
+def _score(runs: Sequence[PretrainRun]) -> float:
+    """Mean over runs of the mean main score of GLUE-Large's tasks, or of all if none is there."""
+    found = [-np.inf]
+    for run in runs:
+        own = {name: task for name, task in run.tasks.items() if task.finished}
+        for name in set(LARGE) & own.keys() or own.keys():
+            found.append(float(np.mean(own[name].values(own[name].keys[0]))))
+    return float(np.mean(found[1:] or found))

@@ -1,0 +1,231 @@
+"""From a study to its runs, each with a resolved config.
+
+The config of a run is the study's `pretrain`, and on it, in this order, the departures of the
+system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
+departure of the budget (epochs) is taken only where the study's own budget is on that clock. A
+value "x0.5" multiplies what was there.
+"""
+
+import copy
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scalelab import config as config_lib
+from scalelab import systems
+from scalelab.config import Config
+from scalelab.lab import study_runs
+from scalelab.lab.study_runs import BASELINE, Shape
+from scalelab.metrics import write_json
+from scalelab.names import nearest
+from scalelab.studies import derive
+from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
+
+BUDGETS = ("optim.total_", "optim.warmup_")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """One pre-training that a study wants.
+
+    Attributes:
+      name: its folder's, such as "bert-2x128x2-half_steps-seed0".
+      stage: the stage that it belongs to.
+      system: its name.
+      shape: of the net.
+      variant: name.
+      seed: its seed.
+      config: resolved.
+    """
+
+    name: str
+    stage: str
+    system: str
+    shape: Shape
+    variant: str
+    seed: int
+    config: Config
+
+
+def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
+    """The runs of a study, those of a stage whose shapes are not known yet left out.
+
+    Args:
+      spec: the study.
+      workdir: holds the runs of earlier stages, which later ones may depend on.
+
+    Raises:
+      ValueError: a config cannot be resolved; the message names the run.
+    """
+    found: dict[str, PlannedRun] = {}
+    earlier: list[PlannedRun] = []
+    for stage_name, stage in spec.stage_list:
+        planned = []
+        for seed in range(spec.seeds):
+            for variant in stage.variants:
+                for system in stage.systems:
+                    for shape in _shapes(spec, stage.shapes, earlier, workdir):
+                        planned.append(_run(spec, stage_name, system, shape, variant, seed))
+        for run in planned:
+            found.setdefault(run.name, run)
+        earlier = planned
+    return list(found.values())
+
+
+def _shapes(
+    spec: StudySpec, shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path
+) -> Iterator[Shape]:
+    """The shapes of a stage; none yet for those that wait for the stage before."""
+    for text in shapes:
+        if not text.startswith(COMPOUND):
+            yield parse_shape(text)
+            continue
+        states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
+        shape = derive.scaled(
+            [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
+            float(text.removeprefix(COMPOUND)),
+            spec.finetune.tasks,
+            spec.finetune.seeds,
+        )
+        if shape is not None:
+            yield shape
+
+
+def _run(
+    spec: StudySpec, stage: str, system: str, shape: Shape, variant: str, seed: int
+) -> PlannedRun:
+    parts = [system, str(shape)] + ([] if variant == BASELINE else [variant]) + [f"seed{seed}"]
+    name = "-".join(parts)
+    try:
+        config = _config(spec, system, shape, variant, seed)
+    except ValueError as error:
+        raise ValueError(f"run {name}: {error}") from None
+    return PlannedRun(name, stage, system, shape, variant, seed, config)
+
+
+def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
+    values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
+    by_epochs = spec.pretrain.optim.total_epochs is not None
+    departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
+    layers: list[Mapping[str, Any]] = [
+        {"system": system},
+        {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
+        parse_fields(spec.fields),
+        parse_fields(spec.system_fields.get(system, ())),
+        parse_fields(spec.variants[variant]),
+        {
+            "net.num_heads": shape.num_heads,
+            "net.width": shape.width,
+            "net.num_layers": shape.num_layers,
+            "seed": seed,
+        },
+    ]
+    for layer in layers:
+        for field, value in layer.items():
+            _set(values, field, value)
+    return config_lib.resolve(values)
+
+
+def _set(values: dict[str, Any], field: str, value: Any) -> None:
+    """Replaces one dotted field; "x0.5" multiplies it."""
+    flat = config_lib.flatten(values)
+    if field not in flat:
+        raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
+    before = flat[field]
+    if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
+        try:
+            value = type(before)(before * float(value[1:]))
+        except ValueError:
+            raise ValueError(f"{field}={value}: expected x and a factor") from None
+    *groups, name = field.split(".")
+    for group in groups:
+        values = values[group]
+    values[name] = value
+
+
+def describe(run: PlannedRun) -> dict[str, Any]:
+    """What the study's file says of a run."""
+    return {
+        "name": run.name,
+        "stage": run.stage,
+        "system": run.system,
+        "shape": {"A": run.shape.num_heads, "H": run.shape.width, "L": run.shape.num_layers},
+        "variant": run.variant,
+        "seed": run.seed,
+        "config": dataclasses.asdict(run.config),
+    }
+
+
+def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
+    """The content of the study's file; see `scalelab.lab.study_runs`."""
+    names = sorted({run.system for run in planned})
+    departures = {
+        name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES] for name in names
+    }
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "question": spec.question,
+        "protocol": spec.protocol,
+        "scale": spec.scale,
+        "matched": spec.matched,
+        "free": list(spec.free),
+        "allow": list(spec.allow),
+        "tables": list(spec.tables),
+        "figures": list(spec.figures),
+        "hypotheses": list(spec.hypotheses),
+        "tasks": list(spec.finetune.tasks),
+        "recipe": spec.finetune.recipe,
+        "finetune_seeds": spec.finetune.seeds,
+        "finetune": dataclasses.asdict(spec.finetune),
+        "seeds": spec.seeds,
+        "departures": departures,
+        "fields": list(spec.fields),
+        "system_fields": {k: list(v) for k, v in spec.system_fields.items()},
+        "variants": {k: list(v) for k, v in spec.variants.items()},
+        "stages": {
+            name: {"finetune": stage.finetune, "shapes": list(stage.shapes)}
+            for name, stage in spec.stage_list
+        },
+        "command": command,
+        "runs": [describe(run) | {"finetune": spec.stages[run.stage].finetune} for run in planned],
+    }
+
+
+def write(
+    spec: StudySpec, planned: list[PlannedRun], workdir: pathlib.Path, command: str
+) -> pathlib.Path:
+    """Writes the study's file.
+
+    Raises:
+      ValueError: the folder holds another study of that name, of another scale or other fields.
+    """
+    path = workdir / "studies" / f"{spec.name}.json"
+    content = json.loads(json.dumps(facts(spec, planned, command)))
+    if path.exists():
+        before = json.loads(path.read_text())
+        _refuse_another(before, content, path)
+        if {**before, "command": None} == {**content, "command": None}:
+            return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+    return path
+
+
+def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
+    """Refuses a study whose runs of the same name have another config."""
+    if before.get("scale") != now["scale"]:
+        raise ValueError(
+            f"{path} is at scale {before.get('scale')!r}, this study at {now['scale']!r}: choose"
+            " another --workdir"
+        )
+    known = {run["name"]: run["config"] for run in before.get("runs", ())}
+    for run in now["runs"]:
+        differing = config_lib.science_diff(run["config"], known.get(run["name"], run["config"]))
+        if differing:
+            raise ValueError(
+                f"{path} plans {run['name']} with another config; choose another --workdir, or"
+                " undo:\n  " + "\n  ".join(differing)
+            )

@@ -1,0 +1,122 @@
+"""Does one job of a study in a process of its own; `pool` starts it.
+
+  python -m scalelab.studies.job --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
+
+Reads everything from the study's file. Exit code 0: done; 75: stopped by a signal, to be continued;
+else failed, with one message.
+"""
+
+import pathlib
+import shutil
+import sys
+from typing import Any
+
+from scalelab import cli
+
+
+def pretrain(study: Any, run: Any, again: bool) -> None:
+    """Trains one run; `again` if its checkpoint was lost."""
+    from scalelab import config as config_lib
+    from scalelab import train
+
+    if again:
+        _set_aside(run.folder)
+    train.train(config_lib.resolve(run.config), run.folder)
+
+
+def _set_aside(folder: pathlib.Path) -> None:
+    """Makes room for a repetition: what the finished run left is kept beside."""
+    kept = folder / "before"
+    kept.mkdir(exist_ok=True)
+    for name in ("result.json", "metrics.jsonl", "environment.json"):
+        if (folder / name).exists():
+            (folder / name).replace(kept / name)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
+    """Fine-tunes one run on the tasks that are left."""
+    from scalelab import config as config_lib
+    from scalelab import finetune as finetune_lib
+    from scalelab import finetune_run
+    from scalelab.eval import task as task_lib
+    from scalelab.studies import tasks as tasks_lib
+
+    asked = study.facts["finetune"]
+    tasks_lib.prepare(asked["data"], config_lib.resolve(run.config), study.workdir)
+    options = finetune_lib.Options(
+        tuple(range(asked["seeds"])), data=tasks_lib.folder(asked["data"], study.workdir)
+    )
+    values = finetune_values(asked["recipe"], run.config["machine"])
+    for name in tasks:
+        prefix, _, task = name.rpartition("/")
+        overrides = task_fields(asked["fields"], task)
+        if prefix:
+            start = finetune_run.open_start("none", str(run.folder))
+            folder = run.folder / "scratch" / task
+        else:
+            start = finetune_run.open_start(str(run.folder))
+            folder = run.folder / "tasks" / task
+        finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
+        if not asked["keep"]:
+            for kept in folder.glob("seed*/checkpoints"):
+                shutil.rmtree(kept)
+
+
+def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
+    """The fields of configs/finetune.py for a recipe, with the caches of the pre-training."""
+    import importlib.util
+
+    path = pathlib.Path(__file__).resolve().parents[2] / "configs" / "finetune.py"
+    spec = importlib.util.spec_from_file_location("finetune_config_file", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    values = module.get_config(f"recipe={recipe}").to_dict()
+    for name in ("cache_dir", "compile_cache_dir"):
+        values["machine"][name] = machine[name]
+    return values
+
+
+def task_fields(lines: list[str], task: str) -> dict[str, Any]:
+    """The fields that a study sets for one task: "epochs=1" for all, "sst2.epochs=1" for one."""
+    from scalelab.eval import task as task_lib
+    from scalelab.studies.spec import parse_fields
+
+    names = set(task_lib.task_names())
+    found, own = {}, {}
+    for field, value in parse_fields(lines).items():
+        first, _, rest = field.partition(".")
+        if first not in names:
+            found[field] = value
+        elif first == task:
+            own[rest] = value
+    return found | own
+
+
+def main(argv: list[str]) -> None:
+    """Parses the arguments and does the job."""
+    parser = cli.Parser(prog="python -m scalelab.studies.job", description=__doc__)
+    for name in ("workdir", "study", "run"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--kind", required=True, choices=("pretrain", "finetune"))
+    given = parser.parse_args(argv)
+    from scalelab import environment
+    from scalelab.studies import jobs
+
+    environment.keep_freed_memory()
+    study, found = jobs.read(pathlib.Path(given.workdir), given.study)
+    name = f"{given.run}.{given.kind}"
+    job = next((job for job in found if job.name == name), None)
+    run = next((run for run in study.runs if run.name == given.run), None)
+    if job is None or run is None:
+        raise ValueError(f"study {given.study} has no job {name}")
+    if given.kind == "pretrain":
+        pretrain(study, run, job.again)
+    else:
+        finetune(study, run, job.tasks)
+
+
+if __name__ == "__main__":
+    with cli.one_message("start the same study again to continue"):
+        main(sys.argv[1:])

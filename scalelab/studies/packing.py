@@ -1,0 +1,49 @@
+"""Keeps what a study has finished, small enough to be committed: WORKDIR/ -> TO/."""
+
+import pathlib
+import shutil
+
+from scalelab.lab import compact, study_runs
+from scalelab.studies import jobs
+from scalelab.studies.jobs import DONE
+
+
+def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
+    """Copies the study's file and plan, and every run of it that is wholly done.
+
+    A run counts as wholly done when its pre-training and all its fine-tunings are. One that is in
+    `to` already is left as it is, so that packing again adds what has come since.
+
+    Args:
+      workdir: the study's folder.
+      name: the study; None: the only one.
+      to: a folder of the same layout, made if absent; `study report` and `study run` take it as
+        --workdir.
+
+    Returns:
+      What to say of it.
+    """
+    study = study_runs.read(workdir, name)
+    found = jobs.of_study(study)
+    open_runs = {job.run for job in found if job.state != DONE}
+    packed = kept = 0
+    for run in study.runs:
+        folder = to / "runs" / run.name
+        if run.name in open_runs:
+            continue
+        if folder.exists():
+            kept += 1
+            continue
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        compact.pack(run.folder, folder)
+        packed += 1
+    for part in ("studies", "plans"):
+        source = workdir / part / f"{study.name}.json"
+        if source.exists():
+            (to / part).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, to / part / source.name)
+    left = len({run.name for run in study.runs} & open_runs)
+    return (
+        f"{study.name}: packed {packed} runs into {to}, {kept} were there"
+        + f"; {left} are not wholly done" * bool(left)
+    )

@@ -1,0 +1,213 @@
+"""Does the jobs of a study: several processes at a time, each on cores of its own.
+
+A job is claimed by a lock on WORKDIR/locks/<job>, which its process inherits: it is held as long as
+the process lives, even if whoever started it is killed. So a second `study run` of the same folder,
+here or on another machine that sees it, joins in and does what nobody has claimed. What a job says
+goes to WORKDIR/logs/<job>.log. A job that fails is not tried again by this `run`; the others go on.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from scalelab import cli, environment
+from scalelab.studies import jobs
+from scalelab.studies.jobs import DONE, FINETUNE, READY, Job
+
+POLL_SECS = 0.5
+
+
+@dataclasses.dataclass(eq=False)
+class Working:
+    """A job that a process of ours is doing.
+
+    Attributes:
+      job: which.
+      process: doing it.
+      slot: the place in the pool, which decides the cores.
+      lock: the claim.
+      log: what it says.
+      started: time.monotonic() at the start.
+    """
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    slot: int
+    lock: TextIO
+    log: pathlib.Path
+    started: float
+
+
+class Pool:
+    """Runs jobs until none is left that can be done.
+
+    Args:
+      workdir: holds studies/, runs/, locks/, logs/.
+      name: the study's.
+      num_workers: processes at a time.
+      refresh: called when a job has ended, before the jobs are read again: later stages may have
+        got runs.
+      show: called now and then with (study, jobs, working, failed) for the table of progress.
+    """
+
+    def __init__(
+        self,
+        workdir: pathlib.Path,
+        name: str,
+        num_workers: int,
+        refresh: Callable[[], None],
+        show: Callable[..., None],
+    ) -> None:
+        self.workdir, self.name, self.num_workers = workdir, name, num_workers
+        self.refresh, self.show = refresh, show
+        self.working: list[Working] = []
+        self.failed: dict[str, str] = {}
+        for folder in ("locks", "logs", "runs"):
+            (workdir / folder).mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> dict[str, str]:
+        """Does everything that can be done.
+
+        Returns:
+          The jobs that failed, with what they said last.
+
+        Raises:
+          cli.Stopped: interrupted; the processes have saved where they were.
+        """
+        with cli.Interrupt() as interrupt:
+            try:
+                while interrupt.received is None:
+                    study, found = jobs.read(self.workdir, self.name)
+                    left = [j for j in found if j.state != DONE and j.name not in self.failed]
+                    self._start(left)
+                    self.show(study, found, self.working, self.failed)
+                    if not self.working and not self._somebody_works(left):
+                        return self.failed
+                    self._wait(interrupt)
+            finally:
+                self._stop()
+        raise cli.Stopped(
+            f"stopped by {interrupt.received}; what had been reached is saved in {self.workdir}:"
+            " start the same command again to continue",
+            cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
+        )
+
+    def _start(self, left: list[Job]) -> None:
+        """Starts what is ready and nobody's yet, as far as there are free places."""
+        busy = {w.job.name for w in self.working}
+        for job in left:
+            free = sorted(set(range(self.num_workers)) - {w.slot for w in self.working})
+            if not free:
+                return
+            if job.state != READY or job.name in busy:
+                continue
+            lock = claim(self.workdir / "locks" / job.name)
+            if lock is None:
+                continue
+            now = {j.name: j for j in jobs.read(self.workdir, self.name)[1]}
+            if now[job.name].state != READY:  # somebody has just finished it
+                lock.close()
+                continue
+            self.working.append(self._launch(job, free[0], lock))
+
+    def _launch(self, job: Job, slot: int, lock: TextIO) -> Working:
+        log = self.workdir / "logs" / f"{job.name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                self.command(job),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,  # so that Ctrl-C reaches it once, through us
+            )
+        for core_set in cores(slot, self.num_workers):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(process.pid, core_set)
+        return Working(job, process, slot, lock, log, time.monotonic())
+
+    def command(self, job: Job) -> list[str]:
+        """The command line that does a job."""
+        kind = "finetune" if job.kind == FINETUNE else "pretrain"
+        return [
+            sys.executable, "-m", "scalelab.studies.job", f"--workdir={self.workdir}",
+            f"--study={self.name}", f"--run={job.run}", f"--kind={kind}",
+        ]  # fmt: skip
+
+    def _wait(self, interrupt: Any) -> None:
+        """Waits until a process ends, or for a while."""
+        until = time.monotonic() + (10 * POLL_SECS if self.working else 20 * POLL_SECS)
+        while time.monotonic() < until and interrupt.received is None:
+            ended = [w for w in self.working if w.process.poll() is not None]
+            for one in ended:
+                self.working.remove(one)
+                one.lock.close()
+                if one.process.returncode != 0:
+                    self.failed[one.job.name] = last_words(one)
+            if ended:
+                self.refresh()
+                return
+            time.sleep(POLL_SECS)
+
+    def _somebody_works(self, left: list[Job]) -> bool:
+        """Whether another process holds a job that is left, so that there may be more to do."""
+        for job in left:
+            path = self.workdir / "locks" / job.name
+            if path.exists():
+                lock = claim(path)
+                if lock is None:
+                    return True
+                lock.close()
+        return False
+
+    def _stop(self) -> None:
+        """Interrupts what still works and waits until it has saved where it is."""
+        for one in self.working:
+            with contextlib.suppress(ProcessLookupError):
+                one.process.send_signal(signal.SIGTERM)
+        for one in self.working:
+            one.process.wait()
+            one.lock.close()
+        self.working.clear()
+
+
+def claim(path: pathlib.Path) -> TextIO | None:
+    """Takes the lock on a file, made if absent; None if somebody has it."""
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def last_words(one: Working) -> str:
+    """What a failed job said at the end, in a line."""
+    lines = one.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    said = next((x for x in reversed(lines) if x.startswith("error: ")), lines[-1])
+    code = one.process.returncode
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{how}: {said.removeprefix('error: ')} (see {one.log})"
+
+
+def cores(slot: int, num_workers: int) -> list[set[int]]:
+    """The cores of a place in the pool, where the system can bind to cores: an even part of all.
+
+    XLA has a thread for each core that it may use; processes that share cores would wait for each
+    other within every operation.
+    """
+    mine = environment.cores()
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    if num_workers == 1 or num_workers > len(mine):
+        return []
+    return [set(mine[slot::num_workers])]

@@ -1,0 +1,191 @@
+"""How far a study is: a table of its runs, a line in sum, and the time left."""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalelab import run_folder
+from scalelab.lab import tables
+from scalelab.lab.study_runs import PretrainRun, Study
+from scalelab.progress import clock_text
+from scalelab.studies import jobs
+from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
+
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "expected", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """What is still to be done.
+
+    Attributes:
+      secs: of one process, as planned and corrected by what finished runs took; None: no plan.
+      ratio: seconds that finished runs took, to those planned; 1 while there is none.
+    """
+
+    secs: float | None
+    ratio: float
+
+
+def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
+    """What `study plan` expected of each run; empty without a plan."""
+    kept = run_folder.read_json(workdir / "plans" / f"{name}.json") or {}
+    return {run["name"]: run for run in kept.get("runs", ())}
+
+
+def left(study: Study, found: Sequence[Job], plan: Mapping[str, Mapping[str, float]]) -> Left:
+    """The work that is left.
+
+    Args:
+      study: the study.
+      found: its jobs.
+      plan: from `read_plan`.
+    """
+    runs = {run.name: run for run in study.runs}
+    taken = [(run.result["seconds"], plan[run.name]["secs"]) for run in study.runs
+             if run.result is not None and run.name in plan]  # fmt: skip
+    ratio = sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0
+    total = 0.0
+    for job in found:
+        if job.state == DONE or job.run not in plan:
+            continue
+        run, expected = runs[job.run], plan[job.run]
+        if job.kind == PRETRAIN:
+            done = jobs.progress(run.folder, run.config) or 0.0
+            total += expected["secs"] * (1 - done)
+        else:
+            whole = max(1, len(study.facts["tasks"]))
+            share = sum("/" not in task for task in job.tasks) / whole
+            total += expected["finetune_secs"] * share
+    return Left(total * ratio if plan else None, ratio)
+
+
+def rows(
+    study: Study,
+    found: Sequence[Job],
+    working: Sequence[str],
+    failed: Mapping[str, str],
+    plan: Mapping[str, Mapping[str, float]],
+) -> list[list[str]]:
+    """One line a run.
+
+    Args:
+      study: the study.
+      found: its jobs.
+      working: names of jobs that are being done.
+      failed: jobs that failed, with the reason.
+      plan: from `read_plan`.
+    """
+    by_name = {job.name: job for job in found}
+    lines = []
+    for run in study.runs:
+        pretrain = by_name[f"{run.name}.pretrain"]
+        finetune = by_name.get(f"{run.name}.finetune")
+        expected = plan.get(run.name)
+        result = run.result or {}
+        lines.append([
+            run.name,
+            _pretraining(run, pretrain, working, failed),
+            "-" if finetune is None else _finetuning(study, finetune, working, failed),
+            f"{result['tokens']:,}" if result else "",
+            f"{result['seconds']:,.0f}" if result else "",
+            f"{expected['secs']:,.0f}" if expected else "",
+            "" if run.loss is None else f"{run.loss:.3f}",
+        ])  # fmt: skip
+    return lines
+
+
+def _pretraining(
+    run: PretrainRun, job: Job, working: Sequence[str], failed: Mapping[str, str]
+) -> str:
+    if job.name in failed:
+        return "failed"
+    done = jobs.progress(run.folder, run.config)
+    share = "" if done is None else f" {done:.0%}"
+    if job.name in working:
+        return "running" + share
+    if job.state == DONE:
+        return "done"
+    if job.damaged:
+        return "damaged"
+    return "to be repeated" if job.again else f"stopped at{share}" if share else "to do"
+
+
+def _finetuning(study: Study, job: Job, working: Sequence[str], failed: Mapping[str, str]) -> str:
+    if job.name in failed:
+        return "failed"
+    if job.state == DONE:
+        return "done"
+    number = len(study.facts["tasks"])
+    done = number - sum("/" not in task for task in job.tasks)
+    state = "running " if job.name in working else ""
+    return f"{state}{done}/{number}"
+
+
+def summary(
+    study: Study,
+    found: Sequence[Job],
+    working: Sequence[str],
+    failed: Mapping[str, str],
+    remaining: Left,
+    num_workers: int,
+) -> str:
+    """One line about all of it."""
+    parts = []
+    for kind in (PRETRAIN, FINETUNE):
+        ours = [job for job in found if job.kind == kind]
+        if ours:
+            parts.append(f"{kind} {sum(j.state == DONE for j in ours)}/{len(ours)}")
+    runs = {run.name: run for run in study.runs}
+    for name in working:
+        run_name, _, kind = name.rpartition(".")
+        done = jobs.progress(runs[run_name].folder, runs[run_name].config)
+        share = f" {done:.0%}" if done is not None and kind == "pretrain" else ""
+        parts.append(f"{run_name} {kind}{share}")
+    if failed:
+        parts.append(f"{len(failed)} failed")
+    if remaining.secs is not None:
+        parts.append(f"ETA {clock_text(remaining.secs / max(1, num_workers))}")
+    return f"{study.name}: " + " | ".join(parts)
+
+
+class Screen:
+    """Shows progress: the whole table on a terminal, rewritten in place; a line elsewhere.
+
+    Args:
+      stream: where to.
+      num_workers: processes at a time, for the time left.
+      plan: from `read_plan`.
+      every_secs: between two lines where it is no terminal.
+    """
+
+    def __init__(
+        self, stream: Any, num_workers: int, plan: Mapping[str, Mapping[str, float]],
+        every_secs: float = 60.0,
+    ) -> None:  # fmt: skip
+        self._stream, self._workers, self._plan = stream, num_workers, plan
+        self._every = 2.0 if stream.isatty() else every_secs
+        self._last, self._height, self._said = -1e9, 0, ""
+
+    def __call__(
+        self, study: Study, found: Sequence[Job], working: Sequence[Any], failed: Mapping[str, str]
+    ) -> None:
+        """Shows how far it is, if it is time to."""
+        names = [one.job.name for one in working]
+        state = f"{[j.state for j in found]} {names} {sorted(failed)}"
+        if time.monotonic() - self._last < self._every and state == self._said:
+            return
+        self._last, self._said = time.monotonic(), state
+        remaining = left(study, found, self._plan)
+        line = summary(study, found, names, failed, remaining, self._workers)
+        if not self._stream.isatty():
+            self._stream.write(line + "\n")
+            self._stream.flush()
+            return
+        text = tables.plain(HEADER, rows(study, found, names, failed, self._plan)) + line + "\n"
+        back = f"\x1b[{self._height}F\x1b[J" if self._height else ""
+        self._height = text.count("\n")
+        self._stream.write(back + text)
+        self._stream.flush()

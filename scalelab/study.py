@@ -1,0 +1,191 @@
+"""Studies: a comparison stated in one file, planned, run, and reported.
+
+  python -m scalelab.study plan   --config=configs/studies/X.py --workdir=DIR
+  python -m scalelab.study run    --config=configs/studies/X.py --workdir=DIR [--workers=2]
+  python -m scalelab.study status --workdir=DIR [--study=NAME]
+  python -m scalelab.study report --workdir=DIR [--study=NAME] [--to=DIR]
+  python -m scalelab.study pack   --workdir=DIR --to=DIR
+
+plan    every run with its size, FLOPs, expected seconds and memory on this machine; starts nothing
+run     what is not finished yet; interrupt it and start it again as you like, also several at once
+status  how far it is
+report  tables, figures and report.html of what is finished
+pack    copies of the finished runs without checkpoints and texts, small enough to be committed
+"""
+
+import pathlib
+import shlex
+import subprocess
+import sys
+
+from absl import flags
+
+from scalelab import cli, environment
+from scalelab.studies.spec import StudySpec
+
+flags.adopt_module_key_flags(cli)
+WORKERS = flags.DEFINE_integer(
+    "workers", None, "Processes at a time; by default one a core, at most 4, or 1 on a GPU or TPU.",
+    lower_bound=1,
+)  # fmt: skip
+STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir holds several.")
+TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
+ALLOW = flags.DEFINE_list(
+    "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
+)
+COMMANDS = ("plan", "run", "status", "report", "pack")
+
+
+def plan(workdir: pathlib.Path) -> None:
+    """Prints what every run will take, and keeps it."""
+    from scalelab.studies import planning
+
+    spec = read_spec()
+    planning.bind(num_workers())
+    print(planning.make(spec, workdir, command(), num_workers()))
+
+
+def run(workdir: pathlib.Path) -> None:
+    """Does what is left of the study."""
+    from scalelab.studies import expand, pool, status
+
+    spec = read_spec()
+    expand.write(spec, expand.runs(spec, workdir), workdir, command())
+    _plan_first(workdir, spec.name)
+
+    def refresh() -> None:
+        expand.write(spec, expand.runs(spec, workdir), workdir, command())
+
+    screen = status.Screen(sys.stderr, num_workers(), status.read_plan(workdir, spec.name))
+    failed = pool.Pool(workdir, spec.name, num_workers(), refresh, screen).run()
+    print(f"{spec.name}: nothing left to do in {workdir}")
+    for name, reason in failed.items():
+        print(f"  failed: {name}: {reason}")
+    print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
+    if failed:
+        raise cli.Stopped(f"{len(failed)} of the study's jobs failed; start it again to retry them")
+
+
+def _plan_first(workdir: pathlib.Path, name: str) -> None:
+    """Plans in a process of its own, which leaves cores and device to the runs; once."""
+    if (workdir / "plans" / f"{name}.json").exists():
+        return
+    arguments = [a for a in sys.argv[1:] if not a.lstrip("-").startswith(("to", "study"))]
+    done = subprocess.run([sys.executable, "-m", "scalelab.study", "plan", *arguments], check=False)
+    if done.returncode:
+        raise cli.Stopped("the plan could not be made, see above", done.returncode)
+
+
+def status(workdir: pathlib.Path) -> None:
+    """Prints how far the study is."""
+    from scalelab.lab import tables
+    from scalelab.studies import jobs
+    from scalelab.studies import status as status_lib
+    from scalelab.studies.pool import claim
+
+    study, found = jobs.read(workdir, study_name(workdir))
+    working = []
+    for job in found:
+        path = workdir / "locks" / job.name
+        lock = claim(path) if path.exists() else None
+        if lock is not None:
+            lock.close()
+        elif path.exists():
+            working.append(job.name)
+    made = status_lib.read_plan(workdir, study.name)
+    rows = status_lib.rows(study, found, working, {}, made)
+    print(tables.plain(status_lib.HEADER, rows))
+    remaining = status_lib.left(study, found, made)
+    print(status_lib.summary(study, found, working, {}, remaining, max(1, len(working))))
+
+
+def report(workdir: pathlib.Path) -> None:
+    """Writes the report and says where it is."""
+    from scalelab.lab import contract, published, study_findings, study_runs
+    from scalelab.lab import report as report_lib
+    from scalelab.lab.study_scores import StudyScores
+
+    study = study_runs.read(workdir, study_name(workdir))
+    footnotes = contract.check(study, ALLOW.value)
+    folder = pathlib.Path(TO.value) if TO.value else workdir / "reports" / study.name
+    evidence = StudyScores(study)
+    print(
+        report_lib.write(
+            study, folder, evidence=evidence, findings=study_findings.of_study(study, evidence),
+            published=published.evidence(), footnotes=footnotes,
+        )
+    )  # fmt: skip
+
+
+def pack(workdir: pathlib.Path) -> None:
+    """Copies what a report needs."""
+    from scalelab.studies import packing
+
+    name = study_name(workdir)
+    print(packing.pack(workdir, name, pathlib.Path(cli.required(TO.value, "to"))))
+
+
+def read_spec() -> StudySpec:
+    """The study that --config names.
+
+    Raises:
+      ValueError: it is missing or cannot be resolved.
+    """
+    from scalelab.studies import spec
+
+    return spec.resolve(cli.config_values())
+
+
+def study_name(workdir: pathlib.Path) -> str | None:
+    """The study's name: --study, or that of --config, or None: the only one."""
+    if STUDY.value or cli.CONFIG.value is None:
+        return STUDY.value
+    return cli.config_values()["name"]
+
+
+def num_workers() -> int:
+    """How many processes work at a time."""
+    if WORKERS.value is not None:
+        return WORKERS.value
+    return 1 if environment.has_accelerator() else min(4, len(environment.cores()))
+
+
+def command() -> str:
+    """The command line, to be told in the report."""
+    return shlex.join(["python", "-m", "scalelab.study", "run", *sys.argv[1:]])
+
+
+def main(argv: list[str]) -> None:
+    """Does what the first argument says."""
+    del argv
+    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    {"plan": plan, "run": run, "status": status, "report": report, "pack": pack}[_COMMAND[0]](
+        workdir
+    )
+
+
+_COMMAND: list[str] = []
+
+
+def _take_command(arguments: list[str]) -> str:
+    """Takes the command out of the program's arguments, before the flags are read.
+
+    Raises:
+      ValueError: there is none, or no such.
+    """
+    from scalelab.names import nearest
+
+    given = next((a for a in arguments[1:] if not a.startswith("-")), None)
+    if given is None:
+        return "plan" if any(a.lstrip("-").startswith("help") for a in arguments) else cli.fail(
+            f"expected a command: {', '.join(COMMANDS)}; --help says what they do"
+        )  # fmt: skip
+    if given not in COMMANDS:
+        cli.fail(f"unknown command {given!r}: {nearest(given, COMMANDS)}")
+    arguments.remove(given)
+    return given
+
+
+if __name__ == "__main__":
+    _COMMAND.append(_take_command(sys.argv))
+    cli.run(main, StudySpec)

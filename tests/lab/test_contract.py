@@ -1,0 +1,122 @@
+"""The comparability contract: what was not declared free may not differ."""
+
+import json
+import pathlib
+
+import pytest
+
+from scalelab.lab import contract, study_runs
+
+CONFIG = {
+    "system": "bert",
+    "objective": "mlm+nsp",
+    "seed": 0,
+    "net": {"num_heads": 2, "width": 8, "num_layers": 1, "ffn_width": None},
+    "optim": {"learning_rate": 1e-3},
+    "data": {"corpus": "builtin"},
+    "machine": {"prefetch": 4},
+}
+GPT = {"system": "gpt2", "objective": "clm"}
+
+
+def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.Study:
+    """A study's folder; a run is {dotted field: value}, and "result", "numerics", "variant"."""
+    planned = []
+    for name, fields in runs.items():
+        config = json.loads(json.dumps(CONFIG))
+        for field, value in fields.items():
+            if field in ("result", "numerics", "variant"):
+                continue
+            *groups, last = field.split(".")
+            group = config
+            for part in groups:
+                group = group[part]
+            group[last] = value
+        net = config["net"]
+        shape = {"A": net["num_heads"], "H": net["width"], "L": net["num_layers"]}
+        folder = workdir / "runs" / name
+        folder.mkdir(parents=True)
+        result = {
+            "status": "completed",
+            "data_hash": "d",
+            "steps": 100,
+            "tokens": 1000,
+        } | fields.get("result", {})
+        (folder / "result.json").write_text(json.dumps(result))
+        (folder / "config.json").write_text(json.dumps(config))
+        numerics = {"numerics": fields.get("numerics", 1)}
+        (folder / "environment.json").write_text(json.dumps(numerics))
+        planned.append({
+            "name": name, "stage": "main", "system": config["system"], "shape": shape,
+            "variant": fields.get("variant", "baseline"), "seed": config["seed"],
+            "config": config,
+        })  # fmt: skip
+    content = {
+        "name": "s", "free": ["system", "shape", "variant", "seed"], "allow": [],
+        "matched": "steps", "system_fields": {},
+        "variants": {"baseline": [], "half": ["optim.learning_rate=x0.5"]},
+        "departures": {"bert": [{"field": "objective", "value": "mlm+nsp", "source": ""}],
+                       "gpt2": [{"field": "objective", "value": "clm", "source": ""}]},
+        "runs": planned,
+    } | facts  # fmt: skip
+    (workdir / "studies").mkdir()
+    (workdir / "studies/s.json").write_text(json.dumps(content))
+    return study_runs.read(workdir)
+
+
+def test_declared_differences_pass(tmp_path) -> None:
+    runs = {
+        "a": {},
+        "b": GPT,
+        "c": {"seed": 1},
+        "d": {"net.width": 16},
+        "e": {"variant": "half", "optim.learning_rate": 5e-4},
+        "f": {"machine.prefetch": 9},
+    }
+    assert contract.check(write(tmp_path, runs)) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "facts", "field"),
+    [
+        ({"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
+        (GPT | {"optim.learning_rate": 2e-3}, {}, "optim.learning_rate"),
+        ({"objective": "mlm"}, {}, "objective"),  # a departure is free between systems alone
+        ({"seed": 1}, {"free": ["system"]}, "seed"),
+        ({"net.width": 16}, {"free": ["seed"]}, "net.width"),
+        (GPT, {"free": ["seed"]}, "system"),
+        ({"result": {"data_hash": "e"}}, {}, "data"),
+        ({"numerics": 2}, {}, "numerics"),
+        ({"result": {"steps": 120}}, {}, "matched"),
+    ],
+)
+def test_undeclared_differences_are_named(tmp_path, other, facts, field) -> None:
+    study = write(tmp_path, {"a": {}, "b": other}, **facts)
+    with pytest.raises(ValueError, match=rf"(?s)does not declare free.*{field}.* a.* b"):
+        contract.check(study)
+    (footnote,) = [x for x in contract.check(study, _all(study)) if field in x]
+    assert "Allowed to differ" in footnote
+
+
+def _all(study) -> list[str]:
+    try:
+        contract.check(study)
+    except ValueError as error:
+        return str(error).rpartition("--allow=")[2].split(" ")[0].split(",")
+    raise AssertionError
+
+
+def test_a_folder_edited_by_hand(tmp_path) -> None:
+    study = write(tmp_path, {"a": {}, "b": GPT})
+    path = tmp_path / "runs/b/config.json"
+    path.write_text(path.read_text().replace("0.001", "0.002"))
+    with pytest.raises(ValueError, match=r"not what the study planned: optim.learning_rate"):
+        contract.check(study)
+
+
+def test_unfinished_runs_are_not_compared(tmp_path) -> None:
+    study = write(tmp_path, {"a": {}, "b": {"optim.learning_rate": 2e-3}})
+    (tmp_path / "runs/b/result.json").unlink()
+    assert contract.check(study_runs.read(tmp_path)) == []
+    assert not study_runs.read(tmp_path).points[0].runs[1].finished
+    del study

@@ -1,0 +1,581 @@
+"""The run table: every run in whatever state, filters, sorts, CSV; two runs; a card."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import run_folders
+import tiny
+
+from scalelab import run_folder
+from scalelab.lab import card, run_files, run_pair, run_query, run_table, runs
+
+
+def table(*folders: pathlib.Path) -> dict[str, run_table.Row]:
+    """Rows by the folder's path below the first one."""
+    return {os.path.relpath(str(r["run"]), folders[0]): r for r in run_table.read(folders)}
+
+
+def output(capsys, *arguments) -> list[str]:
+    runs.main([str(a) for a in arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def fails(capsys, *arguments) -> str:
+    """The one line of a refusal."""
+    with pytest.raises(SystemExit) as end:
+        runs.main([str(a) for a in arguments])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# --- States ---------------------------------------------------------------------------------------
+
+
+def test_a_finished_and_a_stopped_run(tmp_path) -> None:
+    config = run_folders.config_of("gpt2", "4x64x3", seed=7)
+    run_folders.write(tmp_path / "deep/down/a", config=config)
+    run_folders.write(tmp_path / "b", steps=250, finished=False)
+    found = table(tmp_path)
+    a, b = found["deep/down/a"], found["b"]
+    assert len(found) == 2
+    expected = {"system": "gpt2", "shape": "4x64x3", "width": 64, "seed": 7, "status": "completed"}
+    expected |= {"steps": 400, "tokens": 40_000, "flops": 4e11, "seconds": 200.0, "loss": 6.5}
+    expected |= {"n_model": 12 * 3 * 64**2, "params": 4321, "task": None, "numerics": 1}
+    assert {name: a[name] for name in expected} == expected
+    assert a["net.max_len"] == 512 and a["commit"] == "c0ffee"
+    assert (b["status"], b["note"], b["steps"], b["tokens"]) == (
+        "stopped", "at step 250", 250, 25_000,
+    )  # fmt: skip
+    assert b["loss"] == pytest.approx(run_folders.loss_at(200) + 0.5)  # its last validation
+
+
+def test_a_run_is_running_while_its_lock_is_held(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", finished=False)
+    with run_folder.locked(run):
+        assert table(tmp_path)["a"]["status"] == "running"
+        assert table(run)["."]["status"] == "running"
+    assert table(tmp_path)["a"]["status"] == "stopped"
+    (run / ".lock").unlink()
+    assert table(tmp_path)["a"]["status"] == "stopped"
+
+
+def test_a_lock_of_another_process_is_seen_and_kept(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", finished=False)
+    code = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)"
+    code += "; print(1, flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(run / ".lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        process.stdout.readline()
+        assert [table(tmp_path)["a"]["status"] for _ in range(3)] == ["running"] * 3
+        process.stdin.close()
+    assert table(tmp_path)["a"]["status"] == "stopped"
+
+
+def test_a_look_at_a_lock_stops_no_run_from_starting(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", finished=False)
+    with (run / ".lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        look = threading.Timer(run_folder.LOOK_SECS / 4, fcntl.flock, (file, fcntl.LOCK_UN))
+        look.start()
+        with run_folder.locked(run):
+            assert run_files.is_locked(run)
+        look.join()
+
+
+def test_a_run_that_prepares_its_data_has_only_a_lock(tmp_path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/.lock").touch()
+    (tmp_path / "rte/seed0").mkdir(parents=True)  # a task's folder is no run of its own
+    (tmp_path / "rte/.lock").touch()
+    assert not table(tmp_path)
+    with run_folder.locked(tmp_path / "new"), run_folder.locked(tmp_path / "rte"):
+        found = table(tmp_path)
+    assert list(found) == ["new"]
+    assert (found["new"]["status"], found["new"]["note"]) == ("running", "starting")
+
+
+def test_a_seed_runs_while_its_task_is_locked(tmp_path) -> None:
+    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("rte",), num_seeds=2)
+    (tasks / "rte/seed1/result.json").unlink()
+    (tasks / "rte/.lock").touch()
+    with run_folder.locked(tasks / "rte"):
+        assert table(tasks)["rte/seed1"]["status"] == "running"
+        assert table(tasks)["rte/seed0"]["status"] == "completed"
+    assert table(tasks)["rte/seed1"]["note"] == "at step 2000"
+
+
+def test_a_run_of_another_host_runs_if_it_wrote_lately(tmp_path) -> None:
+    """Locks may not be seen over a network; that of this host's runs is what counts."""
+    run = run_folders.write(tmp_path / "a", finished=False)
+    assert table(tmp_path)["a"]["status"] == "running"  # its host is "elsewhere"
+    old = time.time() - run_table.RECENT_SECS - 1
+    os.utime(run / "metrics.jsonl", (old, old))
+    assert table(tmp_path)["a"]["status"] == "stopped"
+
+
+@pytest.fixture(autouse=True)
+def this_host_wrote_all(monkeypatch, request) -> None:
+    if "another_host" not in request.node.name:
+        monkeypatch.setattr(run_table.platform, "node", lambda: "elsewhere")
+
+
+def test_fine_tunings_and_their_means(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a")
+    run_folders.add_tasks(run, ("mnli", "mrpc"), num_wrong=10)
+    path = run / "tasks/mrpc/seed2/result.json"
+    failed = json.loads(path.read_text()) | {"status": "failed", "degenerate": "not finite"}
+    path.write_text(json.dumps(failed | {"eval": {"dev": {"accuracy": None, "f1": None}}}))
+    found = table(tmp_path)
+    assert list(found) == [
+        "a",
+        *(f"a/tasks/{t}/seed{k}" for t in ("mnli", "mrpc") for k in range(3)),
+    ]
+    seed = found["a/tasks/mrpc/seed1"]
+    assert (seed["task"], seed["score"], seed["mrpc"]) == ("mrpc", 49 / 60, 49 / 60)
+    # 11 wrong: 6 of class 1 missed, 5 taken for it; F1 = 48 / (48 + 11)
+    assert seed["scores"] == "accuracy 81.7 f1 81.4" and seed["init"] == "runs/bert"
+    assert seed["loss"] is None and seed["seconds"] == 60.5
+    assert found["a/tasks/mrpc/seed2"]["status"] == "failed"
+    assert found["a/tasks/mrpc/seed2"]["note"] == "not finite"
+    assert found["a"]["mrpc"] == pytest.approx((50 + 49) / 120)
+    assert found["a"]["mnli"] == pytest.approx((50 + 49 + 48) / 180)  # matched, the main split
+    assert found["a"]["scores"] == "mnli 81.7 mrpc 82.5" and found["a"]["score"] is None
+
+
+# --- Damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", None, "config.json is missing"),
+        ("config.json", "", "config.json is no json"),
+        ("config.json", '{"net": ', "config.json is no json"),
+        ("config.json", "[1, 2]", "config.json holds list"),
+        ("config.json", '{"seed": 1}', "config.json names no system"),
+        ("config.json", "\x00" * 50, "config.json is no json"),
+        ("config.json", "[" * 100_000, "config.json is no json"),
+        ("config.json", b"\xff\xfe", "config.json is no json"),
+        ("result.json", "nul", "result.json is no json"),
+        ("result.json", '{"steps": 3}', "status None"),
+        ("result.json", '{"status": "finished"}', "status 'finished'"),
+        ("environment.json", "{", "environment.json is no json"),
+        ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n', "metrics.jsonl:2 is damaged"),
+        ("metrics.jsonl", '7\n{"step": "x"}\n{"step": 3}\n', "metrics.jsonl:1 is damaged"),
+    ],
+)
+def test_damage_is_listed(tmp_path, capsys, name: str, content, words: str) -> None:
+    run = run_folders.write(tmp_path / "a")
+    run_folders.write(tmp_path / "b")
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = table(tmp_path)
+    assert found["b"]["status"] == "completed"
+    assert found["a"]["status"] == "damaged" and words in found["a"]["note"]
+    assert any("damaged" in line and words in line for line in output(capsys, tmp_path))
+    if "status" not in words:
+        assert "error: " in fails(capsys, "card", run)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"net": 5}, {"net": {"width": "wide", "num_layers": [1]}}, {"seed": {"a": {"b": 1}}},
+        {"system": ["bert"]}, {"task": 3}, {"machine": None},
+    ],
+)  # fmt: skip
+def test_config_fields_of_another_kind_stop_nothing(tmp_path, capsys, fields) -> None:
+    run_folders.write(tmp_path / "a", config=None)
+    path = tmp_path / "a/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    run_folders.write(tmp_path / "b")
+    lines = output(capsys, tmp_path, "--sort=system,-width", f"--csv={tmp_path / 'x.csv'}")
+    assert lines[-1] == "2 of 2 runs"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"eval": [1]}, {"eval": {"128": 3}}, {"eval": {"x": {}}}, {"steps": "many"},
+        {"eval": None}, {"tokens": None}, {"flops": float("nan")}, {"degenerate": 1},
+    ],
+)  # fmt: skip
+def test_result_fields_of_another_kind_stop_nothing(tmp_path, capsys, fields) -> None:
+    path = run_folders.write(tmp_path / "a") / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    run_folders.write(tmp_path / "b")
+    lines = output(capsys, tmp_path, "--sort=-loss,steps,flops")
+    assert lines[-1] == "2 of 2 runs"
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", steps=90, finished=False)
+    whole = (run / "metrics.jsonl").read_text()
+    line = run_folders.line_of(100, 9.0)
+    for cut in range(1, len(line) - 1, 7):
+        (run / "metrics.jsonl").write_text(whole + line[:cut])
+        assert table(tmp_path)["a"]["note"] == "at step 90"
+    (run / "metrics.jsonl").write_text(whole + line)
+    assert table(tmp_path)["a"]["note"] == "at step 100"
+    (run / "metrics.jsonl").write_text("")
+    assert table(tmp_path)["a"]["note"] == "at step 0"
+
+
+def test_folders_that_vanish_are_left_out(tmp_path, monkeypatch) -> None:
+    for name in "abc":
+        run_folders.write(tmp_path / name)
+    read = run_files.read_metrics
+
+    def vanishing(path, problems):
+        if path.parent.name == "b":
+            shutil.rmtree(path.parent)
+        return read(path, problems)
+
+    monkeypatch.setattr(run_table, "read_metrics", vanishing)
+    assert list(table(tmp_path)) == ["a", "c"]
+
+
+def test_what_is_no_run_is_left_out(tmp_path) -> None:
+    """Exports, evaluations, what lies inside of a run, hidden folders."""
+    run = run_folders.write(tmp_path / "a")
+    for name in ("checkpoints/0", "tokenizer"):
+        (run / name / "config.json").write_text('{"system": "bert"}')
+    run_folders.write(tmp_path / ".trash/b")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export/config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm/result.json").write_text('{"status": "completed", "task": "lm"}')
+    (tmp_path / "checkpoints").mkdir()  # the name alone says nothing
+    run_folders.write(tmp_path / "checkpoints/c")
+    assert list(table(tmp_path)) == ["a", "checkpoints/c"]
+
+
+def test_overlapping_folders_give_each_run_once(tmp_path) -> None:
+    run_folders.write(tmp_path / "a/b")
+    assert len(run_table.read([tmp_path, tmp_path / "a", tmp_path / "a/b"])) == 1
+
+
+# --- Filters, sorts, what is shown ----------------------------------------------------------------
+
+ROWS: list[run_table.Row] = [
+    {"run": "r1", "system": "bert", "width": 128, "loss": 5.5, "seed": 0, "net.max_len": 512},
+    {"run": "r10", "system": "bert", "width": 64, "loss": None, "seed": 1, "rte": 0.5},
+    {"run": "r2", "system": "roberta", "width": 128, "loss": float("nan"), "seed": 2},
+    {"run": "r3", "system": "gpt2", "width": 1024, "loss": 6.5, "seed": 10, "net.max_len": 64},
+]
+
+
+def names(rows: list[run_table.Row]) -> list[str]:
+    return [str(row["run"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ("", "r1 r10 r2 r3"),
+        ("system=bert", "r1 r10"),
+        ("system==bert,width>=128", "r1"),
+        ("system!=bert", "r2 r3"),
+        ("system=*bert*", "r1 r10 r2"),
+        ("system!=*bert*", "r3"),
+        ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
+        (" width > 128 ", "r3"),
+        ("width<1e2", "r10"),
+        ("width<=128,seed<2", "r1 r10"),
+        ("width=128.0", "r1 r2"),
+        ("loss=none", "r10 r2"),
+        ("loss!=None", "r1 r3"),
+        ("loss>0", "r1 r3"),
+        ("loss<1e9", "r1 r3"),
+        ("run<r3", "r1 r2"),  # r10 comes after r3
+        ("net.max_len<512", "r3"),
+        ("rte>=0.5", "r10"),
+        ("width>5000", ""),
+    ],
+)
+def test_conditions(conditions: str, expected: str) -> None:
+    assert names(run_query.where(ROWS, conditions)) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("", "r1 r10 r2 r3"),
+        ("run", "r1 r2 r3 r10"),
+        ("-run", "r10 r3 r2 r1"),
+        ("width", "r10 r1 r2 r3"),
+        ("-width", "r3 r1 r2 r10"),
+        ("loss", "r1 r3 r10 r2"),
+        ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
+        ("-width,-seed", "r3 r2 r1 r10"),
+        ("system,-seed", "r10 r1 r3 r2"),
+        ("-net.max_len", "r1 r3 r10 r2"),
+    ],
+)
+def test_sorts(by: str, expected: str) -> None:
+    assert names(run_query.sort(ROWS, by)) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--where=widht>3"], "unknown column 'widht': did you mean 'width'"),
+        (["--sort=-tokns"], "unknown column 'tokns': did you mean 'tokens'"),
+        (["--columns=run,los"], "unknown column 'los': did you mean 'loss'"),
+        (["--where=width"], "condition 'width': expected column, one of = != < <= > >="),
+        (["--where=width>wide"], "condition width>wide: the column holds numbers"),
+        (["--where=width>none"], "none is neither more nor less"),
+        (["absent"], "no such folder: absent"),
+        (["--wher=x"], "unrecognized arguments: --wher=x"),
+        ([], "arguments are required: DIR"),
+    ],
+)
+def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words: str) -> None:
+    run_folders.write(tmp_path / "a")
+    folders = [tmp_path] if arguments else ["list"]
+    assert words in fails(capsys, *folders, *arguments)
+
+
+def test_the_table_of_a_terminal(tmp_path, capsys) -> None:
+    run_folders.write(tmp_path / "a")
+    run_folders.write(tmp_path / "b", steps=1250, finished=False)
+    header, _, a, b, count = output(capsys, tmp_path)
+    assert header.split() == [
+        "run", "system", "shape", "status", "seed", "steps", "tokens", "flops", "seconds", "loss",
+        "note",
+    ]  # fmt: skip
+    assert b.split()[1:] == ["bert", "2x128x2", "stopped", "0", "1,250", "125,000", "1.25e+12",
+                             "625", "-1.5000", "at", "step", "1250"]  # fmt: skip
+    assert count == "2 of 2 runs"
+    lines = output(
+        capsys, "list", tmp_path, "--where=status=completed", "--columns=run,net.max_len"
+    )
+    assert [line.split() for line in lines[2:]] == [
+        [f"{tmp_path}/a", "512"],
+        ["1", "of", "2", "runs"],
+    ]
+    assert output(capsys, tmp_path, "--where=seed=99") == ["no run: 0 of 2"]
+    (tmp_path / "empty").mkdir()
+    assert output(capsys, tmp_path / "empty") == ["no run: 0 of 0"]
+
+
+def test_csv_has_all_digits(tmp_path, capsys) -> None:
+    run = run_folders.write(tmp_path / "a", seconds=1 / 3, flops=1e20 / 7)
+    run_folders.add_tasks(run, ("rte",), num_seeds=1)
+    output(capsys, tmp_path, "--sort=run", f"--csv={tmp_path / 'runs.csv'}")
+    a, seed = csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text()))
+    assert float(a["seconds"]) == 1 / 3 and float(a["flops"]) == 1e20 / 7
+    assert float(seed["rte"]) == 50 / 60 == float(a["rte"])
+    assert a["task"] == "" and seed["task"] == "rte" and "net.width" not in a
+    columns = ["run", "net.width", "loss"]
+    output(capsys, tmp_path, f"--columns={','.join(columns)}", f"--csv={tmp_path / 'runs.csv'}")
+    assert (tmp_path / "runs.csv").read_text().splitlines()[0] == "run,net.width,loss"
+
+
+def test_the_program_starts_quickly_and_ends_quietly_before_a_closed_pipe(tmp_path) -> None:
+    run_folders.write(tmp_path / "a")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "scalelab.lab.runs", str(tmp_path)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=tiny.ROOT)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- Two runs -------------------------------------------------------------------------------------
+
+
+def pair(tmp_path: pathlib.Path, **fields) -> tuple[run_files.Run, run_files.Run]:
+    """A, and B whose steps cost twice as many FLOPs and whose losses are 1 higher."""
+    a = run_folders.write(tmp_path / "a")
+    b = run_folders.write(tmp_path / "b", offset=1.0, **fields)
+    lines = [json.loads(line) for line in (b / "metrics.jsonl").read_text().splitlines()]
+    lines = [line | {"flops": 2 * line["flops"]} for line in lines]
+    (b / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run_files.open_run(a), run_files.open_run(b)
+
+
+def test_losses_at_matched_points_by_hand(tmp_path) -> None:
+    """At the same step B is 1 higher; at the same FLOPs it is half as far, a straight line."""
+    a, b = pair(tmp_path)
+    header, rows = run_pair.losses(a, b, "step", 3)
+    assert header == ["step", "training A", "B", "B - A", "valid 128 A", "B", "B - A"]
+    assert [row[0] for row in rows] == ["140", "270", "400"]  # thirds of 10 to 400
+    assert rows[0][1:4] == ["8.6000", "9.6000", "+1.0000"]
+    assert rows[2][1:4] == ["6.0000", "7.0000", "+1.0000"]
+    assert rows[1][4:] == ["7.8000", "8.8000", "+1.0000"]
+    header, rows = run_pair.losses(a, b, "flops", 1)
+    (row,) = rows
+    assert row[0] == "400,000,000,000"
+    assert row[1:4] == ["6.0000", f"{11 - 2:.4f}", "+3.0000"]  # B has taken 200 steps
+    assert row[4:] == ["6.5000", "9.5000", "+3.0000"]
+
+
+def test_between_logged_points_lines_are_straight_and_outside_is_nothing() -> None:
+    x, y = np.array([1.0, 3.0]), np.array([10.0, 20.0])
+    np.testing.assert_array_equal(run_pair.at(x, y, np.array([0, 1, 2, 3, 4])),
+                                  [np.nan, 10, 15, 20, np.nan])  # fmt: skip
+
+
+def test_bits_per_byte_where_tokens_differ(tmp_path) -> None:
+    made = []
+    for name, size in (("a", 300), ("b", 300), ("c", 400)):
+        config = run_folders.config_of(tokenizer__vocab_size=size)
+        run = run_folders.write(tmp_path / name, config=config)
+        path = run / "metrics.jsonl"
+        text = path.read_text().replace(
+            '"eval/max_len"', '"eval/bits_per_byte": 1.5, "eval/max_len"'
+        )
+        path.write_text(text)
+        made.append(run_files.open_run(run))
+    a, b, c = made
+    assert not any("bits" in name for name in run_pair.losses(a, b, "step", 2)[0])
+    header, rows = run_pair.losses(a, c, "step", 2)
+    assert header[-3:] == ["bits/byte 128 A", "B", "B - A"]
+    assert rows[-1][-3:] == ["1.5000", "1.5000", "+0.0000"]
+    assert any("bits per byte compare" in line for line in run_pair.contract(a, c))
+
+
+def test_what_must_agree(tmp_path) -> None:
+    a, b = pair(tmp_path, data_hash="cd" * 32)
+    assert run_pair.contract(a, a) == ["data: the same", "numbers: version 1 in both"]
+    assert "data: not the same: abababababab and cdcdcdcdcdcd" in run_pair.contract(a, b)
+    for starts, words in (
+        ({"numerics": 2}, "version 1 and 2: the code alone"),
+        ({"numerics": 2, "earlier_starts": [{"numerics": 1}]}, "version 1 and 1 then 2: the code"),
+        ({}, "version not recorded for B"),
+    ):
+        (b.folder / "environment.json").write_text(json.dumps(starts | {"git_dirty": True}))
+        said = run_pair.contract(a, run_files.open_run(b.folder))
+        assert any(words in line for line in said), said
+        assert "code: B had changes that its commit does not name" in said
+
+
+def test_the_data_of_a_run_that_is_not_finished(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", finished=False)
+    assert run_files.open_run(run).data_hash is None
+    key = {"key": {"text": {"corpus": "ef" * 32}}}
+    (run / "tokenizer/manifest.json").write_text(json.dumps(key))
+    assert run_files.open_run(run).data_hash == "ef" * 32
+
+
+def test_the_program_compares(tmp_path, capsys) -> None:
+    config = run_folders.config_of("bert", seed=3, machine__prefetch=9)
+    a = run_folders.write(tmp_path / "a")
+    b = run_folders.write(tmp_path / "b", config=config, offset=0.25, steps=350, finished=False)
+    run_folders.add_tasks(a, ("rte", "cola"), num_wrong=10)
+    run_folders.add_tasks(b, ("rte",), num_wrong=4, num_seeds=2)
+    figure = tmp_path / "both.png"
+    lines = output(capsys, "compare", a, b, "--points=4", f"--figure={figure}")
+    assert lines[:2] == [
+        f"A: {a}: bert 2x128x2 seed 0",
+        f"B: {b}: bert 2x128x2 seed 3 (no result yet; at step 350)",
+    ]
+    assert lines[lines.index("Config, A -> B") + 1 :][:2] == ["  seed: 0 -> 3", ""]
+    assert "  data: not recorded for B" in lines
+    for clock in ("steps", "tokens", "training FLOPs", "seconds of training"):
+        start = lines.index(f"Losses by {clock}")
+        assert lines[start + 6].split()[3] == "+0.2500"
+    rte = next(line for line in lines if line.startswith("RTE")).split()
+    assert rte == ["RTE", "accuracy", "dev", "81.7", "92.5", "+10.8", "3,", "2"]
+    assert not any(line.startswith("CoLA") for line in lines)
+    assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "Config, A -> B\n  the same" in "\n".join(output(capsys, "compare", a, a))
+    assert "points=0" in fails(capsys, "compare", a, b, "--points=0")
+    assert f"{tmp_path} holds no run" in fails(capsys, "compare", tmp_path, b)
+
+
+def test_two_seeds_of_a_fine_tuning(tmp_path, capsys) -> None:
+    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("rte",))
+    lines = output(capsys, "compare", tasks / "rte/seed0", tasks / "rte/seed2")
+    row = next(line for line in lines if line.startswith("rte"))
+    assert row.split() == ["rte", "accuracy", "dev", "83.3", "80.0", "-3.3", "1,", "1"]
+
+
+def test_what_is_drawn_depends_on_the_losses(tmp_path) -> None:
+    a, b = pair(tmp_path)
+    pictures = []
+    for other in (a, b):
+        run_pair.draw(tmp_path / "x.png", a, other)
+        pictures.append((tmp_path / "x.png").read_bytes())
+    assert pictures[0] != pictures[1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "x.png"]
+
+
+# --- A card ---------------------------------------------------------------------------------------
+
+
+def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
+    departure = {"field": "objective", "value": "mlm+nsp", "source": "Devlin et al. 2019, 3.1"}
+    run = run_folders.write(tmp_path / "a", departures=[departure])
+    run_folders.add_tasks(run, ("mnli", "stsb"))
+    text = "\n".join(output(capsys, "card", run))
+    for expected in (
+        "# a\n\nA bert pre-trained with mlm+nsp.\n",
+        "| shape (heads x width x layers) | 2x128x2 |",
+        "| parameters | 4,321 |",
+        "| corpus sha256 | abababababab |",
+        "| `objective` | mlm+nsp (Devlin et al. 2019, 3.1) |",
+        "| steps | 400 |\n| tokens | 40,000 |\n| flops | 4e+11 |\n| seconds | 200 |",
+        "| 128 loss | 6.5 |",
+        "| MNLI | accuracy (matched) 81.7, accuracy (mismatched) 81.7; 3 of 3 seeds finished |",
+        "| command | `python -m scalelab.train --x\\|y` |",
+        "| commit | c0ffee |",
+        "| version of the numbers | 1 |",
+    ):
+        assert expected in text, expected
+    assert output(capsys, "card", run, f"--to={tmp_path / 'card.md'}") == [
+        f"wrote {tmp_path}/card.md"
+    ]
+    assert (tmp_path / "card.md").read_text().rstrip() == text.rstrip()
+
+
+def test_the_card_of_a_run_on_its_way(tmp_path) -> None:
+    run = run_folders.write(tmp_path / "a", steps=250, finished=False)
+    text = card.of_run(run)
+    assert "| steps | 250, and its budget not reached |" in text and "| tokens | 25,000 |" in text
+    assert "| 128 loss | 8.5 |" in text and "| 128 step | 200 |" in text
+    assert "Departures" not in text
+
+
+def test_the_card_of_a_fine_tuning(tmp_path) -> None:
+    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("mrpc",))
+    text = card.of_run(tasks / "mrpc/seed0")
+    assert "A bert fine-tuned on mrpc." in text and "| dev accuracy | 0.833333 |" in text
+
+
+# --- Packed ---------------------------------------------------------------------------------------
+
+
+def test_a_packed_run_is_listed_and_compared_like_the_whole(tmp_path, capsys) -> None:
+    run = run_folders.write(tmp_path / "a")
+    run_folders.add_tasks(run, ("rte",))
+    (said,) = output(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
+    assert said.startswith(f"{tmp_path / 'kept'}: ") and said.endswith(" kB")
+    whole, packed = (table(folder) for folder in (run, tmp_path / "kept"))
+    assert list(whole) == list(packed)
+    for name in whole:
+        assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
+    assert card.of_run(tmp_path / "kept").partition("\n")[2] == card.of_run(run).partition("\n")[2]
+    assert "is not finished" in fails(capsys, "pack", spoiled(run), f"--to={tmp_path / 'x'}")
+
+
+def spoiled(run: pathlib.Path) -> pathlib.Path:
+    (run / "tasks/rte/seed1/result.json").unlink()
+    return run

@@ -1,0 +1,68 @@
+"""The cost model: planted coefficients are found, and counts are what they say."""
+
+import a_study
+import numpy as np
+import pytest
+
+from scalelab.studies import cost, expand, plan
+
+RNG = np.random.default_rng(0)
+
+
+def planted(num: int, secs: np.ndarray, noise: float = 0.0) -> list[cost.Measurement]:
+    made = []
+    for i in range(num):
+        counts = 10.0 ** RNG.uniform([9, 6, 6, 6, 5, 0], [11, 8, 8, 8, 7, 0])
+        factor = 1 + noise * RNG.standard_normal()
+        made.append(cost.Measurement(f"m{i}", counts, float(counts @ secs) * factor, 1e6, 1000))
+    return made
+
+
+def test_planted_coefficients_predict_new_steps() -> None:
+    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 2e-9, 0.4e-9, 1e-3])
+    model = cost.fit(planted(8, secs, noise=0.02), base_bytes=0)
+    new = planted(50, secs)
+    errors = [abs(model.step_secs(m.features) / m.secs - 1) for m in new]
+    assert np.median(errors) < 0.05
+    assert model.error < 0.05
+
+
+def test_few_measurements_stay_near_the_guess() -> None:
+    """With one measurement the machine's speed is found, and the parts keep their proportions."""
+    (one,) = planted(1, 3 * cost.GUESS)
+    model = cost.fit([one], base_bytes=0)
+    np.testing.assert_allclose(model.secs, 3 * cost.GUESS, rtol=1e-6)
+
+
+def test_a_wrong_count_would_be_noticed() -> None:
+    """Without the term for logits the same data cannot be explained."""
+    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 1e-8, 0.4e-9, 1e-3])
+    data = planted(12, secs)
+    blind = [cost.Measurement(m.label, m.features * [1, 1, 1, 0, 1, 1], m.secs, 1e6, 1)
+             for m in data]  # fmt: skip
+    assert cost.fit(blind, 0).error > 5 * cost.fit(data, 0).error
+
+
+def test_counts_by_hand(tmp_path) -> None:
+    made = a_study.make()
+    run = expand.runs(made, tmp_path)[1]  # gpt2, 2 heads, width 8, 1 layer, batch 8 x 32, V 300
+    built = cost.build_run(run.config)
+    ((size, length, forward, counts),) = built.phases
+    assert (size, length) == (8, 32)
+    assert counts[0] == forward.train
+    assert counts[1] == 8 * 32 * 1 * (8 + 32)
+    assert counts[2] == 8 * 1 * 2 * 32**2
+    assert counts[3] == 8 * 31 * 300  # every token but the first is predicted
+    assert counts[4] == built.num_params
+
+
+def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
+    run = expand.runs(a_study.make(), tmp_path)[0]
+    built = cost.build_run(run.config)
+    model = cost.fit(planted(2, cost.GUESS), base_bytes=5.0)
+    found = plan.expect(run, built, model, data=None)
+    assert found.steps == 6
+    assert found.flops == pytest.approx(6 * built.phases[0][2].train)
+    assert found.secs == pytest.approx(6 * model.step_secs(built.phases[0][3]))
+    assert found.tokens == pytest.approx(6 * 8 * 32 * 0.85)
+    assert found.peak_bytes > 5.0 + 16 * built.num_params

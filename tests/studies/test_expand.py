@@ -1,0 +1,88 @@
+"""From a study to runs: the order in which a config's layers come, and the study's file."""
+
+import dataclasses
+import json
+
+import a_study
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab.lab import study_runs
+from scalelab.studies import expand, spec
+
+
+def by_name(made: spec.StudySpec, path) -> dict[str, expand.PlannedRun]:
+    return {run.name: run for run in expand.runs(made, path)}
+
+
+def test_the_full_thesis_is_the_protocol(tmp_path) -> None:
+    """A run of thesis_7_5_1 differs in nothing from what configs/pretrain.py trains."""
+    values = tiny.config_module("studies/thesis_7_5_1").get_config("corpus=wikitext:/w").to_dict()
+    runs = by_name(spec.resolve(values), tmp_path)
+    assert len(runs) == 27  # 3 styles x (5 widths + 5 depths, one shape being in both)
+    for system in ("bert", "gpt2", "roberta"):
+        expected = config_lib.resolve(
+            tiny.values(f"system={system},shape=2x128x36,corpus=wikitext:/w")
+        )
+        assert runs[f"{system}-2x128x36-seed0"].config == expected
+
+
+def test_layers(tmp_path) -> None:
+    """Departures, then fields, then a system's, then the variant's; a factor multiplies."""
+    made = a_study.make(
+        fields=("optim.learning_rate=1e-2", "mask_rate=0.2"),
+        system_fields={"gpt2": ("optim.learning_rate=3e-2",)},
+        variants={"baseline": (), "half": ("optim.learning_rate=x0.5", "short.batch_size=x0.5")},
+        stages={"main": a_study.stage(variants=("baseline", "half"))},
+        seeds=2,
+    )
+    runs = by_name(made, tmp_path)
+    assert set(runs) == {
+        f"{s}-2x8x1{v}-seed{k}" for s in ("bert", "gpt2") for v in ("", "-half") for k in (0, 1)
+    }
+    assert runs["bert-2x8x1-seed0"].config.optim.learning_rate == 1e-2
+    assert runs["gpt2-2x8x1-seed1"].config.optim.learning_rate == 3e-2
+    half = runs["gpt2-2x8x1-half-seed1"].config
+    assert half.optim.learning_rate == 1.5e-2
+    assert half.short.batch_size == 4
+    assert half.seed == 1
+    assert (half.objective, half.mask_rate) == ("clm", 0.2)
+    assert runs["bert-2x8x1-seed0"].config.data.format == "segment_pair"
+
+
+def test_the_studys_clock_wins_over_a_departure(tmp_path) -> None:
+    """BERT declares six epochs; in a study of steps all systems take as many steps."""
+    runs = by_name(a_study.make(), tmp_path)
+    assert runs["bert-2x8x1-seed0"].config.optim.total_epochs is None
+    assert runs["bert-2x8x1-seed0"].config.optim.total_steps == 6
+
+
+def test_an_unknown_field_names_the_run(tmp_path) -> None:
+    made = a_study.make(fields=("optim.lerning_rate=1",))
+    with pytest.raises(ValueError, match=r"run bert-2x8x1-seed0: .*'optim.learning_rate'"):
+        expand.runs(made, tmp_path)
+
+
+def test_the_file_is_read_back(tmp_path) -> None:
+    made = a_study.make(seeds=2)
+    planned = expand.runs(made, tmp_path)
+    expand.write(made, planned, tmp_path, "a command")
+    study = study_runs.read(tmp_path)
+    assert [p.label for p in study.points] == ["bert 2x8x1", "gpt2 2x8x1"]
+    assert [r.name for r in study.runs][:2] == ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
+    assert study.facts["departures"]["bert"][0]["field"] == "tokenizer.kind"
+    configs = {run.name: dataclasses.asdict(run.config) for run in planned}
+    assert all(run.config == json.loads(json.dumps(configs[run.name])) for run in study.runs)
+    assert not any(run.finished for run in study.runs)
+
+
+def test_another_config_under_the_same_name_is_refused(tmp_path) -> None:
+    for rate in (0.15, 0.3):
+        made = a_study.make(pretrain__mask_rate=rate)
+        planned = expand.runs(made, tmp_path)
+        if rate == 0.15:
+            expand.write(made, planned, tmp_path, "")
+        else:
+            with pytest.raises(ValueError, match=r"mask_rate: 0.15 -> 0.3"):
+                expand.write(made, planned, tmp_path, "")

@@ -1,0 +1,69 @@
+"""Whoever moves a golden number raises the version of the numbers and says why."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import pytest
+import tiny
+
+from scalelab import environment, numerics
+
+# tests/numerics.json: version -> golden file -> digest of its numbers, the last as they are now.
+RECORD = tiny.ROOT / "tests/numerics.json"
+TO_DO = """
+If a number moved: raise VERSION in scalelab/numerics.py, write into CHANGELOG's section "Numerics"
+which systems moved, by how much and why, and add this version's digests to tests/numerics.json.
+If a system came or went and no number moved: change its line alone. The digests now:
+"""
+
+
+def digest(golden: dict[str, Any]) -> str:
+    """Of all but the config, which every run has in full; losses to 5 digits: compilers round."""
+    numbers = {name: value for name, value in golden.items() if name != "config"}
+    numbers["tiny_losses"] = [f"{loss:.5g}" for loss in numbers["tiny_losses"]]
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def digests(folder: pathlib.Path) -> dict[str, str]:
+    return {p.stem: digest(json.loads(p.read_text())) for p in sorted(folder.glob("*.json"))}
+
+
+def test_the_version_is_that_of_the_golden_files() -> None:
+    versions = json.loads(RECORD.read_text())
+    now = digests(tiny.ROOT / "tests/golden")
+    assert now.keys() == set(tiny.SYSTEMS)
+    assert [int(v) for v in versions] == list(range(1, numerics.VERSION + 1))
+    assert versions[str(numerics.VERSION)] == now, TO_DO + json.dumps(now, indent=1)
+
+
+def test_the_changelog_names_the_version() -> None:
+    _, _, section = (tiny.ROOT / "CHANGELOG.md").read_text().partition("### Numerics")
+    assert f"version {numerics.VERSION} " in section.partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "moves"),
+    [
+        (("num_parameters",), 1, True),
+        (("parameters", "stack/layer/new"), "8", True),
+        (("flops", "short", "forward"), 1.5, True),
+        (("tiny_losses", 2), 4.0, True),
+        (("tiny_losses", 2), lambda loss: loss * (1 + 1e-4), True),
+        (("config", "new_field"), "off", False),
+        (("tiny_losses", 2), lambda loss: loss * (1 + 1e-9), False),
+    ],
+)
+def test_what_moves_the_digest(path: tuple, value: Any, moves: bool) -> None:
+    golden = json.loads((tiny.ROOT / "tests/golden/bert.json").read_text())
+    golden["tiny_losses"] = [4.5678, 4.5432, 4.5123]
+    before, group = digest(golden), golden
+    for key in path[:-1]:
+        group = group[key]
+    group[path[-1]] = value(group[path[-1]]) if callable(value) else value
+    assert (digest(golden) != before) == moves
+
+
+def test_every_run_names_its_version() -> None:
+    assert environment.describe()["numerics"] == numerics.VERSION

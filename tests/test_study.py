@@ -1,0 +1,132 @@
+"""The study binary, from the plan to the report, in real processes."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import a_study
+import glue_folder
+import pytest
+import tiny
+
+from scalelab.lab import study_runs
+
+SECS = 500.0
+
+
+@pytest.fixture
+def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
+    return a_study.config_file(
+        tmp_path / "two.py",
+        pretrain__data__corpus=f"wikitext:{wikitext}",
+        pretrain__machine__cache_dir=str(cache_dir),
+        finetune__tasks=("wnli",),
+        finetune__data=str(glue_folder.write(tmp_path / "glue")),
+        finetune__fields=("batch_size=2", "max_len=16", "epochs=1"),
+        finetune__seeds=2,
+        tables=("data", "small", "grid"),
+        figures=("loss_by_tokens",),
+    )
+
+
+def start(command: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "scalelab.study", command, *arguments],
+        cwd=tiny.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def study(command: str, *arguments: str) -> tuple[int, str]:
+    process = start(command, *arguments)
+    out, err = process.communicate(timeout=SECS)
+    return process.returncode, out + err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Planned, interrupted, continued by two processes at once, reported, packed."""
+    workdir = tmp_path / "w"
+    asked = [f"--config={config}", f"--workdir={workdir}"]
+    code, said = study("plan", *asked)
+    assert code == 0, said
+    assert "2 runs" in said
+    assert not list((workdir / "runs").glob("*/checkpoints"))
+    planned = json.loads((workdir / "plans/two.json").read_text())["runs"]
+    assert [run["steps"] for run in planned] == [6, 6]
+
+    process = start("run", *asked, "--workers=1")
+    until = time.monotonic() + SECS
+    while not list((workdir / "runs").glob("*/metrics.jsonl")) and time.monotonic() < until:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=SECS)
+    assert process.returncode == 2
+    assert "start the same command again to continue" in err
+    assert "Traceback" not in err
+
+    both = [start("run", *asked, "--workers=1") for _ in range(2)]
+    said = [p.communicate(timeout=SECS) for p in both]
+    assert [p.returncode for p in both] == [0, 0], said
+    for run in ("bert-2x8x1-seed0", "gpt2-2x8x1-seed0"):
+        for kind in ("pretrain", "finetune"):
+            log = (workdir / f"logs/{run}.{kind}.log").read_text()
+            assert log.count("finished 2 steps" if kind == "finetune" else "finished ") in (1, 2)
+    done = study_runs.read(workdir)
+    assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
+    assert planned[0]["num_params"] == done.runs[0].result["params"]
+    assert planned[0]["flops"] == pytest.approx(done.runs[0].result["flops"])
+
+    code, said = study("status", f"--workdir={workdir}")
+    assert code == 0, said
+    assert "pre-training 2/2 | fine-tuning 2/2" in said
+    code, said = study("report", f"--workdir={workdir}")
+    assert code == 0, said
+    report = workdir / "reports/two"
+    assert (report / "report.html").exists()
+    assert "bert" in (report / "tables/small.csv").read_text()
+
+    packed = tmp_path / "packed"
+    assert study("pack", f"--workdir={workdir}", f"--to={packed}")[0] == 0
+    assert not list(packed.rglob("checkpoints"))
+    code, said = study("report", f"--workdir={packed}")
+    assert code == 0, said
+    ours, theirs = (x / "reports/two/tables/small.csv" for x in (workdir, packed))
+    assert ours.read_bytes() == theirs.read_bytes()
+    code, said = study("run", f"--config={config}", f"--workdir={packed}")
+    assert (code, "nothing left to do" in said) == (0, True), said
+    assert not (packed / "logs").exists() or not list((packed / "logs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "expected a command: plan, run"),
+        (("rnu",), "unknown command 'rnu': did you mean 'run'"),
+        (("plan", "--workdir=w"), "--config is missing"),
+        (("plan", "--config=configs/studies/formats.py:scale=tini", "--workdir=w"), "expected one"),
+        (("plan", "--config=configs/studies/formats.py", "--config.sedes=1"), "'seeds'"),
+        (("status", "--workdir=nowhere"), "holds no study"),
+        (("report",), "--workdir is missing"),
+    ],
+)
+def test_mistakes_are_one_message(arguments: tuple[str, ...], message: str) -> None:
+    code, said = study(*arguments) if arguments else study("--workdir=w")
+    assert code == 2
+    assert message in said
+    assert "Traceback" not in said
+    assert said.count("error: ") == 1
+
+
+def test_help_is_quick() -> None:
+    begin = os.times()
+    code, said = study("--help")
+    after = os.times()
+    assert code == 0
+    assert "plan" in said and "--workers" in said
+    cpu = after.children_user + after.children_system - begin.children_user - begin.children_system
+    assert cpu < 3.0
