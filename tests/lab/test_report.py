@@ -68,7 +68,7 @@ def test_a_half_finished_study_says_so(made) -> None:
 def test_the_markdown_shows_what_it_should(made) -> None:
     text = (made[2].parent / "report.md").read_text()
     for expected in (
-        "## Results", "figures/loss_by_time.svg", "## Hypotheses", "### 1a. ",
+        "## Results", "figures/loss_by_time.svg", "## Hypotheses", "### 1a: ",
         "## Departures", "## Reproduce", reported_study.COMMIT[:12],
     ):  # fmt: skip
         assert expected in text, expected
