@@ -17,7 +17,6 @@ Target: GPT-2 small, 8 prompts, 64 new tokens: at least 1.5x the peer.
 
 import argparse
 import collections
-import gc
 import json
 import os
 import statistics
@@ -100,9 +99,6 @@ class Peer:
         import torch
         import transformers
 
-        from scalelab.interop import convert, maps
-        from scalelab.interop.transforms import Sizes
-
         del net
         torch.set_num_threads(arguments.threads)
         num_heads, width, num_layers = map(int, arguments.shape.split("x"))
@@ -116,13 +112,7 @@ class Peer:
             eos_token_id=None,
         )
         self.model = transformers.GPT2LMHeadModel(config).eval()
-        family = maps.load("gpt2")
-        rows = family.rows(family.architectures[0])
-        sizes = Sizes(num_heads, num_layers, arguments.vocab_size, arguments.vocab_size)
-        found = convert.to_theirs(rows, convert.flatten(params), sizes)
-        for name, parameter in self.model.named_parameters():
-            parameter.data.copy_(torch.tensor(found.pop(name)))
-        assert not found, found.keys()
+        side_by_side.give_weights(self.model, "gpt2", params)
         self.prompts = torch.tensor(prompts, dtype=torch.long)
 
     def __call__(self, new_tokens: int) -> np.ndarray:
@@ -139,14 +129,6 @@ class Peer:
                 pad_token_id=0,
             )
         return found[:, self.prompts.shape[1] :].numpy()
-
-
-def timed(side: Any, new_tokens: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one call."""
-    gc.collect()
-    wall, cpu = time.perf_counter(), time.process_time()
-    side(new_tokens)
-    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def summary(calls: list[dict[int, tuple[float, float]]], arguments: Any) -> dict[str, Any]:
@@ -189,7 +171,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     calls = collections.defaultdict(list)
     for _ in range(arguments.repeats):
         for name, side in sides.items():
-            calls[name].append({n: timed(side, n) for n in (1, arguments.new_tokens)})
+            calls[name].append({n: side_by_side.timed(side, n) for n in (1, arguments.new_tokens)})
     found: dict[str, Any] = {name: summary(each, arguments) for name, each in calls.items()}
     if not left_out:
         found["peer_versions"] = side_by_side.peer_versions()

@@ -1,7 +1,11 @@
 """What benchmarks beside a peer in PyTorch share."""
 
+import gc
 import importlib.util
 import os
+import time
+from collections.abc import Callable
+from typing import Any
 
 BUSY = ": others use the cores, so these numbers say little"
 
@@ -29,3 +33,36 @@ def peer_versions() -> str:
     import transformers
 
     return f"transformers {transformers.__version__}, torch {torch.__version__}"
+
+
+def give_weights(model: Any, system: str, params: Any) -> None:
+    """Copies our parameters into a class of transformers of the same net.
+
+    Args:
+      model: the class's instance, of as many tokens as ours.
+      system: the family.
+      params: ours.
+    """
+    import torch
+
+    from scalelab.interop import convert, maps
+    from scalelab.interop.transforms import Sizes
+
+    family, config = maps.load(system), model.config
+    name = type(model).__name__
+    rows = family.rows(next(a for a in family.architectures if a.name == name))
+    sizes = Sizes(
+        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
+    )
+    found = convert.to_theirs(rows, convert.flatten(params), sizes)
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(torch.tensor(found.pop(name)))
+    assert not found, found.keys()
+
+
+def timed(call: Callable[[int], Any], count: int) -> tuple[float, float]:
+    """Wall and CPU seconds of call(count), CPU seconds of all threads of this process."""
+    gc.collect()
+    wall, cpu = time.perf_counter(), time.process_time()
+    call(count)
+    return time.perf_counter() - wall, time.process_time() - cpu

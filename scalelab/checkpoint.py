@@ -21,7 +21,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
@@ -75,24 +74,19 @@ class Run:
 
 
 @jax.jit
-def _checksums(tree: Any) -> jax.Array:
-    """One uint32 per array: the sum of its words, each times an odd number given by its place."""
-
-    def one(leaf: jax.Array) -> jax.Array:
-        words = jax.lax.bitcast_convert_type(
-            leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")
-        ).astype(jnp.uint32)
-        place = jax.lax.iota(jnp.uint32, max(words.size, 1))[: words.size].reshape(words.shape)
-        return jnp.sum(
-            words * (place * jnp.uint32(2_654_435_762) | jnp.uint32(1)), dtype=jnp.uint32
-        )
-
-    return jnp.stack([one(leaf) for leaf in jax.tree.leaves(tree)])
+def _checksum_of(array: jax.Array) -> jax.Array:
+    """The sum of an array's words, each times an odd number given by its place: a uint32."""
+    words = jax.lax.bitcast_convert_type(
+        array, jnp.dtype(f"uint{8 * array.dtype.itemsize}")
+    ).astype(jnp.uint32)
+    place = jax.lax.iota(jnp.uint32, max(words.size, 1))[: words.size].reshape(words.shape)
+    return jnp.sum(words * (place * jnp.uint32(2_654_435_762) | jnp.uint32(1)), dtype=jnp.uint32)
 
 
 def checksums(tree: Any) -> list[int]:
     """The checksums of a tree's arrays, in the order of its leaves."""
-    return [int(word) for word in np.asarray(_checksums(tree))]
+    # One after another: XLA makes a copy of what it sums, and one of the whole state is too much.
+    return [int(_checksum_of(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
 class Checkpoints:
@@ -101,15 +95,20 @@ class Checkpoints:
     Args:
       directory: where they lie; made if absent.
       num_last: how many of the last are kept beside the best; None: only read, change nothing.
+      write_bytes: how much may be on its way to the disk at a time, which takes as much memory
+        again; at least the largest array. None: everything.
     """
 
-    def __init__(self, directory: pathlib.Path, num_last: int | None) -> None:
+    def __init__(
+        self, directory: pathlib.Path, num_last: int | None, write_bytes: int | None = None
+    ) -> None:
         # What orbax logs it also raises; its background threads would print tracebacks besides.
         logging.getLogger("absl").addFilter(_not_from_orbax)
         self._directory = directory.absolute()
         self._read_only = num_last is None
         self._manager = ocp.CheckpointManager(
             self._directory,
+            handler_registry=None if write_bytes is None else _writing_at_most(write_bytes),
             options=ocp.CheckpointManagerOptions(read_only=True)
             if num_last is None
             else ocp.CheckpointManagerOptions(
@@ -277,6 +276,15 @@ class Checkpoints:
             if not any(sign in str(error) for sign in signs):
                 raise
             raise self._no_room("it filled up meanwhile") from None
+
+
+def _writing_at_most(num_bytes: int) -> ocp.handlers.DefaultCheckpointHandlerRegistry:
+    """What orbax saves a state with; it refuses an array that is not smaller than its limit."""
+    gigabytes: Any = (num_bytes + 1) / 1e9
+    handler = ocp.StandardCheckpointHandler(save_concurrent_gb=gigabytes)
+    registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    registry.add("state", ocp.args.StandardSave, handler)
+    return registry
 
 
 def _checksum(meta: dict[str, Any]) -> int:

@@ -10,15 +10,13 @@ how they are tested.
 """
 
 import argparse
-import contextlib
 import pathlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from scalelab import cli
 from scalelab.lab import comparison, tables
 from scalelab.lab.comparison import Claim
 
-FAILED = 2
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")
 HEADER += ("detectable",)
 
@@ -50,7 +48,7 @@ def csv(claims: Sequence[Claim]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program; a mistake in its arguments or folders is one message and exit code 2."""
-    parser = argparse.ArgumentParser(
+    parser = cli.Parser(
         prog="python -m scalelab.eval.compare",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -60,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--allow", action="store_true", help="compare though recipes differ")
     parser.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
     given = parser.parse_args(arguments)
-    with _one_message():
+    with cli.one_message("nothing was written"):
         claims, said = comparison.compare(
             comparison.open_system(given.a),
             comparison.open_system(given.b),
@@ -71,15 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"A: {given.a}\nB: {given.b}\n")
         print(tables.plain(HEADER, [cells(claim) for claim in claims], 2), end="")
         print("".join(f"* {note}\n" for note in said), end="")
-
-
-@contextlib.contextmanager
-def _one_message() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

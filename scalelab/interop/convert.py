@@ -1,5 +1,6 @@
 """Arrays through a map, both ways, and whose names stand alone."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from scalelab.interop.rows import Architecture, Map, Row
 from scalelab.interop.transforms import TRANSFORMS, Sizes
 
 Flat = dict[str, np.ndarray]
+ALIGNMENT = 64  # bytes, of XLA's buffers
 NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # of the first releases, after TensorFlow's
 
 
@@ -91,6 +93,14 @@ def shapes(
     return found
 
 
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that JAX on CPU takes over without a copy, which its place in memory decides."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
 def to_ours(
     rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes: Sizes
 ) -> tuple[Flat, Flat]:
@@ -113,12 +123,9 @@ def to_ours(
             theirs = tuple(read(name) for name in _theirs(r, i))
             made = transform.to_ours(theirs, sizes)
             for path, x in zip(r.ours, made, strict=True):
-                if not r.by_layer:
-                    flat[path] = np.ascontiguousarray(x)
-                    continue
                 if i == 0:
-                    flat[path] = np.empty((sizes.num_layers, *x.shape), x.dtype)
-                flat[path][i] = x
+                    flat[path] = _empty((sizes.num_layers,) * r.by_layer + x.shape, x.dtype)
+                flat[path][i if r.by_layer else ...] = x
             if transform.drops and not _same(transform.to_theirs(made, sizes), theirs):
                 originals |= dict(zip(_theirs(r, i), theirs, strict=True))
     return flat, originals

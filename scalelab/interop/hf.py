@@ -8,33 +8,18 @@ becomes a run folder. RUN is a run folder: a pre-training, or one seed of a fine
 """
 
 import argparse
-import os
 import pathlib
 import sys
-from typing import NoReturn
 
+from scalelab import cli
 from scalelab.names import nearest
 
-FAILED = 2
 COMMANDS = ("import", "export")
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one message."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program."""
-        _fail(f"{message}; {self.prog} --help says what there is")
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(FAILED)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = _Parser(
+    made = cli.Parser(
         prog="python -m scalelab.interop.hf",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,25 +40,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _is_foreign(error: BaseException) -> bool:
-    """Whether an error came from a library below us, not from our words to the user."""
-    frame = error.__traceback__
-    assert frame is not None
-    while frame.tb_next is not None:
-        frame = frame.tb_next
-    return frame.tb_frame.f_globals.get("__name__", "").split(".")[0] not in (
-        "scalelab", "configs", "__main__",
-    )  # fmt: skip
-
-
 def main(argv: list[str] | None = None) -> None:
     """Reads the command line and does what it says; users' mistakes end in one message."""
     argv = sys.argv[1:] if argv is None else argv
     if argv and argv[0][0:1] != "-" and argv[0] not in COMMANDS:
-        _fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
+        cli.fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
     arguments = parser().parse_args(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
+    with cli.one_message("nothing was left behind"):
         if arguments.command == "import":
             from scalelab.interop import importing
 
@@ -82,12 +55,6 @@ def main(argv: list[str] | None = None) -> None:
             from scalelab.interop import exporting
 
             said = exporting.run(arguments.run, arguments.to, arguments.dtype)
-    except (ValueError, OSError) as error:
-        if isinstance(error, ValueError) and _is_foreign(error):
-            raise
-        _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was left behind")
     print("\n".join(said))
 
 

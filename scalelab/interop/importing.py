@@ -242,9 +242,8 @@ def _classifier(opened: Folder, values: dict[str, Any]) -> Classifier:
 
 
 def _nested(opened: Folder, params: convert.Flat) -> dict[str, Any]:
-    # One by one into JAX's own memory: checksums and orbax would copy all of them at once.
-    for path in list(params):
-        params[path] = jnp.array(params.pop(path))
+    for path, x in params.items():
+        params[path] = jax.device_put(x)  # no copy, on CPU; checksums and orbax would make some
     tree = convert.unflatten(params)
     if not opened.architecture.classifies:
         return tree
@@ -263,7 +262,8 @@ def _write(
     """Writes the run folder, result.json last."""
     opened.texts.save(workdir / "tokenizer")
     run_folder.describe(workdir, values)
-    checkpoints = Checkpoints(workdir / "checkpoints", 1)
+    largest = max(x.nbytes for x in jax.tree.leaves(params))
+    checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(params, jnp.int32(0)), {})
     checkpoints.close()
     if originals:

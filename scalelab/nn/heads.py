@@ -88,8 +88,9 @@ class FirstTokenHead(nn.Module):
         pooler = Linear(
             (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="pooler"
         )
+        out_axes, out_shape = (axes.CLASSES,), (self.num_classes,)
         classifier = Linear(
-            (axes.WIDTH,), (axes.CLASSES,), (self.num_classes,), self.kernel_init, name="classifier"
+            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, jnp.float32, name="classifier"
         )
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 

@@ -13,10 +13,7 @@ from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.transforms import Sizes
 
 VOCAB = 61
-# At the usual 0.02 a wrong net would pass. Kernels of wider nets than this are drawn smaller, so
-# that scores do not grow with the width: a softmax with all its weight on one key is so steep that
-# float32 cannot follow float64 to four digits.
-STDDEV, STDDEV_WIDTH = 0.5, 24
+STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
 PAD = VOCAB - 1  # of classifiers that look for the last token before padding
 
 transformers.logging.set_verbosity_error()
@@ -32,9 +29,10 @@ def make(
     *,
     vocab_size: int = VOCAB,
     seed: int = 0,
+    flat_width: int | None = None,
     **more: Any,
 ) -> Any:
-    """A model in float64 for evaluation, every parameter drawn anew.
+    """A model in float64 for evaluation, every parameter drawn anew, to float32's digits.
 
     Args:
       system: ours.
@@ -43,6 +41,8 @@ def make(
       head: "pretraining", or "classify".
       vocab_size: rows of the embedding.
       seed: of the weights.
+      flat_width: kernels of wider nets than this are drawn smaller, so that scores of attention do
+        not grow with the width; None: all alike.
       more: fields of its config.
     """
     num_heads, width, num_layers = shape
@@ -78,7 +78,7 @@ def make(
     else:
         config = transformers.OpenAIGPTConfig(**gpt | more)
     model = getattr(transformers, CLASSES[system][head])(config).double().eval()
-    return randomise(model, seed)
+    return randomise(model, seed, flat_width)
 
 
 CLASSES = {
@@ -105,16 +105,18 @@ CLASSES = {
 }
 
 
-def randomise(model: Any, seed: int) -> Any:
+def randomise(model: Any, seed: int, flat_width: int | None = None) -> Any:
     """Draws every parameter, norm scales around 1."""
     generator = torch.Generator().manual_seed(seed)
-    narrower = min(1.0, STDDEV_WIDTH / model.config.hidden_size) ** 0.5
+    width = model.config.hidden_size
+    narrower = (min(flat_width or width, width) / width) ** 0.5
     with torch.no_grad():
         for name, p in model.named_parameters():
             drawn = STDDEV * torch.randn(p.shape, generator=generator, dtype=torch.float64)
             is_scale = p.ndim == 1 and name.endswith("weight")
             is_kernel = p.ndim == 2 and not re.search("embed|wte|wpe", name)
-            p.copy_(drawn + 1.0 if is_scale else drawn * narrower if is_kernel else drawn)
+            drawn = drawn + 1.0 if is_scale else drawn * narrower if is_kernel else drawn
+            p.copy_(drawn.float())
             if system_constant(name):
                 p.zero_()
     return model
@@ -150,7 +152,7 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
 
 
 def weights(model: Any) -> dict[str, Any]:
-    """Its parameters as ours, float32."""
+    """Its parameters as ours, float32; float64 where that is what float32 means."""
     import jax
     import jax.numpy as jnp
 

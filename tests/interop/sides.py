@@ -1,0 +1,222 @@
+"""Our nets and the classes of transformers on the same batch, and how far apart they are.
+
+Both sides give hidden states of every layer, logits, losses and the gradient of every parameter, in
+float32 or in float64.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import peers
+import torch
+from flax import linen as nn
+
+from scalelab import objectives, systems
+from scalelab.nn.stack import STATES
+
+Shape = tuple[int, int, int]
+Found = dict[str, Any]
+FLOAT32 = jnp.float32
+
+
+def make_batch(system: str, length: int) -> dict[str, np.ndarray]:
+    """Random tokens without special ones, ragged; padding as the family pads."""
+    module = systems.load(system)
+    roles = [role for role, _ in module.SPECIAL_TOKENS]
+    lengths = np.maximum(1, np.array([length, 2 * length // 3, length // 3]))
+    tokens = np.random.default_rng(1).integers(len(roles), peers.VOCAB, (3, length))
+    pad = roles.index("pad") if "pad" in roles else 0
+    return {
+        "tokens": np.where(np.arange(length) < lengths[:, None], tokens, pad).astype(np.int32),
+        "lengths": lengths.astype(np.int32),
+        "boundaries": (lengths // 2).astype(np.int32),
+        "examples": np.arange(3, dtype=np.int32),
+        "nsp_labels": np.array([0, 1, 1], np.int32),
+    }
+
+
+def valid_places(batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Which places [B, T] are no padding."""
+    return np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
+
+
+@functools.cache
+def prepare(system: str, length: int) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """The family's objectives and a batch that they have prepared."""
+    module = systems.load(system)
+    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
+    made = [
+        objectives.load(o).make(vocab_size=peers.VOCAB, special_ids=ids, mask_rate=0.3)
+        for o in module.OBJECTIVES
+    ]
+    batch = make_batch(system, length)
+    # The same draws for both precisions.
+    with jax.enable_x64(False), mock.patch.object(jnp, "float32", FLOAT32):
+        for objective in made:
+            batch = objective.prepare(batch, jax.random.key(0))
+    return made, jax.device_get(batch)
+
+
+@contextlib.contextmanager
+def in_double() -> Iterator[None]:
+    """Our code computes in float64, also where it says float32."""
+    with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
+        yield
+
+
+def ours(
+    system: str, shape: Shape, length: int, *, gradients: bool = False, **changed: np.ndarray
+) -> Callable[[Any], Found]:
+    """Our system, compiled, as a function of its parameters."""
+    made, batch = prepare(system, length)
+    batch = batch | changed
+    dtype = jnp.float32  # float64 in double
+    batch = {k: x.astype(dtype) if x.dtype.kind == "f" else x for k, x in batch.items()}
+    module = systems.load(system)
+    num_heads, width, num_layers = shape
+    net = module.build(
+        num_heads=num_heads,
+        width=width,
+        num_layers=num_layers,
+        ffn_width=4 * width,
+        vocab_size=peers.VOCAB,
+        max_len=max(length, 2),
+        dropout_rate=0.1,
+        dtype=dtype,
+    )
+
+    def forward(model: Any) -> tuple[Found, jax.Array]:
+        hidden, _ = model(batch, train=False)
+        terms = {o.name: o.terms(model, hidden, batch)["loss"] for o in made}
+        out = {"hidden": hidden, "logits": model.token_logits(hidden)}
+        if "nsp" in module.OBJECTIVES:
+            out["pair_logits"] = model.pair_logits(hidden)
+        losses = {
+            f"{k} loss": total / jnp.maximum(weight, 1) for k, (total, weight) in terms.items()
+        }
+        return out | losses, sum(losses.values())
+
+    def loss_fn(params: Any) -> tuple[jax.Array, Found]:
+        (out, loss), states = nn.apply(forward, net, mutable=[STATES])({"params": params})
+        (layers,) = jax.tree.leaves(states)
+        return loss, out | {"layers": layers, "loss": loss}
+
+    if not gradients:
+        return jax.jit(lambda params: loss_fn(params)[1])
+    with_gradients = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+
+    def run(params: Any) -> Found:
+        (_, out), grads = with_gradients(params)
+        return out | {"gradients": grads}
+
+    return run
+
+
+def theirs(system: str, model: Any, length: int) -> Found:
+    """A class of transformers, in the precision of its parameters."""
+    _, batch = prepare(system, length)
+    valid = valid_places(batch)
+    as_torch = lambda x: torch.tensor(np.asarray(x, np.int64))  # noqa: E731
+    labels = np.where(valid, batch["tokens"], -100)
+    if "mlm_positions" in batch:
+        labels = np.full(valid.shape, -100)
+        for row, places in enumerate(batch["mlm_positions"]):
+            chosen = batch["mlm_weights"][row] > 0
+            labels[row, places[chosen]] = batch["mlm_targets"][row][chosen]
+    inputs = {
+        "input_ids": as_torch(batch["tokens"]),
+        "attention_mask": as_torch(valid),
+        "labels": as_torch(labels),
+        "output_hidden_states": True,
+    }
+    if system == "bert":
+        inputs["token_type_ids"] = as_torch(np.arange(length) >= batch["boundaries"][:, None])
+        inputs["next_sentence_label"] = as_torch(batch["nsp_labels"])
+    model.zero_grad()
+    out = model(**inputs)
+    logits = out.prediction_logits if system == "bert" else out.logits
+    found = {
+        "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
+        "hidden": out.hidden_states[-1].detach().numpy(),
+        "logits": logits.detach().numpy(),
+    }
+    if system == "bert":
+        found["pair_logits"] = out.seq_relationship_logits.detach().numpy()
+    if system in ("gpt", "gpt2") and length == 1:
+        return found  # one token says nothing of a next one
+    # Their losses of next tokens are of logits rounded to float32: here they are taken anew.
+    losses = _losses(system, out, logits, inputs)
+    total = sum(losses.values())
+    assert relative(out.loss.item(), total.item()) < 1e-5
+    total.backward()
+    found |= {name: loss.item() for name, loss in losses.items()}
+    return found | {"loss": total.item(), "gradients": peers.gradients(model)}
+
+
+def _losses(system: str, out: Any, logits: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    cross_entropy, labels = torch.nn.functional.cross_entropy, inputs["labels"]
+    if system in ("gpt", "gpt2"):
+        return {
+            "clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()),
+        }
+    losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
+    if system == "bert":
+        pairs = out.seq_relationship_logits
+        losses["nsp loss"] = cross_entropy(pairs, inputs["next_sentence_label"])
+    return losses
+
+
+def relative(a: Any, b: Any) -> float:
+    """Largest difference, in units of the largest value of b."""
+    b = np.asarray(b)
+    return float(np.abs(np.asarray(a) - b).max() / max(np.abs(b).max(), 1e-6))
+
+
+def is_gradient(name: str) -> bool:
+    """Whether an error is that of a gradient."""
+    return name.startswith("[")
+
+
+def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> dict[str, float]:
+    """Relative error of everything; what stands on padding is left out.
+
+    Args:
+      system: the family.
+      found: of either side.
+      exact: of theirs, in float64.
+      rounding: what may be left of a gradient that is 0, in units of the largest gradient.
+    """
+    _, batch = prepare(system, exact["hidden"].shape[1])
+    valid = valid_places(batch)
+    apart = {
+        name: relative(found[name], exact[name])
+        for name in exact
+        if name == "pair_logits" or name.endswith("loss")
+    }
+    for name in ("hidden", "logits"):
+        apart[name] = relative(found[name][valid], exact[name][valid])
+    # GPT-2's last hidden states, in theirs, are behind the last norm.
+    for i in range(len(exact["layers"]) - (system == "gpt2")):
+        apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
+    if "gradients" not in found or "gradients" not in exact:
+        return apart
+    flat = jax.tree_util.tree_leaves_with_path
+    largest = max(np.abs(g).max() for _, g in flat(exact["gradients"]))
+    for (path, a), (other, b) in zip(
+        flat(found["gradients"]), flat(exact["gradients"]), strict=True
+    ):
+        assert path == other
+        name = jax.tree_util.keystr(path)
+        # Adding the same to all scores of a query changes nothing, and of one token the softmax is
+        # 1: what is left of such gradients is rounding.
+        if np.abs(b).max() < 1e-9 * largest:
+            assert np.abs(a).max() < rounding * largest, name
+        else:
+            apart[name] = relative(a, b)
+    return apart

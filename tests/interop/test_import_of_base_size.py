@@ -1,0 +1,75 @@
+"""A checkpoint of BERT-base's size comes in within its limits of memory and time."""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import tiny
+from flax import linen as nn
+from safetensors.numpy import save_file
+
+from scalelab import build, systems
+from scalelab.config import resolve
+from scalelab.interop import convert, maps
+from scalelab.interop.transforms import Sizes
+
+pytestmark = pytest.mark.slow
+
+VOCAB, NUM_PARAMETERS = 30_522, 110_106_428
+MEMORY, CPU_SECS = 3.0, 15.0  # in sizes of the file; CPU time, as others may use the cores
+PROGRAM = """
+import time
+from scalelab.interop import hf
+hf.main()
+peak = next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1]
+print(1024 * int(peak), time.process_time())
+"""
+
+
+def write_checkpoint(folder: pathlib.Path) -> int:
+    """Writes a BertForPreTraining of 12x768x12 with random weights; returns its size in bytes."""
+    values = tiny.values("system=bert,shape=12x768x12,steps=1", tokenizer__vocab_size=VOCAB)
+    config, module, family = resolve(values), systems.load("bert"), maps.load("bert")
+    made = build.make_objectives(config, tiny.special_ids(module))
+    parts = tiny.Parts(config, module, build.make_net(config, module), made)
+    flat = convert.flatten(nn.unbox(parts.abstract_parameters()))
+    (architecture,) = (a for a in family.architectures if a.name == "BertForPreTraining")
+    shapes = convert.shapes(
+        family.rows(architecture),
+        {path: x.shape for path, x in flat.items()},
+        Sizes(12, 12, VOCAB, VOCAB, num_segments=2),
+    )
+    assert sum(map(math.prod, shapes.values())) == NUM_PARAMETERS
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
+    save_file(tensors, folder / "model.safetensors")
+    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+    sizes |= {"intermediate_size": 3072, "max_position_embeddings": 512, "vocab_size": VOCAB}
+    (folder / "config.json").write_text(json.dumps(sizes | {"model_type": "bert"}))
+    special = [text for _, text in module.SPECIAL_TOKENS]
+    pieces = special + [f"w{i}" for i in range(VOCAB - len(special))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return (folder / "model.safetensors").stat().st_size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_and_time() -> None:
+    """Of the whole process, the libraries that it loads included."""
+    with tempfile.TemporaryDirectory() as folder:  # nobody wants to keep a gigabyte
+        size = write_checkpoint(pathlib.Path(folder))
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "import", folder, f"--workdir={folder}/run"],
+            cwd=tiny.ROOT,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr
+    assert f"{NUM_PARAMETERS:,} parameters" in done.stdout
+    peak, cpu_secs = map(float, done.stdout.splitlines()[-1].split())
+    assert size < peak < MEMORY * size, f"{peak / size:.2f} times the file"
+    assert cpu_secs < CPU_SECS
