@@ -103,7 +103,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
 
     config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
     config.allow = ()  # further fields, which every table then names
-    config.tables = ("data", "large", "small", "strategies", "grid", "cost")
+    config.tables = ("data", "large", "small")
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ()
     if scale != "full":

@@ -7,6 +7,7 @@ fault of ours shows a traceback. Kept light: `--help` must not import JAX.
 import argparse
 import contextlib
 import functools
+import itertools
 import operator
 import os
 import pathlib
@@ -146,7 +147,7 @@ class Parser(argparse.ArgumentParser):
 def _check_fields(argv: list[str], fields: list[str]) -> None:
     """Refuses config files and fields that do not exist, in our words."""
     groups = {field.rpartition(".")[0] for field in fields}
-    for argument, following in zip(argv[1:], [*argv[2:], ""], strict=True):
+    for argument, following in itertools.pairwise([*argv[1:], ""]):
         name, equals, value = argument.lstrip("-").partition("=")
         file = (value if equals else following).partition(":")[0]
         if argument.startswith("-") and name == "config" and not pathlib.Path(file).is_file():

@@ -107,7 +107,7 @@ def program(main: Callable[[list[str]], None]) -> None:
     if "config" not in names:
         path = pathlib.Path(__file__).resolve().parent.parent / "configs/finetune.py"
         recipe = ""
-        for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+        for argument, following in itertools.pairwise([*sys.argv[1:], ""]):
             name, equals, value = argument.lstrip("-").partition("=")
             if name == "recipe" and argument.startswith("-"):
                 recipe = f":recipe={value if equals else following}"

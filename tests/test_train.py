@@ -236,6 +236,7 @@ def test_result_json(whole: Record) -> None:
     assert result["status"] == "completed" and result["task"] is None
     assert result["system"] == "roberta" and result["shape"] == {"A": 2, "H": 8, "L": 1}
     assert result["n_model"] == 12 * 8 * 8 and result["seed"] == 0
+    assert result["departures"] == []  # roberta is the control
     assert result["steps"] == STEPS and result["seconds"] > 0
     final = whole.states[STEPS]
     assert result["params"] == sum(leaf.size for leaf in jax.tree.leaves(final.params))

@@ -34,7 +34,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )  # fmt: skip
     if config.scale == "full":
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
-    config.tables = ("strategies", "small")
+    config.tables = ("strategies", "strategies_small")
     config.figures = ("loss_by_time", "loss_by_tokens")
     config.hypotheses = ("7",)
     return config

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
-from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.resampling import Estimate
 from scalelab.lab.statistics import LEVEL
 
-NUM_RESAMPLES = 2000
+HALF = 1000  # resamples on each side of the value
 SEEDS = "over pre-training seeds"
 BLOCKS = "over what is compared, as some rows have a single pre-training"
 ALONE = "a single pre-training: how much another would differ is unknown"
@@ -71,9 +71,11 @@ def student(parts: Sequence[Part], *, seed: int = 0) -> Estimate:
     total = sum(v for v, _ in variances)
     degrees = total**2 / sum(v**2 / d for v, d in variances) if total > 0 else math.inf
     error = math.sqrt(total)
-    spread = scipy.stats.t.ppf((np.arange(NUM_RESAMPLES) + 0.5) / NUM_RESAMPLES, degrees)
-    resamples = value + error * np.random.default_rng(seed).permutation(spread)
-    reach = error * float(scipy.stats.t.ppf(1 - (1 - LEVEL) / 2, degrees))
+    degrees_there = min(degrees, 1e9)
+    half = error * scipy.special.stdtrit(degrees_there, (np.arange(HALF) + 0.5) / (2 * HALF))
+    spread = np.concatenate([half, -half])
+    reach = error * float(scipy.special.stdtrit(degrees_there, 1 - (1 - LEVEL) / 2))
+    resamples = value + np.random.default_rng(seed).permutation(spread)
     return Estimate(value, value - reach, value + reach, error, degrees, resamples)
 
 

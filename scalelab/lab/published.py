@@ -20,8 +20,8 @@ import numpy as np
 
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, without_interval
+from scalelab.lab.evidence import LARGE
 from scalelab.lab.study_runs import BASELINE, Shape
-from scalelab.lab.study_scores import LARGE
 from scalelab.names import nearest
 
 TITLES = {
@@ -134,21 +134,21 @@ class Published:
 
     Attributes:
       cells: by row and score; where tables print one number twice, that of the first table.
-      remarks: the doubtful cells, and what is done about them.
+      doubts: remarks on doubtful cells by score: what is done about them.
     """
 
     counts_only = True
 
     def __init__(self) -> None:
         self.cells: dict[Row, dict[str, Cell]] = {}
-        self.remarks: list[str] = []
+        self.doubts: dict[str, list[str]] = {}
         for name in TITLES:
             for row, cells in table(name).rows.items():
                 known = self.cells.setdefault(row, {})
                 for score, cell in cells.items():
                     known.setdefault(score, cell)
                     if cell.doubt:
-                        self.remarks.append(_remark(name, row, score, cell))
+                        self.doubts.setdefault(score, []).append(_remark(name, row, score, cell))
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -184,6 +184,10 @@ class Published:
     def curves(self, row: Row) -> list[np.ndarray]:
         """None: the thesis has them as pictures alone."""
         return []
+
+    def remarks(self, score: str) -> list[str]:
+        """Which cells of a score are doubtful, and what is done about them."""
+        return self.doubts.get(score, [])
 
 
 @functools.cache

@@ -10,10 +10,12 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab.lab import report_content, report_page, scored_table, study_figures, tables
-from scalelab.lab.report_content import Finding, Report
+from scalelab.lab.claims import Finding
+from scalelab.lab.evidence import Evidence
+from scalelab.lab.report_content import Report
 from scalelab.lab.scored_table import Table
 from scalelab.lab.study_runs import Study
-from scalelab.lab.study_scores import Evidence, StudyScores
+from scalelab.lab.study_scores import StudyScores
 
 CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",
@@ -53,7 +55,8 @@ def write(
     )
     for part in ("tables", "figures"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    for table in (*report.tables, *([report.departures] if report.departures else [])):
+    extra = [table for table in (report.claims, report.departures) if table]
+    for table in (*report.tables, *extra):
         path = folder / "tables" / table.name
         _write(path.with_suffix(".md"), scored_table.markdown(table))
         _write(path.with_suffix(".tex"), scored_table.latex(table, f"{study.name}-{table.name}"))
@@ -83,8 +86,10 @@ def markdown(report: Report, figures: Sequence[str]) -> str:
         lines.append(f"![{caption}](figures/{name}.svg)\n\n{caption}")
     lines += ["## Hypotheses"] if report.findings else []
     for finding in report.findings:
-        said = "\n".join(f"- {line}" for line in finding.lines)
-        lines.append(f"**{finding.title}: {finding.verdict}**\n\n{said}")
+        lines.append(f"### {finding.title} {finding.verdict.capitalize()}.")
+        lines += [_plain(finding.claims)] if finding.claims.rows else []
+        lines.append("\n".join(f"- {line}" for line in finding.lines))
+    lines += ["\n".join(f"- {note}" for note in report.claims.notes)] if report.claims else []
     lines += _end(report)
     return "\n\n".join(line.rstrip("\n") for line in lines) + "\n"
 

@@ -7,30 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, study_figures, study_notes, study_tables
+from scalelab.lab import curves, palette, report_findings, study_figures, study_notes, study_tables
+from scalelab.lab.claims import Finding
+from scalelab.lab.evidence import Evidence
+from scalelab.lab.report_findings import Shown
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
-from scalelab.lab.study_scores import Evidence
 
 MAX_POINTS = 200  # of a curve in the page; more are thinned out
 DIGITS = 5  # of a number in the page's curves
 MEASURES = (("eval/loss", "validation loss (nats)"), ("eval/bits_per_byte", "bits per byte"))
 SIZES = (("n_model", "N = 12 L H²"), *curves.CLOCKS[1:])
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """A hypothesis as the report shows it.
-
-    Attributes:
-      title: what is claimed, in words.
-      verdict: such as "supported".
-      lines: what it rests on.
-    """
-
-    title: str
-    verdict: str
-    lines: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +29,7 @@ class Report:
       facts: (term, text): state, protocol, what is held equal.
       tables: of results.
       findings: hypotheses with their verdicts.
+      claims: all that the hypotheses rest on; None without hypotheses.
       departures: a table; None if no system declares any.
       footnotes: of the comparability contract.
       charts: name -> what report_page/chart.js draws.
@@ -52,7 +40,8 @@ class Report:
     study: Study
     facts: list[tuple[str, str]]
     tables: list[Table]
-    findings: Sequence[Finding]
+    findings: list[Shown]
+    claims: Table | None
     departures: Table | None
     footnotes: Sequence[str]
     charts: dict[str, dict[str, Any]]
@@ -85,7 +74,8 @@ def gather(
     environments = [_environment(run.folder) for run in study.runs]
     charts = {"loss": _losses(study), "score": _scores(study, evidence)}
     return Report(
-        study, _facts(study, environments), tables, findings, _departures(study), footnotes,
+        study, _facts(study, environments), tables, report_findings.show(findings),
+        report_findings.table(findings) if findings else None, _departures(study), footnotes,
         {name: chart for name, chart in charts.items() if chart}, _commands(study, environments),
         _runs(study, environments),
     )  # fmt: skip
@@ -131,7 +121,7 @@ def _departures(study: Study) -> Table | None:
 
 def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
     """Every pre-training, finished or not."""
-    keys = ("run", "state", "steps", "tokens", "flops", "seconds", "loss", "commit")
+    keys = ("name", "state", "steps", "tokens", "flops", "seconds", "loss", "commit")
     titles = ("run", "state", "steps", "tokens", "FLOPs", "seconds", "last loss", "commit")
     kinds = ("text", "text", "count", "count", "scientific", "seconds", "loss", "text")
     rows = []
@@ -179,7 +169,7 @@ def _losses(study: Study) -> dict[str, Any] | None:
         return None
     series = {}
     for place, point in enumerate(study.points):
-        series[point] = _series(point.label, palette.style(place))
+        series[point] = _series(point.label, palette.style(place), point.system)
     for point, run, losses in found:
         for length, rows in losses.items():
             thin = rows[:: math.ceil(len(rows) / MAX_POINTS)]
@@ -216,7 +206,7 @@ def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
     if not columns or not panels:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
-    series = [_series(system, palette.style(i)) for i, system in enumerate(systems)]
+    series = [_series(s, palette.style(i), s) for i, s in enumerate(systems)]
     for place, (title, lines) in enumerate(panels):
         for line in lines:
             points = [_scored_point(p, columns, evidence) for p in line]
@@ -224,6 +214,7 @@ def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
             series[systems.index(line[0].system)]["lines"].append(made)
     return {
         "title": "Scores on dev sets",
+        "aside": True,
         "x": [title for _, title in SIZES],
         "y": [column.title for column in columns],
         "panels": [title for title, _ in panels],
@@ -247,9 +238,10 @@ def _scored_point(point: Point, columns: Sequence[Column], evidence: Evidence) -
     }
 
 
-def _series(name: str, style: palette.Style) -> dict[str, Any]:
+def _series(name: str, style: palette.Style, system: str) -> dict[str, Any]:
     dash = " ".join(map(str, style.dash))
-    return {"name": name, "color": style.color, "marker": style.marker, "dash": dash, "lines": []}
+    look = {"color": style.color, "marker": style.marker, "dash": dash}
+    return {"name": name, "group": system, **look, "lines": []}
 
 
 def _short(value: float | None) -> float | None:

@@ -13,6 +13,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "seconds": lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.1f}",
     "scientific": lambda x: f"{x:.3g}",
     "count": lambda x: f"{x:,.0f}",
+    "effect": lambda x: f"{x:.3g}",
     "number": lambda x: f"{x:.4g}",
     "text": str,
 }
@@ -35,7 +36,7 @@ class Column:
     """A column.
 
     Attributes:
-      key: its name in CSV; for scores that in study_scores.SCORES.
+      key: its name in CSV; for scores that in evidence.SCORES.
       title: for people.
       kind: a key of FORMATS.
       tasks: those that it needs; empty for what comes from pre-training.
@@ -48,8 +49,8 @@ class Column:
 
     @property
     def scored(self) -> bool:
-        """Whether its cells are asked of the evidence."""
-        return bool(self.tasks) or self.key in ("loss", "seconds")
+        """Whether its cells are Values."""
+        return bool(self.tasks) or self.key in ("loss", "seconds", "effect")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@
   small             the four small tasks                              (B.1, B.2, B.3, B.5)
   strategies        variants of one net: time and the large tasks     (7.5)
   strategies_small  the same with the small tasks                     (B.4)
+  probes            the self-labelled probe tasks and validation loss
   grid              validation loss and GLUE-Large                    (7.6)
   cost              time, epochs, GLUE-Large, validation loss         (7.7)
 
@@ -18,9 +19,9 @@ from collections.abc import Sequence
 
 from scalelab.lab import curves, study_notes
 from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
-from scalelab.lab.study_scores import Evidence
 from scalelab.names import nearest
 
 DETECTABLE = "smallest detectable difference"
@@ -38,6 +39,10 @@ SMALL = (
     Column("mrpc", "MRPC", "percent", ("mrpc",)),
     Column("rte", "RTE", "percent", ("rte",)),
     Column("wnli", "WNLI", "percent", ("wnli",)),
+)
+PROBES = (
+    Column("same_document", "SameDocument", "percent", ("same_document",)),
+    Column("swapped_words", "SwappedWords", "percent", ("swapped_words",)),
 )
 SYSTEM = Column("system", "system", "text")
 STRATEGY = Column("variant", "training strategy", "text")
@@ -59,6 +64,7 @@ SCORED = {
     "small": ("GLUE: the small tasks", SMALL),
     "strategies": ("Training strategies: time and the large tasks", (TIME, *LARGE)),
     "strategies_small": ("Training strategies: time and the small tasks", (TIME, *SMALL)),
+    "probes": ("Self-labelled probes, no benchmark; and validation loss", (*PROBES, LOSS)),
     "grid": ("Shapes of one size: validation loss and GLUE-Large", (LOSS, LARGE[0])),
     "cost": ("Cost: time, epochs, GLUE-Large and loss", (TIME, EPOCHS, LARGE[0], LOSS)),
 }
@@ -111,7 +117,9 @@ def _scored(
     title, wanted = SCORED[name]
     planned = set(study.facts["tasks"])
     scores = tuple(c for c in wanted if planned.issuperset(c.tasks))
-    if name in ("large", "small", "strategies_small") and not any(c.tasks for c in scores):
+    if name in ("large", "small", "strategies_small", "probes") and not any(
+        c.tasks for c in scores
+    ):
         return None
     points = list(study.points)
     if name.startswith("strategies"):

@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from importlib import resources
 
 from scalelab.lab import scored_table
+from scalelab.lab.claims import CONFIRMED, REFUTED, UNDECIDED
 from scalelab.lab.palette import COLORS
-from scalelab.lab.report_content import Finding, Report, sort_value
+from scalelab.lab.report_content import Report, sort_value
+from scalelab.lab.report_findings import NOTES, Shown
 from scalelab.lab.scored_table import Cell, Table, Value
 
 # Verdict -> colour; the word stands beside it, so nothing is told by colour alone.
-VERDICTS = {"supported": COLORS[2], "refuted": COLORS[1]}
+VERDICTS = {CONFIRMED: COLORS[2], REFUTED: COLORS[1], UNDECIDED: "#999"}
 FIRST = ' class="first"'  # the first row of another system
 
 TEMPLATE = """<!doctype html>
@@ -48,7 +50,7 @@ def page(report: Report) -> str:
     """The whole page."""
     style = _file("page.css")
     # A verdict's colour stands in the style sheet, as the policy forbids it in the text.
-    style += "".join(f".{name} {{ color: {color}; }}\n" for name, color in VERDICTS.items())
+    style += "".join(f".{name} {{ border-color: {color}; }}\n" for name, color in VERDICTS.items())
     script = _file("chart.js") + _file("page.js")
     policy = "; ".join([
         "default-src 'none'", f"style-src {_digest(style)}", f"script-src {_digest(script)}",
@@ -74,7 +76,9 @@ def _body(report: Report) -> str:
             f'<div class="chart" data-chart="{_escape(name)}"></div>\n'
             for name, chart in report.charts.items()
         ),
-        "Hypotheses": "".join(map(_finding, report.findings)),
+        "Hypotheses": "".join(map(_finding, report.findings)) + _notes(NOTES)
+        if report.findings
+        else "",
         "Departures": _departures(report),
         "Reproduce": _reproduce(report),
         "Runs": _table(report.runs),
@@ -114,9 +118,11 @@ def _table(table: Table) -> str:
         rows += f"<tr{FIRST if first else ''}>{cells}</tr>\n"
     foot = ""
     if table.footer:
-        cells = "".join(
-            f"<td{_name(i, names)}>{'' if c is None else _cell(c, kinds[i])}</td>"
-            for i, c in enumerate(table.footer)
+        label, *numbers = table.footer
+        span = next(i for i, c in enumerate(numbers, 1) if c is not None)
+        cells = f'<td class="name" colspan="{span}">{_cell(label, "text")}</td>' + "".join(
+            f"<td>{'' if c is None else _cell(c, kinds[i])}</td>"
+            for i, c in enumerate(table.footer[span:], span)
         )
         foot = f"<tfoot><tr>{cells}</tr></tfoot>\n"
     return (
@@ -137,12 +143,12 @@ def _cell(cell: Cell, kind: str) -> str:
     return text
 
 
-def _finding(finding: Finding) -> str:
-    known = finding.verdict if finding.verdict in VERDICTS else "undecided"
+def _finding(finding: Shown) -> str:
+    claims = _table(finding.claims) if finding.claims.rows else ""
     return (
         f'<div class="finding"><h3>{_escape(finding.title)}'
-        f'<span class="verdict {known}">{_escape(finding.verdict)}</span></h3>\n'
-        f"{_notes(finding.lines)}</div>\n"
+        f'<span class="verdict {_escape(finding.verdict)}">{_escape(finding.verdict)}</span></h3>\n'
+        f"{claims}{_notes(finding.lines)}</div>\n"
     )
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // A line chart in SVG: switch its axes, their scales and its panel, toggle lines, hover for values.
 // spec: {title, x: [title], y: [title], panels: [title], series: [{name, color, marker, dash,
-//   lines: [{label, panel, points: [{x: [..], y: [..], low: [..], high: [..]}]}]}]}
+//   group, lines: [{label, panel, points: [{x: [..], y: [..], low: [..], high: [..]}]}]}]}
 
 const WIDTH = 860, HEIGHT = 430, LEFT = 66, RIGHT = 16, TOP = 12, BOTTOM = 52;
 // Taken from the page, so that no address stands in it.
@@ -106,10 +106,30 @@ class Chart {
     });
   }
 
-  legend(parent) {
-    const group = element(parent, "div", { class: "legend", role: "group", "aria-label": "lines" });
-    this.spec.series.forEach((series) => {
-      const button = element(group, "button", { type: "button", "aria-pressed": true });
+  legend(parent) { // a row for each group, whose name shows or hides all of it
+    const groups = [...new Set(this.spec.series.map((s) => s.group))];
+    const rows = groups.map((name) => this.spec.series.filter((s) => s.group === name));
+    if (rows.every((row) => row.length === 1)) return this.legendRow(parent, rows.flat());
+    groups.forEach((name, i) => this.legendRow(parent, rows[i], name));
+  }
+
+  legendRow(parent, all, name) {
+    const row = element(parent, "div", { class: "legend", role: "group", "aria-label": name ?? "" });
+    const buttons = [];
+    if (name) {
+      const button = element(row, "button", { type: "button", class: "group" }, name);
+      button.addEventListener("click", () => {
+        const shown = all.some((s) => this.hidden.has(s.name));
+        all.forEach((s, i) => {
+          this.hidden[shown ? "delete" : "add"](s.name);
+          buttons[i].setAttribute("aria-pressed", shown);
+        });
+        this.draw();
+      });
+    }
+    all.forEach((series) => {
+      const button = element(row, "button", { type: "button", "aria-pressed": true });
+      buttons.push(button);
       const swatch = element(button, "svg", { viewBox: "-18 -7 36 14", "aria-hidden": true });
       this.path(swatch, "M-17,0H17", series);
       this.marker(swatch, series, 0, 0);
@@ -161,10 +181,13 @@ class Chart {
     const across = scale(all.map((p) => p.x[x]), logX, LEFT, WIDTH - RIGHT);
     const up = scale(all.flatMap(ends), logY, HEIGHT - BOTTOM, TOP);
     this.axes(across, up);
-    for (const { series, lines } of shown) {
+    shown.forEach(({ series, lines }, i) => {
       const group = element(this.svg, "g", { class: "series", "data-name": series.name });
-      for (const { line, points } of lines) this.line(group, series, line, points, across, up);
-    }
+      // Apart by a little, so that no error bar hides another.
+      const aside = this.spec.aside ? 6 * (i - (shown.length - 1) / 2) : 0;
+      const place = (value) => across.place(value) + aside;
+      for (const { line, points } of lines) this.line(group, series, line, points, place, up);
+    });
     this.ring = element(this.svg, "circle", { r: 8, class: "ring", visibility: "hidden" });
   }
 
@@ -190,9 +213,9 @@ class Chart {
     element(this.svg, "text", placeY, titleY);
   }
 
-  line(group, series, line, points, across, up) {
+  line(group, series, line, points, place, up) {
     const { x, y, logY } = this.state;
-    const at = points.map((p) => [across.place(p.x[x]), up.place(p.y[y])]);
+    const at = points.map((p) => [place(p.x[x]), up.place(p.y[y])]);
     this.path(group, "M" + at.map((xy) => xy.map((v) => v.toFixed(1)).join(",")).join("L"), series);
     const every = Math.max(1, Math.round(points.length / 8)); // markers, few enough to see a line
     points.forEach((point, i) => {

@@ -1,0 +1,191 @@
+"""Observations 5 to 7: on losses, time, steps and batches. See hypotheses.py."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.optimize
+import scipy.stats
+
+from scalelab.lab import contrasts, ladders
+from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.claims import BELOW, Case, Claim, Finding, Region, claim
+from scalelab.lab.evidence import Evidence
+from scalelab.lab.hypothesis_parts import MARGIN, SIMILAR, all_values, compare, make_finding, value
+from scalelab.lab.ladders import Row
+from scalelab.lab.statistics import LEVEL
+
+RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
+LEAST_SHAPES = 4  # for a rank correlation
+LARGER = 1.5  # ratio of N from which one net is the larger
+
+
+def unreliable_loss(evidence: Evidence, score: str) -> Finding:
+    """5: the validation loss is no reliable indicator of the fine-tuned score.
+
+    Rows: of one system and one variant, those with both, four shapes at least. Claim: Spearman's
+    correlation of the score with the negative loss over shapes, mean over such groups, is below
+    RELIABLE. Noise lowers a rank correlation, so it must be lower, too, than noise makes it where
+    the score follows the loss exactly: the scores' isotonic fit to the loss, with noise on both
+    drawn as the intervals have it, gives the correlations to beat; p is the larger of the two
+    tests'. The interval is that of the noisy correlation, rather too low. Refuted: it is above
+    RELIABLE. Cases: pairs of shapes; the lower loss has not the higher score.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in evidence.rows:
+        if value(evidence, row, "loss") is not None and value(evidence, row, score) is not None:
+            groups.setdefault((row.system, row.variant), []).append(row)
+    cases = []
+    for rows in groups.values():
+        for i, a in enumerate(rows):
+            for b in rows[:i]:
+                gain = all_values(evidence, {a: 1.0, b: -1.0}, score)
+                rise = all_values(evidence, {a: 1.0, b: -1.0}, "loss")
+                if gain is not None and rise is not None:
+                    cases.append(Case(f"{b.label} against {a.label}", gain * rise >= 0))
+    made = _rank_claim(evidence, list(groups.values()), score)
+    return make_finding(
+        evidence, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
+        f"their rank correlation over shapes is below {RELIABLE:g}, by more than noise makes it",
+        [made], cases, score,
+    )  # fmt: skip
+
+
+def larger_for_less(evidence: Evidence, score: str) -> Finding:
+    """6: at a fixed time, a larger net trained for fewer steps wins.
+
+    Rows: of one system, with curves of validation loss against seconds. Claim: the loss of the
+    larger minus that of the smaller net, N at least LARGER times as large, at the latest time that
+    all runs of both reached, read off their curves by straight lines between evaluations; mean over
+    such pairs, then over systems; is below 0. Cases: pairs. Learning rates have not decayed equally
+    far then: the smaller net's usually more, which is to the disadvantage of the statement.
+    """
+    del score
+    blocks, cases = [], []
+    for rows in ladders.baselines(evidence).values():
+        timed = [row for row in rows if evidence.curves(row)]
+        pairs = [
+            (a, b, *_at_common_time(evidence, a, b)) for a, b in ladders.growing(timed, LARGER)
+        ]
+        pairs = [pair for pair in pairs if len(pair[2])]
+        parts = {row: np.zeros(len(evidence.curves(row))) for a, b, *_ in pairs for row in (a, b)}
+        for a, b, smaller, larger in pairs:
+            parts[a] -= smaller / len(pairs)
+            parts[b] += larger / len(pairs)
+            label = f"{b.label} against {a.label}"
+            cases.append(Case(label, bool(larger.mean() < smaller.mean())))
+        if pairs:
+            blocks.append([(1.0, numbers.tolist()) for numbers in parts.values()])
+    missing = "no curves of loss against seconds of two sizes in this study"
+    what = "loss of the larger minus that of the smaller net at equal seconds"
+    if len(blocks) > 1:
+        what += f", mean of {len(blocks)} systems"
+    made = claim(what, BELOW, contrasts.of_numbers(blocks) if blocks else missing)
+    return make_finding(
+        evidence, "6", "At a fixed time, a larger net trained for fewer steps wins.",
+        "at the latest time that both reached, the larger net has the lower validation loss",
+        [made], cases, "seconds",
+    )  # fmt: skip
+
+
+def steps_gain_little(evidence: Evidence, score: str) -> Finding:
+    """7a: twice the steps gain little.
+
+    Rows: baselines with their variant "half_steps". Claim: baseline minus half the steps, mean over
+    them, lies within the margin. Cases: the same.
+    """
+    pairs = ladders.by_variant(evidence, "half_steps")
+    blocks = [{whole: 1.0, half: -1.0} for whole, half in pairs]
+    gains = [
+        (half, all_values(evidence, b, score)) for b, (_, half) in zip(blocks, pairs, strict=True)
+    ]
+    missing = "no baseline with its variant half_steps"
+    return make_finding(
+        evidence, "7a", "Twice the training steps gain little.",
+        f"they change the score by less than {MARGIN:g}",
+        [compare(evidence, "baseline minus half the steps", SIMILAR, blocks, score, missing)],
+        [Case(row.label, SIMILAR.holds(gain)) for row, gain in gains if gain is not None], score,
+    )  # fmt: skip
+
+
+def batch_saves_time(evidence: Evidence, score: str) -> Finding:
+    """7b: twice the batch costs less time for each example.
+
+    Rows: baselines with their variant "half_batch", which sees half as many examples in as many
+    steps. Claim: seconds of the baseline minus twice those of half the batch, mean over them, are
+    below 0. Cases: the same.
+    """
+    del score
+    pairs = ladders.by_variant(evidence, "half_batch")
+    blocks = [{whole: 1.0, half: -2.0} for whole, half in pairs]
+    saved = [(half, all_values(evidence, b, "seconds"))
+             for b, (_, half) in zip(blocks, pairs, strict=True)]  # fmt: skip
+    what, missing = "baseline minus twice half the batch", "no baseline with its variant half_batch"
+    return make_finding(
+        evidence, "7b", "Twice the batch costs less time for each example.",
+        "as many examples take fewer seconds in batches of twice the size",
+        [compare(evidence, what, BELOW, blocks, "seconds", missing)],
+        [Case(row.label, x < 0) for row, x in saved if x is not None], "seconds",
+    )  # fmt: skip
+
+
+def _at_common_time(evidence: Evidence, a: Row, b: Row) -> tuple[np.ndarray, np.ndarray]:
+    """Losses of each run of A and of B at the latest time that all reached; empty: none."""
+    sides = [evidence.curves(row) for row in (a, b)]
+    time = min(float(curve[-1, 0]) for side in sides for curve in side)
+    if any(curve[0, 0] > time for side in sides for curve in side):
+        return np.empty(0), np.empty(0)
+    one, two = (np.array([np.interp(time, *curve.T) for curve in side]) for side in sides)
+    return one, two
+
+
+def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str) -> Claim:
+    """The claim of observation 5."""
+    groups = [rows for rows in groups if len(rows) >= LEAST_SHAPES]
+    what = f"rank correlation of {score} and negative loss over shapes"
+    region = Region(-math.inf, RELIABLE)
+    if not groups:
+        missing = f"no system with loss and {score} of {LEAST_SHAPES} shapes in this study"
+        return claim(what, region, missing)
+    if len(groups) > 1:
+        what += f", mean of {len(groups)}"
+    at_hand, noisy, in_order = [], [], []
+    for rows in groups:
+        loss = [x for row in rows if (x := evidence.value(row, "loss"))]
+        scores = [x for row in rows if (x := evidence.value(row, score))]
+        x, y = (np.array([e.value for e in of]) for of in (loss, scores))
+        at_hand.append(float(_spearman(-x[None], y[None])[0]))
+        if not all(len(e.resamples) for e in (*loss, *scores)):
+            continue
+        num = min(len(e.resamples) for e in (*loss, *scores))
+        chance = [np.stack([e.resamples[:num] - e.value for e in of], axis=1)
+                  for of in (loss, scores)]  # fmt: skip
+        noisy.append(_spearman(-(x + chance[0]), y + chance[1]))
+        order = np.argsort(-x)
+        ideal = np.empty_like(y)
+        ideal[order] = scipy.optimize.isotonic_regression(y[order]).x
+        in_order.append(_spearman(-(x + chance[0]), ideal + chance[1]))
+    effect = float(np.mean(at_hand))
+    if len(noisy) < len(groups):
+        return claim(what, region, contrasts.Contrast(effect, None, contrasts.ALONE))
+    resamples, exact = (_mean(of) for of in (noisy, in_order))
+    low, high = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
+    found = Estimate(effect, float(low), float(high), float(resamples.std()), math.inf, resamples)
+    p_for, p_against = region.p_values(resamples)
+    by_noise = 2 * float((exact <= effect + 1e-9).sum() + 1) / (len(exact) + 1)
+    p_for = min(1.0, max(p_for, by_noise))
+    return Claim(what, region, effect, found, contrasts.SEEDS, p_for, p_against)
+
+
+def _mean(groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean over groups of resamples [R], as many as all have."""
+    num = min(map(len, groups))
+    return np.mean([x[:num] for x in groups], axis=0)
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of the rows of x and y, [R, k] each; 0 where one is constant."""
+    one, two = (scipy.stats.rankdata(z, axis=1) for z in (x, y))
+    one, two = (z - z.mean(axis=1, keepdims=True) for z in (one, two))
+    scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+    return np.divide((one * two).sum(axis=1), scale, out=np.zeros(len(x)), where=scale > 0)

@@ -1,0 +1,182 @@
+"""Tables of an invented study: against the estimates themselves, and numbers worked out by hand."""
+
+import csv
+import io
+import math
+import statistics
+
+import numpy as np
+import pytest
+import reported_study
+import scipy.stats
+
+from scalelab.lab import scored_table, study_runs, study_tables, tables
+from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.scored_table import Table, Value
+from scalelab.lab.study_runs import Point, Shape
+from scalelab.lab.study_scores import StudyScores
+
+
+class Fixed:
+    """Evidence: the score of a row is its width in percent; of every difference the error is 1."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def value(self, row, score):
+        value = row.shape.width / 100
+        return Estimate(value, value - 0.02, value + 0.03, 0.01, math.inf, np.zeros(1))
+
+    def difference(self, a, b, score):
+        error = 0.01 * b.shape.num_layers
+        return Estimate(0.0, 0.0, 0.0, error, math.inf, np.zeros(1))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    reported_study.write(
+        folder, unfinished=("gpt2-2x32x2-seed1",), tables=["data", "large", "small", "grid", "cost"]
+    )
+    return study_runs.read(folder)
+
+
+@pytest.fixture(scope="module")
+def built(study) -> dict[str, Table]:
+    return {table.name: table for table in study_tables.build(study, StudyScores(study))}
+
+
+def column(table: Table, key: str) -> list:
+    place = [c.key for c in table.columns].index(key)
+    return [row[place] for row in table.rows]
+
+
+def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
+    evidence = StudyScores(study)
+    for key in ("large", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2"):
+        for point, cell in zip(study.points, column(built["large"], key), strict=True):
+            expected = evidence.value(point, key)
+            assert cell == Value(expected.value, expected.low, expected.high, None)
+    assert column(built["large"], "system") == ["bert", "bert", "gpt2", "gpt2"]
+    assert column(built["large"], "n_model") == [6144, 24576] * 2
+    assert column(built["large"], "seeds") == [2, 2, 2, 1]
+    assert column(built["large"], "planned") == [2] * 4
+
+
+def test_large_is_the_mean_of_what_the_runs_predicted(built) -> None:
+    # bert 2x16x2: 28 - 2 * 5 + 2 * seed + k of 60 are wrong, in all three tasks.
+    wrong = statistics.mean(18 + 2 * seed + k for seed in (0, 1) for k in (0, 1))
+    assert column(built["large"], "large")[0].value == pytest.approx(1 - wrong / 60)
+
+
+def test_loss_and_time_have_students_interval(study, built) -> None:
+    losses = [run.loss for run in study.points[0].runs]
+    cell = column(built["grid"], "loss")[0]
+    low, high = scipy.stats.t.interval(
+        0.95, 1, np.mean(losses), np.std(losses, ddof=1) / math.sqrt(2)
+    )
+    assert cell[:3] == pytest.approx((np.mean(losses), low, high))
+    alone = column(built["cost"], "seconds")[3]  # one of two runs is finished
+    assert alone.low is None and "[-]" in scored_table.text(alone, "seconds")
+
+
+def test_the_data_of_each_phase(built) -> None:
+    rows = [row[3:] for row in built["data"].rows[:2]]
+    assert rows == [
+        ("short (32)", 900, 900 * 64, 900 * 64 * 28, 28.0),
+        ("long (64)", 100, 100 * 16, 100 * 16 * 60, 60.0),
+    ]
+
+
+def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
+    folder_study = study_runs.Study(study.workdir, study.facts, study.points)
+    shapes = [Shape(2, 16, 1), Shape(2, 32, 2), Shape(2, 64, 5)]
+    points = tuple(Point("bert", shape, "baseline", study.points[0].runs) for shape in shapes)
+    folder_study = study_runs.Study(study.workdir, study.facts | {"tables": ["large"]}, points)
+    (table,) = study_tables.build(folder_study, Fixed(points))
+    # (1.960 + 0.842) standard errors of 0.05, that of the deepest row.
+    assert column(table, "large")[0] == Value(0.16, pytest.approx(0.14), pytest.approx(0.19), None)
+    assert table.footer[-1] == pytest.approx(0.05 * (1.959964 + 0.841621), rel=1e-5)
+    assert "14.0" in scored_table.markdown(table).splitlines()[5]
+
+
+def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
+    said = "\n".join(built["large"].notes)
+    assert "Not in this study, so left out: CoLA." in said
+    assert "1 of 8 pre-trainings are unfinished: gpt2-2x32x2-seed1." in said
+    assert "Held equal: steps: 1,000. Runs may differ in system, shape, seed." in said
+    assert "objective = clm (Radford et al. 2019, 2.1)" in said
+    assert "tiny, not the full protocol" in said
+    assert "small" not in built
+    for table in built.values():
+        assert any("gpt2 departs from the control" in note for note in table.notes), table.name
+
+
+def test_footnotes_and_allowed_fields_stand_below_every_table(study) -> None:
+    more = study_runs.Study(study.workdir, study.facts | {"allow": ["eval.x"]}, study.points)
+    for table in study_tables.build(more, Fixed(study.points), footnotes=["tokens differ by 3%"]):
+        assert "tokens differ by 3%" in table.notes
+        assert any("eval.x" in note for note in table.notes)
+
+
+def test_a_missing_task_is_named(study, tmp_path) -> None:
+    reported_study.write(tmp_path, tasks=("qnli",), tables=["large"])
+    for path in (tmp_path / "runs").glob("gpt2-2x16x2-seed0/tasks/qnli/seed*/result.json"):
+        path.unlink()
+    again = study_runs.read(tmp_path)
+    (table,) = study_tables.build(again, StudyScores(again))
+    said = "\n".join(table.notes)
+    assert "QNLI: no finished fine-tuning of gpt2-2x16x2-seed0." in said
+    assert "left out: GLUE-Large, MNLI-m, MNLI-mm, QQP, SST-2, CoLA" in said
+    assert "QNLI: 2 of 16 fine-tunings unfinished." in said
+
+
+def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
+    for scale, expected in (("full", 0.16), ("tiny", None)):
+        facts = study.facts | {"tables": ["large"], "scale": scale}
+        scaled = study_runs.Study(study.workdir, facts, study.points)
+        published = Fixed([p for p in study.points if p.shape.width == 16])
+        (table,) = study_tables.build(scaled, Fixed(study.points), published=published)
+        cells = column(table, "qnli")
+        assert cells[0].published == expected
+        assert cells[1].published is None
+        assert ("In round brackets" in "".join(table.notes)) == (scale == "full")
+
+
+def test_strategies_are_rows_of_one_net(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), variants=("baseline", "half_steps"),
+        tasks=("qnli",), tables=["strategies"],
+    )  # fmt: skip
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, StudyScores(study))
+    assert [c.key for c in table.columns[:2]] == ["system", "variant"]
+    assert column(table, "variant") == ["baseline", "half_steps"]
+    assert "seconds" in [c.key for c in table.columns]
+    assert "half_steps: optim.total_steps=x0.5." in table.notes
+
+
+def test_an_unknown_table_is_refused(study) -> None:
+    wrong = study_runs.Study(study.workdir, study.facts | {"tables": ["larg"]}, study.points)
+    with pytest.raises(ValueError, match="unknown table 'larg': did you mean 'large'"):
+        study_tables.build(wrong, Fixed(study.points))
+
+
+def test_csv_keeps_all_digits(study, built) -> None:
+    lines = list(csv.DictReader(io.StringIO(scored_table.csv(built["large"]))))
+    for line, cell in zip(lines, column(built["large"], "qqp"), strict=True):
+        assert float(line["qqp"]) == cell.value
+        assert float(line["qqp_low"]) == cell.low and float(line["qqp_high"]) == cell.high
+        assert line["qqp_published"] == ""
+
+
+def test_latex_escapes_what_it_would_read_as_commands() -> None:
+    text = tables.latex(
+        ["a_b", "50%"], [["x & y", "[1, 2]"], ["#1 {z}", "\\cmd"]], caption="A $ ~ ^", label="t"
+    )
+    assert r"a\_b & 50\% \\" in text
+    assert r"x \& y & {[}1, 2] \\" in text
+    assert r"\#1 \{z\} & \textbackslash{}cmd \\" in text
+    assert r"\caption{A \$ \textasciitilde{} \textasciicircum{}}" in text
+    assert text.count(r"\midrule") == 2  # below the header, and between different first cells
+    assert text.count("{") == text.count("}")
