@@ -100,12 +100,16 @@ def test_the_bare_equation_gives_them_too_but_not_in_whole_steps() -> None:
 
 
 def test_a_step_doubles_the_size() -> None:
+    def up(shape: Shape) -> Shape:
+        scaling = Scaling(shape)
+        return scaling.at(scaling.phi + 1)
+
     for shape in shapes.grid(3e6):
-        larger = compound.scaled(shape, 1.0)
+        larger = up(shape)
         assert larger.n_model / shape.n_model == pytest.approx(2, rel=0.1)
         assert larger.width % larger.num_heads == 0
         assert larger.width / larger.num_heads == pytest.approx(64, rel=0.2)
-    assert compound.scaled((2, 12, 1), 1.0) == Shape(2, 16, 1)  # one layer stays one
+    assert up(Shape(2, 12, 1)) == Shape(2, 16, 1)  # one layer stays one
 
 
 def test_heads_divide_the_width_at_every_size() -> None:

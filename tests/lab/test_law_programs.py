@@ -209,3 +209,11 @@ def test_a_clock_that_nobody_knows_has_no_panel(tmp_path) -> None:
     assert png.exists() and svg.exists()
     height, width = matplotlib.image.imread(png).shape[:2]
     assert width < 1.6 * height  # one panel
+
+
+def test_each_system_has_its_own_envelope() -> None:
+    """Losses of different objectives do not compare; nor need the dearer system be worse."""
+    reached = (("bert", 1, 3.0), ("gpt2", 2, 5.0), ("bert", 3, 4.0))
+    points = [RunPoint(name, "2x16x2", {"seconds": cost}, y) for name, cost, y in reached]
+    rows = [line.split()[3:] for line in frontier.table(points, "loss").splitlines()[2:]]
+    assert rows == [["bert", "2x16x2", "1", "3.0000"], ["gpt2", "2x16x2", "2", "5.0000"]]
