@@ -17,7 +17,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["scalelab", "scalelab.*"]),
-    package_data={"scalelab.lab": ["published/*.csv"]},
+    package_data={
+        "scalelab.lab": ["published/*.csv"],
+        "scalelab.lab.report_page": ["*.css", "*.js"],
+    },
     install_requires=[
         "absl-py",
         "flax>=0.12",
@@ -54,6 +57,7 @@ setup(
             "pytest-xdist",
             "ruff",
             "scikit-learn",
+            "selenium",
         ],  # fmt: skip
         "parity": ["torch==2.13.0"],
     },

@@ -84,9 +84,9 @@ def markdown(report: Report, figures: Sequence[str]) -> str:
     for name in figures:
         caption = CAPTIONS[name if name in CAPTIONS else "loss"]
         lines.append(f"![{caption}](figures/{name}.svg)\n\n{caption}")
-    lines += ["## Hypotheses"] if report.findings else []
+    lines += ["## Hypotheses and systems"] if report.findings else []
     for finding in report.findings:
-        lines.append(f"### {finding.title} {finding.verdict.capitalize()}.")
+        lines.append(f"### {finding.title}: {finding.verdict}")
         lines += [_plain(finding.claims)] if finding.claims.rows else []
         lines.append("\n".join(f"- {line}" for line in finding.lines))
     lines += ["\n".join(f"- {note}" for note in report.claims.notes)] if report.claims else []

@@ -90,6 +90,7 @@ def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[s
     found = [("State", f"{finished} of {len(study.runs)} pre-trainings finished"),
              ("Protocol", protocol), ("Held equal", facts["matched"] or "nothing"),
              ("May differ", ", ".join([*facts["free"], *facts["allow"]]))]  # fmt: skip
+    found.append(("Set for all", ", ".join(facts.get("fields") or ())))
     waiting = study_notes.unfinished(study.points)
     broken = study_notes.damaged(study, study.points)
     if waiting:
@@ -109,10 +110,8 @@ def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[s
 
 def _departures(study: Study) -> Table | None:
     """Every declared departure of every system."""
-    rows = [
-        (system, d["field"], study_notes.value(d["value"]), d["source"])
-        for system, declared in (study.facts.get("departures") or {}).items() for d in declared
-    ]  # fmt: skip
+    systems = dict.fromkeys(p.system for p in study.points)
+    rows = [(s, *departure) for s in systems for departure in study_notes.departures(study, s)]
     keys = ("system", "field", "value", "source")
     columns = tuple(Column(key, key, "text") for key in keys)
     title = "Departures from the control"

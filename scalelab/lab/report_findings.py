@@ -48,7 +48,7 @@ def show(findings: Sequence[Finding]) -> list[Shown]:
         lines += [f"Counted case by case, without test: it {finding.counted}."] * bool(
             finding.cases
         )
-        title = f"{finding.id}. {finding.statement}"
+        title = f"{finding.id}: {finding.statement.rstrip('.')}"
         made = _table([finding], COLUMNS[1:], ())
         shown.append(Shown(title, finding.verdict, (*lines, *finding.remarks), made))
     return shown

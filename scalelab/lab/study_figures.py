@@ -54,10 +54,7 @@ def write(
         if figure is not None:
             drawn.append(name)
             for ending in FORMATS:
-                # Without a date, the same numbers give the same file.
-                more = {"metadata": {"Date": None}} if ending == "svg" else {}
-                path = folder / f"{name}.{ending}"
-                palette.save(figure, path, dpi=palette.RESOLUTION, **more)
+                palette.save(figure, folder / f"{name}.{ending}", dpi=palette.RESOLUTION)
     return drawn
 
 

@@ -69,31 +69,54 @@ def of_scores(
     return found
 
 
-def of_study(study: Study, points: Sequence[Point], footnotes: Iterable[str] = ()) -> list[str]:
-    """What holds below every table: the state of its runs, what is equal, what departs."""
+def of_study(
+    study: Study, points: Sequence[Point], footnotes: Iterable[str] = (), tasks: Iterable[str] = ()
+) -> list[str]:
+    """What holds below every table: the state of its runs, what is equal, what departs.
+
+    Args:
+      study: what is compared.
+      points: the table's rows.
+      footnotes: said at the end.
+      tasks: those that its numbers come from.
+    """
     facts = study.facts
-    found = [*_runs(study, points)]
+    found = [*_runs(study, points, tasks)]
     equal = f"Held equal: {facts['matched']}. " if facts.get("matched") else ""
     found.append(f"{equal}Runs may differ in {_listed(facts['free'])}.")
     if facts.get("allow"):
         found.append(f"The study lets these fields differ too: {_listed(facts['allow'])}.")
-    for point in points:
-        fields = (facts.get("variants") or {}).get(point.variant)
-        said = f"{point.variant}: {_listed(fields or ['no change'])}."
-        if point.variant != BASELINE and said not in found:
-            found.append(said)
-    found += [f"{system} departs from the control: {x}." for system, x in departures(study, points)]
+    for variant in dict.fromkeys(p.variant for p in points):
+        fields = (facts.get("variants") or {}).get(variant)
+        if variant != BASELINE:
+            found.append(f"{variant}: {_listed(fields or ['no change'])}.")
+    for system in dict.fromkeys(p.system for p in points):
+        declared = departures(study, system)
+        if declared:
+            said = "; ".join(f"{field} = {given} ({source})" for field, given, source in declared)
+            found.append(f"{system} departs from the control: {said}.")
+        fields = (facts.get("system_fields") or {}).get(system)
+        if fields:
+            found.append(f"The study sets for {system}: {_listed(fields)}.")
     return [*found, *footnotes]
 
 
-def departures(study: Study, points: Iterable[Point]) -> list[tuple[str, str]]:
-    """The declared departures of the rows' systems: (system, "field = value (source); ...")."""
-    systems = dict.fromkeys(p.system for p in points)
-    declared = study.facts.get("departures") or {}
-    return [
-        (s, "; ".join(f"{d['field']} = {value(d['value'])} ({d['source']})" for d in declared[s]))
-        for s in systems if declared.get(s)
-    ]  # fmt: skip
+def departures(study: Study, system: str) -> list[tuple[str, str, str]]:
+    """What a system declares: field, value and source.
+
+    Where its runs have another value, because the study or a budget of another kind sets it, the
+    value says so.
+    """
+    declared = (study.facts.get("departures") or {}).get(system, [])
+    config = next((p.runs[0].config for p in study.points if p.system == system), {})
+    found = []
+    for departure in declared:
+        given = value(departure["value"])
+        actual = _at(config, departure["field"], departure["value"])
+        if value(actual) != given:
+            given += ", here not set" if actual is None else f", here {value(actual)}"
+        found.append((departure["field"], given, departure["source"]))
+    return found
 
 
 def unfinished(points: Iterable[Point]) -> list[str]:
@@ -119,7 +142,7 @@ def value(given: Any) -> str:
     return given if isinstance(given, str) else json.dumps(given)
 
 
-def _runs(study: Study, points: Sequence[Point]) -> list[str]:
+def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[str]:
     """What is unfinished, damaged, missing, failed or degenerate behind the rows."""
     found = []
     planned = sum(len(point.runs) for point in points)
@@ -130,7 +153,7 @@ def _runs(study: Study, points: Sequence[Point]) -> list[str]:
     if broken:
         found.append(f"{len(broken)} of {planned} runs are damaged: {'; '.join(broken)}.")
     done = [run for point in points for run in point.finished if _finetuned(study, run)]
-    for task in study.facts["tasks"] if done else ():
+    for task in (t for t in study.facts["tasks"] if done and t in tasks):
         title = TITLES.get(task, task)
         without = [r.name for r in done if task not in r.tasks or not r.tasks[task].finished]
         if without:
@@ -158,17 +181,26 @@ def _finetuned(study: Study, run: PretrainRun) -> bool:
 
 def _intervals(study: Study, points: Sequence[Point], of_tasks: bool, of_runs: bool) -> str:
     most = max((len(p.finished) for p in points), default=0)
-    num = study.facts.get("finetune_seeds")
+    num = study.facts["finetune_seeds"]
     found = []
     if of_tasks:
         over = "" if most < 2 else f"up to {most} pre-training seeds, "
         found.append(
-            f"Multi-Bootstrap over {over}{num} fine-tuning seeds and dev examples together"
+            f"Multi-Bootstrap over {over}{num} fine-tuning seed{'s' * (num > 1)} and dev examples together"
             + ("" if over else "; pre-training was not repeated, and its chance is not in it")
         )
     if of_runs:
         found.append("of loss and time Student's over pre-training seeds; [-]: one run has none")
     return f"95% intervals in square brackets: {'; '.join(found)}."
+
+
+def _at(config: Any, field: str, otherwise: Any) -> Any:
+    """The value of a dotted field; `otherwise` if there is no such field."""
+    for name in field.split("."):
+        if not isinstance(config, dict) or name not in config:
+            return otherwise
+        config = config[name]
+    return config
 
 
 def _listed(names: Iterable[Any]) -> str:

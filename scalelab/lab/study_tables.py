@@ -139,9 +139,13 @@ def _scored(
     beside = any(isinstance(cell, Value) and cell.published is not None for r in rows for cell in r)
     asked = [c.key for c in columns if c.scored]
     notes = study_notes.of_scores(study, points, asked, left_out, beside)
+    if beside and published:
+        doubts = [x for c in columns if c.scored for x in published.remarks(c.key)]
+        notes += [x for x in doubts if any(f" {p.label}, " in x for p in points)]
     if footer:
         notes.append(study_notes.DETECTABLE)
-    notes += study_notes.of_study(study, points, footnotes)
+    tasks = {task for c in columns for task in c.tasks}
+    notes += study_notes.of_study(study, points, footnotes, tasks)
     return Table(name, title, columns, tuple(rows), footer, tuple(notes))
 
 

@@ -27,6 +27,9 @@ class Fixed:
         value = row.shape.width / 100
         return Estimate(value, value - 0.02, value + 0.03, 0.01, math.inf, np.zeros(1))
 
+    def remarks(self, score):
+        return [f"Table 0, {self.rows[0].label}, {score}: doubtful.", "Table 0, bert 9x9x9, x: no."]
+
     def difference(self, a, b, score):
         error = 0.01 * b.shape.num_layers
         return Estimate(0.0, 0.0, 0.0, error, math.inf, np.zeros(1))
@@ -112,6 +115,22 @@ def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
         assert any("gpt2 departs from the control" in note for note in table.notes), table.name
 
 
+def test_a_departure_that_is_not_in_force_says_so(study) -> None:
+    declared = [
+        {"field": "optim.total_epochs", "value": 6.0, "source": "there"},
+        {"field": "tokenizer.kind", "value": "unigram", "source": "there"},
+        {"field": "tokenizer.vocab_size", "value": 8000, "source": "there"},
+    ]
+    facts = study.facts | {"departures": {"bert": declared}, "tables": ["grid"]}
+    facts |= {"system_fields": {"bert": ["optim.beta2=0.9"]}}
+    other = study_runs.Study(study.workdir, facts, study.points)
+    said = "\n".join(study_tables.build(other, Fixed(study.points))[0].notes)
+    assert "optim.total_epochs = 6.0, here not set (there)" in said
+    assert "tokenizer.kind = unigram, here wordpiece (there)" in said
+    assert "tokenizer.vocab_size = 8000 (there)" in said
+    assert "The study sets for bert: optim.beta2=0.9." in said
+
+
 def test_footnotes_and_allowed_fields_stand_below_every_table(study) -> None:
     more = study_runs.Study(study.workdir, study.facts | {"allow": ["eval.x"]}, study.points)
     for table in study_tables.build(more, Fixed(study.points), footnotes=["tokens differ by 3%"]):
@@ -140,7 +159,10 @@ def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
         cells = column(table, "qnli")
         assert cells[0].published == expected
         assert cells[1].published is None
-        assert ("In round brackets" in "".join(table.notes)) == (scale == "full")
+        said = "".join(table.notes)
+        assert ("In round brackets" in said) == (scale == "full")
+        assert ("bert 2x16x2, qnli: doubtful" in said) == (scale == "full")
+        assert "9x9x9" not in said
 
 
 def test_strategies_are_rows_of_one_net(tmp_path) -> None:

@@ -76,7 +76,7 @@ def _body(report: Report) -> str:
             f'<div class="chart" data-chart="{_escape(name)}"></div>\n'
             for name, chart in report.charts.items()
         ),
-        "Hypotheses": "".join(map(_finding, report.findings)) + _notes(NOTES)
+        "Hypotheses and systems": "".join(map(_finding, report.findings)) + _notes(NOTES)
         if report.findings
         else "",
         "Departures": _departures(report),
@@ -84,7 +84,7 @@ def _body(report: Report) -> str:
         "Runs": _table(report.runs),
     }
     sections = {title: text for title, text in sections.items() if text}
-    nav = "".join(f'<a href="#{t.lower()}">{t}</a>' for t in sections)
+    nav = "".join(f'<a href="#{_slug(t)}">{t}</a>' for t in sections)
     terms = "".join(f"<dt>{_escape(t)}</dt><dd>{_escape(x)}</dd>\n" for t, x in report.facts)
     head = (
         f"<h1>{_escape(facts['title'])}</h1>\n"
@@ -92,7 +92,7 @@ def _body(report: Report) -> str:
         f'<dl class="facts">\n{terms}</dl>\n<nav>{nav}</nav>\n'
     )
     return head + "".join(
-        f'<section id="{t.lower()}">\n<h2>{t}</h2>\n{x}</section>\n' for t, x in sections.items()
+        f'<section id="{_slug(t)}">\n<h2>{t}</h2>\n{x}</section>\n' for t, x in sections.items()
     )
 
 
@@ -104,13 +104,14 @@ def _table(table: Table) -> str:
     """A table whose columns can be sorted by their full digits."""
     names = table.num_names
     kinds = [column.kind for column in table.columns]
+    grouped = table.columns[0].key == "system"
     heads = "".join(
         f'<th scope="col"{_name(i, names)}><button type="button">{_escape(c.title)}</button></th>'
         for i, c in enumerate(table.columns)
     )
     rows = ""
     for before, row in zip([None, *table.rows], table.rows, strict=False):
-        first = before is not None and names and before[0] != row[0] and names < len(row)
+        first = before is not None and grouped and before[0] != row[0]
         cells = "".join(
             f'<td{_name(i, names)} data-value="{_escape(sort_value(c))}">{_cell(c, kinds[i])}</td>'
             for i, c in enumerate(row)
@@ -180,6 +181,10 @@ def _notes(notes: Sequence[str]) -> str:
 
 def _name(place: int, num_names: int) -> str:
     return ' class="name"' if place < num_names else ""
+
+
+def _slug(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _escape(text: str) -> str:

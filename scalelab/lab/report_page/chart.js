@@ -128,12 +128,13 @@ class Chart {
       });
     }
     all.forEach((series) => {
-      const button = element(row, "button", { type: "button", "aria-pressed": true });
+      const data = { type: "button", "data-series": series.name, "aria-pressed": true };
+      const button = element(row, "button", data);
       buttons.push(button);
       const swatch = element(button, "svg", { viewBox: "-18 -7 36 14", "aria-hidden": true });
       this.path(swatch, "M-17,0H17", series);
       this.marker(swatch, series, 0, 0);
-      element(button, "span", {}, series.name);
+      element(button, "span", {}, name ? series.name.slice(name.length + 1) : series.name);
       button.addEventListener("click", () => {
         const shown = this.hidden.delete(series.name);
         if (!shown) this.hidden.add(series.name);
