@@ -203,6 +203,8 @@ def test_reading_runs_is_light() -> None:
     there = imported_by("import scalelab.eval.compare, scalelab.lab.curves")
     assert "scipy" in there
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
+    there = imported_by("import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier")
+    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn", "matplotlib"}
     there = imported_by("import scalelab.lab.runs, scalelab.lab.card, scalelab.lab.compact")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 

@@ -31,16 +31,6 @@ PROGRAM = "python -m scalelab.lab.compound"
 TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
 
 
-def scaled(shape: tuple[int, int, int], step: float) -> Shape:
-    """The shape that lies `step` steps of phi above another: 2^step times the size.
-
-    Raises:
-      ValueError: there is no such shape.
-    """
-    scaling = Scaling(Shape(*shape))
-    return scaling.at(scaling.phi + step)
-
-
 def grid_text(n_model: float, depths: Sequence[int]) -> str:
     """The grid of one size, for a terminal."""
     found = shapes.grid(n_model, depths)

@@ -3,14 +3,15 @@
   python -m scalelab.lab.frontier DIR... [--y=loss] [--where=...] [--figure=FILE.png]
 
 Draws every finished run below the folders against size, tokens, FLOPs and seconds, and over them
-the envelope: what the best run got that cost no more. --y is "loss", a GLUE task, "glue_large" or
-"glue". Leaves FILE.png and FILE.svg, and prints the runs on the envelope of each clock.
+each system's envelope: what its best run of any shape got that cost no more. --y is "loss", a GLUE
+task, "glue_large" or "glue". Leaves FILE.png and FILE.svg, and prints the runs on each envelope.
 """
 
 import argparse
 import math
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from scalelab import cli
 from scalelab.lab import palette, run_points, tables
@@ -56,22 +57,15 @@ def draw(points: Sequence[RunPoint], measure: str, path: pathlib.Path) -> list[p
     figure = palette.canvas(3.4 * len(clocks) + 1.6, 3.8)
     panels = figure.subplots(1, len(clocks), sharey=True, squeeze=False)[0]
     for axis, clock in zip(panels, clocks, strict=True):
-        known = [p for p in points if clock in p.clocks]
-        for i, shape in enumerate(shapes):
-            own = [p for p in known if p.shape == shape]
-            look = palette.style(i).plot(linestyle="none", ms=5, label=shape)
-            axis.plot([p.clocks[clock] for p in own], [p.value for p in own], **look)
-        cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
-        best = envelope(cost, values, rising=measure != LOSS)
-        x, y = [cost[i] for i in best], [values[i] for i in best]
-        axis.step([*x, max(cost)], [*y, y[-1]], where="post", color="black", lw=1, zorder=0)
+        for i, (system, own) in enumerate(run_points.by_system(points).items()):
+            _draw_system(axis, own, clock, shapes, palette.style(i), system, measure)
         axis.set_xscale("log")
         axis.set_xlabel(CLOCKS[clock])
         axis.grid(alpha=0.3)
+    for i, shape in enumerate(shapes):
+        panels[-1].plot([], [], "k", marker=palette.style(i).plot()["marker"], ls="", label=shape)
     panels[0].set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
-    panels[-1].legend(
-        frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5), title="A x H x L"
-    )
+    panels[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.suptitle("each run, and the best of any shape at no higher cost")
     made = [path.with_suffix(ending) for ending in (".png", ".svg")]
     for place in made:
@@ -79,15 +73,38 @@ def draw(points: Sequence[RunPoint], measure: str, path: pathlib.Path) -> list[p
     return made
 
 
+def _draw_system(
+    axis: Any,
+    points: Sequence[RunPoint],
+    clock: str,
+    shapes: Sequence[str],
+    style: palette.Style,
+    system: str,
+    measure: str,
+) -> None:
+    """One system in one panel: its colour and line, a marker for each shape."""
+    known = [p for p in points if clock in p.clocks]
+    cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
+    for x, y, point in zip(cost, values, known, strict=True):
+        marker = palette.style(shapes.index(point.shape)).plot()["marker"]
+        axis.plot([x], [y], color=style.color, marker=marker, ms=5, ls="")
+    best = envelope(cost, values, rising=measure != LOSS)
+    x, y = [cost[i] for i in best], [values[i] for i in best]
+    if best:
+        line = style.plot(marker=None, lw=1, zorder=0, label=system)
+        axis.step([*x, max(cost)], [*y, y[-1]], where="post", **line)
+
+
 def table(points: Sequence[RunPoint], measure: str) -> str:
-    """The runs on the envelope of each clock, for a terminal."""
+    """The runs on each system's envelope for each clock, for a terminal."""
     rows = []
     for clock, title in CLOCKS.items():
-        known = [p for p in points if clock in p.clocks]
-        cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
-        for i in envelope(cost, values, rising=measure != LOSS):
-            numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}"]
-            rows.append([title, known[i].system, known[i].shape, *numbers])
+        for system, own in run_points.by_system(points).items():
+            known = [p for p in own if clock in p.clocks]
+            cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
+            for i in envelope(cost, values, rising=measure != LOSS):
+                numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}"]
+                rows.append([title, system, known[i].shape, *numbers])
     return tables.plain(("clock", "system", "shape", "cost", measure), rows, 3)
 
 

@@ -11,9 +11,9 @@ loss at the end, or a score: a GLUE task, "glue_large" or "glue". --form says wh
   rising  C - A x^-a             a score that rises to a ceiling (default for a score)
   joint   E + A N^-a + B D^-b    a loss against size and tokens at once; without --x
 
-Fits are robust (Huber on logs, from many starts), intervals are 95% by a bootstrap over points and
-seeds. Held out: the law is fitted again without the largest x, and predicts it. Too few sizes, sizes
-too close, and predictions far outside of what was measured are refused.
+Fits are robust (Huber on logs, from many starts), intervals are 95% by a bootstrap over points
+and seeds. Held out: the law is fitted again without the largest x, and predicts it. Too few sizes,
+sizes too close, and predictions far outside of what was measured are refused.
 """
 
 import argparse
@@ -33,6 +33,8 @@ PROGRAM = "python -m scalelab.lab.laws"
 JOINT = ("n_model", "tokens")
 INTERVAL = "95% interval"
 
+Check = tuple[list[HeldOut], str | None]
+
 
 def fit_system(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:
     """Fits the law of one system.
@@ -50,7 +52,7 @@ def fit_system(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> 
     return fitting.fit(law_points.gather(x, [p.value for p in points]), form)
 
 
-def held_out(law: Law) -> tuple[list[HeldOut], str | None]:
+def held_out(law: Law) -> Check:
     """The check on the largest size, or why there is none."""
     try:
         return fitting.validate(law), None
@@ -64,6 +66,7 @@ def held_out(law: Law) -> tuple[list[HeldOut], str | None]:
 def text(
     system: str,
     law: Law,
+    check: Check,
     clocks: Sequence[str],
     measure: str,
     predictions: Mapping[float, Interval],
@@ -78,7 +81,7 @@ def text(
     ]
     rows = [[name, f"{p.value:.4g}", ends(p)] for name, p in law.parameters.items()]
     lines.append(tables.plain(("parameter", "value", INTERVAL), rows))
-    held, reason = held_out(law)
+    held, reason = check
     if held:
         rows = [
             [at(h.x), f"{h.observed:.4g}", f"{h.predicted.value:.4g}", ends(h.predicted),
@@ -133,6 +136,7 @@ def csv(laws: Mapping[str, Law], clocks: Sequence[str], measure: str) -> str:
 
 def draw(
     laws: Mapping[str, Law],
+    checks: Mapping[str, Check],
     clocks: Sequence[str],
     measure: str,
     farthest: float,
@@ -142,6 +146,7 @@ def draw(
 
     Args:
       laws: of each system.
+      checks: likewise.
       clocks: the inputs.
       measure: what was measured.
       farthest: the largest x that is asked for; 0: none.
@@ -165,7 +170,7 @@ def draw(
         band = [law.predict([value], None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=look.color,
                           alpha=0.15, lw=0)  # fmt: skip
-        for held in held_out(law)[0]:
+        for held in checks[system][0]:
             reach = [[held.predicted.value - held.predicted.low],
                      [held.predicted.high - held.predicted.value]]  # fmt: skip
             axis.errorbar([held.x[0] * 1.04], [held.predicted.value], reach, fmt="_", capsize=3,
@@ -196,18 +201,19 @@ def run(given: argparse.Namespace) -> None:
     clocks = JOINT if form == "joint" else (given.x or "n_model",)
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.read(given.folders, given.y, given.where)
-    laws, pieces = {}, []
+    laws, checks, pieces = {}, {}, []
     for system, own in run_points.by_system(points).items():
         try:
             law = laws[system] = fit_system(own, clocks, form)
             predictions = {x: law.predict([x], limit=given.limit) for x in wanted}
         except ValueError as error:
             raise ValueError(f"{system}: {error}") from None
-        pieces.append(text(system, law, clocks, given.y, predictions))
+        checks[system] = held_out(law)
+        pieces.append(text(system, law, checks[system], clocks, given.y, predictions))
         other = "tokens" if clocks == ("n_model",) else "n_model"
         if other not in clocks and run_points.differing(own, other):
             notes.append(f"{system}: runs differ in {other} too, and the law mixes both")
-    draw(laws, clocks, given.y, max(wanted, default=0.0), given.figure)
+    draw(laws, checks, clocks, given.y, max(wanted, default=0.0), given.figure)
     if given.csv:
         given.csv.write_text(csv(laws, clocks, given.y), encoding="utf-8")
     print("\n".join(pieces), end="")
@@ -229,7 +235,7 @@ def parser() -> cli.Parser:
     made.add_argument("--form", choices=tuple(FORMS))
     made.add_argument("--predict", default="", metavar="X,X", help="such as 10M,20M")
     made.add_argument("--limit", type=float, default=fitting.MAX_EXTRAPOLATION, metavar="FACTOR",
-                      help="how far outside of the measured x --predict may go; default: 10")  # fmt: skip
+                      help="how far outside of the measured x; default: 10")  # fmt: skip
     made.add_argument("--where", default="", help="conditions, as scalelab.lab.runs takes them")
     made.add_argument("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"),
                       metavar="FILE", help="default: laws.png; .svg and .pdf too")  # fmt: skip

@@ -12,7 +12,7 @@ def parse(text: str) -> float:
     Raises:
       ValueError: it is not written so.
     """
-    found = re.fullmatch(r"\s*([\d_,]*\.?\d*(?:e[+-]?\d+)?)\s*([kMGBTPE]?)\s*", text)
+    found = re.fullmatch(r"\s*([\d_,]*\.?\d*(?:[eE][+-]?\d+)?)\s*([kMGBTPE]?)\s*", text)
     try:
         value = float(found[1].replace(",", "")) * SUFFIXES[found[2]] if found else math.nan
     except ValueError:

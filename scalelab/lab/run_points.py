@@ -57,8 +57,8 @@ def read(
       The points, and what has to be said about them.
 
     Raises:
-      ValueError: a folder does not exist, no run is finished, none has the measure, or losses are of
-        different lengths.
+      ValueError: a folder does not exist, no run is finished, none has the measure, or losses are
+        of different lengths.
     """
     if measure != LOSS and measure not in TITLES and measure not in MEANS:
         known = ", ".join([LOSS, *MEANS, *TITLES])
@@ -81,7 +81,10 @@ def read(
     elif len(points) < len(pretrained):
         notes.append(f"{len(pretrained) - len(points)} runs have no {measure}, and are left out")
     if not points:
-        raise ValueError(f"no finished run with {measure} in {places}, of {len(rows)} runs")
+        raise ValueError(
+            f"no finished run with {measure} in {places}, of {len(rows)} runs: wait for them,"
+            " fine-tune them, or ask for something else that was measured"
+        )
     if measure == LOSS:
         _check_lengths([row for row, y in found if y is not None])
     return points, notes

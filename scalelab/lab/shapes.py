@@ -1,24 +1,24 @@
 """Shapes of one size, and compound scaling (protocol 7.5.5, after Tan and Le 2019, EfficientNet).
 
-The equation is L = alpha^phi, H = beta^phi, A near H/64, with alpha beta^2 = 2, so that L H^2 = 2^phi
-and N = 12 * 2^phi: one step of phi doubles the size. A base shape fixes phi = log2(L H^2) and with
-it alpha = L^(1/phi) and beta = H^(1/phi).
+The equation is L = alpha^phi, H = beta^phi, A near H/64, with alpha beta^2 = 2, so that L H^2 is
+2^phi and N is 12 * 2^phi: one step of phi doubles the size. A base shape fixes phi = log2(L H^2),
+and with it alpha = L^(1/phi) and beta = H^(1/phi).
 
 Shapes are whole numbers, so at a phi (or a size N, which is the same: phi = log2(N / 12))
 
 1. L is alpha^phi, rounded;
-2. the width that is wanted is sqrt(2^phi / L): beta^phi but for the rounding of L, so that a rounded
-   depth does not move the size, which at four layers would be by up to an eighth;
+2. the width that is wanted is sqrt(2^phi / L): beta^phi but for the rounding of L, so that a
+   rounded depth does not move the size, which at four layers would be by up to an eighth;
 3. A is that width over 64, rounded, at least 2;
 4. H is the multiple of A nearest to that width, so that A divides H.
 
-From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes, 10.6M,
-20.5M and 41.5M, and also at 10.41M doubled twice (phi = 19.727, 20.727, 21.727). The protocol prints
-no phi. With H = beta^phi taken at its word, step 2 left out, the same shapes come out as well, at phi
-within 19.84-19.89, 20.55-20.60 and 21.69-21.74 (with phi = 15 for the base, as it rounds): then they
-are not whole steps apart, and a size of 10.6M would give (7,455,4).
+From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes,
+10.6M, 20.5M and 41.5M, and also at 10.41M doubled twice (phi = 19.727, 20.727, 21.727). The
+protocol prints no phi. With H = beta^phi taken at its word, step 2 left out, the same shapes come
+out at phi within 19.84-19.89, 20.55-20.60 and 21.69-21.74 (with phi = 15 for the base, as it
+rounds): these are not whole steps apart, and a size of 10.6M would give (7,455,4).
 
-A grid has the same steps 3 and 4 at depths that are given: at N = 0.39M the protocol's nine shapes.
+A grid has the same steps 3 and 4 at given depths: at N = 0.39M the protocol's nine shapes.
 """
 
 import dataclasses
@@ -117,15 +117,10 @@ class Scaling:
         depth = max(1, _nearest(self.alpha**phi))
         return near_width(math.sqrt(2**phi / depth), depth)
 
-    def at_size(self, n_model: float) -> Shape:
-        """The shape of about N parameters.
 
-        Raises:
-          ValueError: N is too small for a shape.
-        """
-        if not n_model >= 24:
-            raise ValueError(f"N = {n_model:g} is too small for a shape")
-        return self.at(math.log2(n_model / 12))
+def phi_of(n_model: float) -> float:
+    """The compound coefficient of a size N > 0: log2(N / 12)."""
+    return math.log2(n_model / 12)
 
 
 def choose(

@@ -1,0 +1,233 @@
+"""Compound scaling: the protocol's own grid, base and scaled shapes; targets, costs, refusals."""
+
+import csv
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import run_folders
+
+from scalelab.lab import compound, grid_results, quantities, shapes
+from scalelab.lab.shapes import Scaling
+from scalelab.lab.study_runs import Shape
+
+# Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
+GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large
+2,128,2,393216,5.66,66.6
+2,104,3,389376,6.34,68.2
+2,90,4,388800,6.41,67.1
+2,74,6,394272,6.47,
+2,64,8,393216,6.50,
+2,58,10,403680,6.54,
+2,52,12,389376,6.58,
+2,48,14,387072,6.62,
+2,46,16,406272,6.62,
+"""
+COLUMNS = ("--loss=val_loss_wikitext103", "--score=glue_large")
+BASE = Scaling(Shape(2, 104, 3))
+
+
+@pytest.fixture
+def grid(tmp_path) -> pathlib.Path:
+    path = tmp_path / "grid.csv"
+    path.write_text(GRID)
+    return path
+
+
+def output(capsys, *arguments) -> str:
+    compound.main([str(a) for a in arguments])
+    return capsys.readouterr().out
+
+
+def fails(capsys, *arguments) -> str:
+    """The one line of a refusal."""
+    with pytest.raises(SystemExit) as end:
+        compound.main([str(a) for a in arguments])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# --- Shapes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_model", [0.39e6, 393_216])
+def test_the_grid_is_the_protocols(n_model: float) -> None:
+    rows = list(csv.DictReader(GRID.splitlines()))
+    assert shapes.grid(n_model) == [Shape(int(r["A"]), int(r["H"]), int(r["L"])) for r in rows]
+    assert [s.n_model for s in shapes.grid(n_model)] == [int(r["n_model"]) for r in rows]
+
+
+def test_a_base_gives_the_protocols_coefficients() -> None:
+    """Its text: phi = 14.99, alpha = 1.076, beta = 1.363."""
+    assert BASE.phi == pytest.approx(14.99, abs=0.005)
+    assert BASE.alpha == pytest.approx(1.076, abs=0.0005)
+    assert BASE.beta == pytest.approx(1.363, abs=0.0005)
+    assert BASE.alpha * BASE.beta**2 == pytest.approx(2, abs=1e-12)
+    assert BASE.at(BASE.phi) == BASE.base
+
+
+SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
+
+
+@pytest.mark.parametrize(("n_model", "shape"), SCALED)
+def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
+    assert str(BASE.at(shapes.phi_of(n_model))) == shape
+    exact = shapes.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
+    assert str(BASE.at(shapes.phi_of(exact))) == shape
+    assert exact == {"7x469x4": 10_558_128, "9x585x5": 20_533_500, "13x832x5": 41_533_440}[shape]
+
+
+def test_they_are_whole_steps_apart() -> None:
+    assert [str(BASE.at(19.727 + k)) for k in range(3)] == [shape for _, shape in SCALED]
+
+
+def test_the_bare_equation_gives_them_too_but_not_in_whole_steps() -> None:
+    """H = 104^(phi/15), L = 3^(phi/15), as the module says of the equation at its word."""
+
+    def bare(phi: float) -> str:
+        width, depth = 104 ** (phi / 15), round(3 ** (phi / 15))
+        return str(shapes.near_width(width, depth))
+
+    ends = [(19.841, 19.888), (20.554, 20.603), (21.691, 21.741)]
+    for (low, high), (_, shape) in zip(ends, SCALED, strict=True):
+        assert bare(low) == bare(high) == shape
+        assert shape not in (bare(low - 0.002), bare(high + 0.002))
+    parts = [(low % 1, high % 1) for low, high in ends]
+    assert max(low for low, _ in parts) > min(high for _, high in parts)  # no common fraction
+    assert bare(15 + math.log2(10.6e6 / BASE.base.n_model)) == "7x455x4"
+
+
+def test_a_step_doubles_the_size() -> None:
+    def up(shape: Shape) -> Shape:
+        scaling = Scaling(shape)
+        return scaling.at(scaling.phi + 1)
+
+    for shape in shapes.grid(3e6):
+        larger = up(shape)
+        assert larger.n_model / shape.n_model == pytest.approx(2, rel=0.1)
+        assert larger.width % larger.num_heads == 0
+        assert larger.width / larger.num_heads == pytest.approx(64, rel=0.2)
+    assert up(Shape(2, 12, 1)) == Shape(2, 16, 1)  # one layer stays one
+
+
+def test_heads_divide_the_width_at_every_size() -> None:
+    for phi in np.arange(10, 32, 0.05):
+        shape = BASE.at(phi)
+        assert shape.width % shape.num_heads == 0 and shape.num_heads >= 2
+
+
+def test_shapes_and_numbers_are_read() -> None:
+    assert shapes.parse("2x104x3") == (2, 104, 3)
+    for wrong in ("2x104", "0x8x2", "ax8x2", "3x104x2", ""):
+        with pytest.raises(ValueError, match="shape|divide"):
+            shapes.parse(wrong)
+    read = [quantities.parse(text) for text in ("0.39M", "390000", "3.9e5", "390k", "390,000")]
+    assert read == [390_000.0] * 5
+    for wrong in ("", "M", "-3", "0", "1e999", "nan", "3 apples"):
+        with pytest.raises(ValueError, match="no number"):
+            quantities.parse(wrong)
+
+
+# --- Choice and costs -----------------------------------------------------------------------------
+
+
+def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
+    losses, scores = grid_results.losses_and_scores(grid, "val_loss_wikitext103", "glue_large")
+    base, looked_at = shapes.choose(losses, scores)
+    assert base == (2, 104, 3)
+    assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
+    assert shapes.choose(losses, {})[0] == (2, 128, 2)
+    with pytest.raises(ValueError, match="no score for 2x74x6, among the 4"):
+        shapes.choose(losses, scores, 4)
+
+
+def write_runs(folder: pathlib.Path) -> None:
+    """Five shapes, seconds in proportion to N; the second in loss has the best score."""
+    for k, shape in enumerate(("2x16x2", "2x32x2", "2x64x2", "2x128x2", "2x256x2")):
+        run = folder / shape
+        n_model = 12 * 2 * int(shape.split("x")[1]) ** 2
+        config = run_folders.config_of(shape=shape)
+        run_folders.write(run, config=config, offset=-k * 0.1, seconds=1e-3 * n_model,
+                          flops=6.0 * n_model)  # fmt: skip
+        wrong = 10 if shape == "2x128x2" else 20
+        run_folders.add_tasks(run, ("mnli", "qqp", "qnli"), wrong, 1)
+
+
+def test_runs_are_read(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    said = output(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
+    assert "base: 2x128x2, of 5 shapes" in said
+    said = output(capsys, f"--results={tmp_path / 'runs'}", "--score=none", "--step=1")
+    assert "base: 2x256x2, of 5 shapes" in said
+
+
+@pytest.mark.parametrize("target", ["target_secs=10600", "target_flops=63.6M"])
+def test_costs_of_runs_give_a_size(tmp_path, capsys, target: str) -> None:
+    """A thousandth of a second a parameter, six FLOPs each: 10.6M."""
+    write_runs(tmp_path / "runs")
+    said = output(capsys, "--base=2x104x3", f"--{target}", f"--costs={tmp_path / 'runs'}")
+    assert "7x469x4" in said
+    assert "outside what was measured" in fails(
+        capsys, "--base=2x104x3", "--target_secs=1M", f"--costs={tmp_path / 'runs'}"
+    )
+
+
+def test_costs_of_a_table(tmp_path) -> None:
+    sizes = np.array([1e5, 3e5, 1e6, 4e6])
+    path = tmp_path / "costs.csv"
+    rows = [f"{n:.0f},{2e-3 * n**0.8}" for n in sizes]
+    path.write_text("\n".join(["n_model,seconds", *rows]))
+    law = grid_results.cost_law(path, "seconds")
+    assert law.parameters["a"].value == pytest.approx(-0.8, abs=1e-6)
+    assert grid_results.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
+    with pytest.raises(ValueError, match="no column 'flops'"):
+        grid_results.cost_law(path, "flops")
+    path.write_text("\n".join(["n_model,seconds", *(f"{n},{1e6 / n}" for n in sizes)]))
+    with pytest.raises(ValueError, match="do not rise with N"):
+        grid_results.cost_law(path, "seconds")
+
+
+# --- The binary -----------------------------------------------------------------------------------
+
+
+def test_the_binary_lists_the_grid(capsys) -> None:
+    lines = output(capsys, "--n=0.39M").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shapes.grid(0.39e6)]
+    assert "389,376  -0.2%" in lines[3]
+    said = output(capsys, "--n=20k")
+    assert "* 2 depths have no shape within 10% of N" in said
+
+
+def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> None:
+    said = output(capsys, f"--results={grid}", *COLUMNS, "--target_n=10.6M,20.5M,41.5M")
+    assert "base: 2x104x3, of 9 shapes" in said
+    assert "alpha = 1.0761, beta = 1.3633" in said
+    for _, shape in SCALED:
+        assert shape in said
+    with_phi = output(capsys, "--base=2x104x3", "--phi=19.727,20.727,21.727")
+    assert all(shape in with_phi for _, shape in SCALED)
+    in_flops = output(capsys, "--base=2x104x3", "--target_flops=27.2e15", "--base_flops=1e15")
+    assert "7x469x4" in in_flops  # 27.2 times 389,376 is 10.6M
+
+
+def test_what_does_not_go_is_said_in_one_line(tmp_path, grid, capsys) -> None:
+    base = "--base=2x104x3"
+    assert "expected one of --n, --base, --results, got none" in fails(capsys)
+    assert "got --n and --base" in fails(capsys, "--n=1M", base)
+    assert "leave out --step" in fails(capsys, "--n=1M", "--step=1")
+    assert "got --phi and --step" in fails(capsys, base, "--phi=20", "--step=1")
+    assert "needs --base_flops or --costs" in fails(capsys, base, "--target_flops=1e15")
+    assert "needs --costs" in fails(capsys, base, "--target_secs=60")
+    assert "'big' is no number" in fails(capsys, base, "--target_n=big")
+    assert "no number" in fails(capsys, base, "--step=one")
+    assert "gives no shape" in fails(capsys, base, "--phi=99")
+    assert "no number of layers" in fails(capsys, "--n=1M", "--depths=0")
+    assert "no shape of 64 layers" in fails(capsys, "--n=500", "--depths=64")
+    assert "no column 'loss'" in fails(capsys, f"--results={grid}", "--step=1")
+    assert "no runs in" in fails(capsys, f"--results={tmp_path}")
+    assert "nowhere" in fails(capsys, "--results=nowhere.csv")
+    assert "is no shape" in fails(capsys, "--base=104x3")
+    assert "--best=0" in fails(capsys, f"--results={grid}", "--best=0")
+    assert "--help says" in fails(capsys, "--target=3")
