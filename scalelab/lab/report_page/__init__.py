@@ -74,6 +74,7 @@ def _body(report: Report) -> str:
         "Curves": "".join(
             f"<h3>{_escape(chart['title'])}</h3>\n"
             f'<div class="chart" data-chart="{_escape(name)}"></div>\n'
+            f"{_notes([chart['note']] if chart['note'] else [])}"
             for name, chart in report.charts.items()
         ),
         "Hypotheses and systems": "".join(map(_finding, report.findings)) + _notes(NOTES)
