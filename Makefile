@@ -17,11 +17,10 @@ $(VENV)/installed: setup.py
 
 install: $(VENV)/installed  ## Make .venv and install into it.
 
-quickstart: install  ## Pre-train one small system on the built-in corpus; minutes on two cores.
-	$(BIN)/python -m scalelab.train --config=configs/quickstart.py --workdir=$(RUN)
+quickstart: install  ## Compare three styles on the built-in corpus; minutes on two cores.
+	$(BIN)/python -m scalelab.study run --config=configs/studies/quickstart.py --workdir=$(RUN)
 	@echo
-	@echo "Look at $(RUN)/curves.png, $(RUN)/result.json; what the model sees:"
-	@echo "  $(BIN)/python -m scalelab.data.inspect --config=configs/quickstart.py"
+	@$(BIN)/python -m scalelab.study report --workdir=$(RUN) --study=quickstart
 
 test: install  ## Lint, type-check and run the quick tests.
 	$(BIN)/ruff check .

@@ -156,8 +156,8 @@ def _check_fields(argv: list[str], fields: list[str]) -> None:
         if (
             argument.startswith("-")
             and field != name
-            and field not in fields
             and field not in groups
+            and not any(field == known or field.startswith(f"{known}.") for known in fields)
         ):
             fail(f"unknown config field {field!r}: {nearest(field, fields)}")
 

@@ -54,6 +54,12 @@ MAY_IMPORT = {
     "token_scores": {"nn", "objectives"},
     "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
     | {"token_scores"},
+    "studies": {
+        *("build", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
+        *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
+        *("run_folder", "sharding", "state", "step", "systems", "train"),
+    },
+    "study": {"cli", "environment", "lab", "studies"},
     "interop": {
         *(
             "build",
@@ -70,7 +76,8 @@ MAY_IMPORT = {
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "sample", "data.inspect", "interop.hf", "eval.lm", "fill_mask", "lab.runs"}
+BINARIES = {"train", "sample", "data.inspect", "data.probes", "interop.hf", "eval.lm", "fill_mask"}
+BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -81,7 +88,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "sample", "data", "eval", "finetune"},
+    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study"},
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -221,7 +228,7 @@ def test_help_of_interop_answers_without_jax() -> None:
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
 
 
-@pytest.mark.parametrize("program", ["eval.lm", "fill_mask"])
+@pytest.mark.parametrize("program", ["eval.lm", "fill_mask", "data.probes"])
 def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
     there = imported_by(
         f"import scalelab.{program} as program\n"

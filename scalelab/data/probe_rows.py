@@ -3,7 +3,9 @@
 same_document: are two passages from one document, or from two? swapped_words: does a sentence stand
 as it was written, or were two of its words exchanged? Nobody has judged these labels; they follow
 from how a row was made. They say whether a net has learnt topics and word order from its corpus,
-and are no benchmark. Some rows have no right answer: "cats and dogs" exchanged is English.
+and are no benchmark. Some rows have no right answer: "cats and dogs" exchanged is English, and two
+sections of one article, each a document, are a pair from different ones. The rows of a group, see
+below, share texts, so an interval that takes rows for independent is an approximation.
 
 What must not give a label away, and why it cannot:
 

@@ -12,14 +12,16 @@ from absl import flags
 
 from scalelab import cli, environment, finetune
 from scalelab.eval import submission, task
-from scalelab.names import nearest
 
 # MNLI before the tasks that may start from its weights; the small ones first otherwise.
 ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
 AFTER_MNLI = ("rte", "mrpc", "stsb")  # Liu et al. 2019, RoBERTa, section 5.1
 
 TASKS = flags.DEFINE_list(
-    "tasks", list(ORDER), "Which tasks, joined by commas; all nine by default."
+    "tasks",
+    list(ORDER),
+    "Which tasks, joined by commas; GLUE's nine by default. Others, such as the probes of"
+    " scalelab.data.probes, count in no average.",
 )
 BASELINE = flags.DEFINE_enum(
     "baseline",
@@ -33,15 +35,14 @@ MNLI_FIRST = flags.DEFINE_bool(
 
 
 def chosen(names: list[str]) -> list[task.Task]:
-    """The tasks of these names, in ORDER.
+    """The tasks of these names: GLUE's in ORDER, then others by name.
 
     Raises:
       ValueError: there is no such task.
     """
-    for name in names:
-        if name not in ORDER:
-            raise ValueError(f"unknown task {name!r}: {nearest(name, ORDER)}")
-    return [task.load_task(name) for name in ORDER if name in names]
+    found = {name: task.load_task(name) for name in names}
+    others = sorted(found.keys() - set(ORDER))
+    return [found[name] for name in (*ORDER, *others) if name in found]
 
 
 def main(argv: list[str]) -> None:

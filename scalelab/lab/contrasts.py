@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.special
 
-from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.resampling import Estimate
 from scalelab.lab.statistics import LEVEL
 
 HALF = 1000  # resamples on each side of the value

@@ -1,9 +1,9 @@
 """The seven observations of the benchmark's thesis, as statements that a study confirms or refutes.
 
 `evaluate` holds them against a study, or against the published tables. Each statement is a function
-here or in hypotheses_of_training.py, whose docstring says which rows enter, what is compared, and
-what makes it confirmed or refuted; what is neither is undecided, with the reason. Tests, intervals
-and Holm's correction are as claims.py says: claims are few, means over all shapes or systems that
+here or in hypotheses_of_*.py, whose docstring says which rows enter, what is compared, and what
+makes it confirmed or refuted; what is neither is undecided, with the reason. Tests, intervals and
+Holm's correction are as claims.py says: claims are few, means over all shapes or systems that
 enter; in how many single cases a statement holds is counted beside them, without test.
 
 Unless a docstring says otherwise: rows are of the baseline variant; the score is GLUE-Large; the
@@ -13,25 +13,27 @@ statement is confirmed if all its claims are, and refuted if one of them is.
 import itertools
 from collections.abc import Callable, Iterable
 
+from scalelab.lab import hypotheses_of_shapes as of_shapes
 from scalelab.lab import hypotheses_of_training as of_training
 from scalelab.lab import ladders
 from scalelab.lab.claims import ABOVE, BELOW, Case, Claim, Finding, Region, decide
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.hypothesis_parts import (
+    DIMENSIONS,
     MARGIN,
     SIMILAR,
     Blocks,
     all_values,
+    block_cases,
     compare,
     make_finding,
     value,
 )
 from scalelab.lab.ladders import Row
-from scalelab.lab.study_scores import Evidence
 from scalelab.names import nearest
 
 # The systems of the thesis by what they are trained on.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
-DIMENSIONS = {"width": "width", "depth": "num_layers"}
 COLA_MARGIN = Region(-0.05, 0.05)  # Matthews' correlation on 1,043 sentences has an error of 0.03
 
 
@@ -44,7 +46,7 @@ def evaluate(
       evidence: a study's scores, or published.evidence().
       ids: of statements, such as "1a", or of observations, such as "2" for all of 2a to 2d; None:
         all.
-      score: to use instead of GLUE-Large, a name in study_scores.SCORES.
+      score: to use instead of GLUE-Large, a name in evidence.SCORES.
 
     Returns:
       A finding for each, in the order of the thesis; Holm's correction is over all their claims.
@@ -106,7 +108,7 @@ def growth(evidence: Evidence, score: str) -> Finding:
         blocks = _ends(evidence, name)
         what = f"largest minus smallest {name}"
         claims.append(compare(evidence, what, ABOVE, blocks, score, f"no ladder of {name}"))
-        cases += _block_cases(evidence, blocks, ABOVE, score, name)
+        cases += block_cases(evidence, blocks, ABOVE, score, name)
     return make_finding(
         evidence, "2a", "In most cases the score grows when width or depth grows alone.",
         "the ladders' largest rows are above their smallest, in width and in depth",
@@ -130,7 +132,7 @@ def saturation(evidence: Evidence, score: str) -> Finding:
         what = f"gain per doubling of N, last minus first step of {name}"
         missing = f"no ladder of three in {name}"
         claims.append(compare(evidence, what, BELOW, blocks, score, missing))
-        cases += _block_cases(evidence, blocks, BELOW, score, name)
+        cases += block_cases(evidence, blocks, BELOW, score, name)
     return make_finding(
         evidence, "2b", "That growth ends at a level: the last step gains less than the first.",
         "the last step gains less for each doubling of N, in width and in depth",
@@ -192,80 +194,6 @@ def growth_of_cola(evidence: Evidence, score: str) -> Finding:
     )  # fmt: skip
 
 
-def several_dimensions(evidence: Evidence, score: str) -> Finding:
-    """3: at equal N, growing several dimensions beats growing one.
-
-    Rows: of each system those in neither ladder, each with the ladders' row of equal N and A.
-    Claims, means over these pairs: balanced minus wide, balanced minus deep, are above 0. Cases:
-    balanced rows; they beat each of their partners.
-    """
-    pairs = {
-        name: [pair for rows in ladders.baselines(evidence).values()
-               for pair in ladders.balanced(rows, dimension)]
-        for name, dimension in DIMENSIONS.items()
-    }  # fmt: skip
-    claims = [
-        compare(evidence, f"width and depth grown minus {name} alone", ABOVE,
-                [{both: 1.0, single: -1.0} for single, both in pairs[name]], score,
-                f"no row of equal N that has grown in both, beside one grown in {name}")
-        for name in DIMENSIONS
-    ]  # fmt: skip
-    partners: dict[Row, list[Row]] = {}
-    for single, both in itertools.chain.from_iterable(pairs.values()):
-        partners.setdefault(both, []).append(single)
-    cases = []
-    for both, singles in partners.items():
-        found = [all_values(evidence, {both: 1.0, single: -1.0}, score) for single in singles]
-        gains = [gain for gain in found if gain is not None]
-        if len(gains) == len(found):
-            cases.append(Case(both.label, min(gains) > 0))
-    return make_finding(
-        evidence, "3", "At equal N, growing several dimensions beats growing one.",
-        "rows grown in both are above the wide ones and above the deep ones",
-        claims, cases, score,
-    )  # fmt: skip
-
-
-def similar_shapes(evidence: Evidence, score: str) -> Finding:
-    """4a: at equal N, scores are similar over a wide range of shapes, if A follows H.
-
-    Rows: of each system groups of equal N, heads at most ladders.WIDEST_HEAD wide. Claim: widest
-    minus deepest row, mean over groups, lies within the margin: its 95% interval does. Cases: pairs
-    of rows of a group.
-    """
-    groups = [
-        of for rows in ladders.baselines(evidence).values() for of in ladders.equal_sizes(rows)
-    ]
-    found = compare(
-        evidence, "widest minus deepest shape of equal N", SIMILAR,
-        [{of[-1]: 1.0, of[0]: -1.0} for of in groups], score,
-        f"no two shapes of equal N whose heads are at most {ladders.WIDEST_HEAD} wide",
-    )  # fmt: skip
-    pairs = [{b: 1.0, a: -1.0} for of in groups for a, b in itertools.combinations(of, 2)]
-    return make_finding(
-        evidence, "4a", "At equal N scores are similar over many shapes, if A follows H.",
-        f"the widest and the deepest shape differ by less than {MARGIN:g}",
-        [found], _block_cases(evidence, pairs, SIMILAR, score), score,
-    )  # fmt: skip
-
-
-def heads_follow_width(evidence: Evidence, score: str) -> Finding:
-    """4b: a wide net gains from more heads.
-
-    Rows: pairs of equal H and L, of which one has heads wider than ladders.WIDEST_HEAD. Claim: more
-    minus fewer heads, mean over pairs, is above 0. Cases: pairs.
-    """
-    pairs = [p for rows in ladders.baselines(evidence).values() for p in ladders.more_heads(rows)]
-    blocks = [{more: 1.0, fewer: -1.0} for fewer, more in pairs]
-    missing = f"no wide net both with and without heads wider than {ladders.WIDEST_HEAD}"
-    return make_finding(
-        evidence, "4b", "A wide net gains when the number of heads follows its width.",
-        "with more heads the score of the same H and L is higher",
-        [compare(evidence, "more minus fewer heads", ABOVE, blocks, score, missing)],
-        _block_cases(evidence, blocks, ABOVE, score), score,
-    )  # fmt: skip
-
-
 HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
     "1a": best_objective,
     "1b": worst_objective,
@@ -273,9 +201,9 @@ HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
     "2b": saturation,
     "2c": different_growth,
     "2d": growth_of_cola,
-    "3": several_dimensions,
-    "4a": similar_shapes,
-    "4b": heads_follow_width,
+    "3": of_shapes.several_dimensions,
+    "4a": of_shapes.similar_shapes,
+    "4b": of_shapes.heads_follow_width,
     "5": of_training.unreliable_loss,
     "6": of_training.larger_for_less,
     "7a": of_training.steps_gain_little,
@@ -328,17 +256,3 @@ def _growth_apart(a: list[Row], b: list[Row], dimension: str) -> Blocks:
         return []
     low, high = shared[0], shared[-1]
     return [{one[high]: 1.0, one[low]: -1.0, two[high]: -1.0, two[low]: 1.0}]
-
-
-def _block_cases(
-    evidence: Evidence, blocks: Blocks, region: Region, score: str, name: str = ""
-) -> list[Case]:
-    """One case a block that has its scores: whether its value lies in the region."""
-    cases = []
-    for block in blocks:
-        found = all_values(evidence, block, score)
-        rows = list(block)
-        label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
-        if found is not None:
-            cases.append(Case(label, region.holds(found)))
-    return cases

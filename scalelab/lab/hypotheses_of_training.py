@@ -10,10 +10,10 @@ import scipy.stats
 from scalelab.lab import contrasts, ladders
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.claims import BELOW, Case, Claim, Finding, Region, claim
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.hypothesis_parts import MARGIN, SIMILAR, all_values, compare, make_finding, value
 from scalelab.lab.ladders import Row
 from scalelab.lab.statistics import LEVEL
-from scalelab.lab.study_scores import Evidence
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
 LEAST_SHAPES = 4  # for a rank correlation

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from scalelab.lab import claims
 from scalelab.lab.claims import Case, Claim, Finding, Region
+from scalelab.lab.evidence import LARGE, Evidence
 from scalelab.lab.ladders import Row
-from scalelab.lab.study_scores import LARGE, Evidence
 
 MARGIN = 0.02  # of a score: about what a doubling of N brings at the upper end of Table 7.3
 SIMILAR = Region(-MARGIN, MARGIN)
+DIMENSIONS = {"width": "width", "depth": "num_layers"}  # of a shape, in words and as fields
 TITLES = {"large": "GLUE-Large", "loss": "validation loss", "seconds": "seconds of pre-training"}
 
 Blocks = Sequence[Mapping[Row, float]]
@@ -52,6 +53,20 @@ def compare(
     found = evidence.contrast(usable, score)
     reason = f"{title} of these rows does not compare, see the notes"
     return claims.claim(label, region, reason if found is None else found)
+
+
+def block_cases(
+    evidence: Evidence, blocks: Blocks, region: Region, score: str, name: str = ""
+) -> list[Case]:
+    """One case a block that has its scores: whether its value lies in the region."""
+    cases = []
+    for block in blocks:
+        found = all_values(evidence, block, score)
+        rows = list(block)
+        label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
+        if found is not None:
+            cases.append(Case(label, region.holds(found)))
+    return cases
 
 
 def make_finding(

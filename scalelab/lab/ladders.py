@@ -5,13 +5,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE
-from scalelab.lab.study_scores import Evidence
 
 NEAR = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
 
-Row = Any  # study_scores.Row, of one Evidence
+Row = Any  # evidence.Row, of one Evidence
 
 
 def baselines(evidence: Evidence) -> dict[str, list[Row]]:

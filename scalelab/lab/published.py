@@ -20,8 +20,8 @@ import numpy as np
 
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, without_interval
+from scalelab.lab.evidence import LARGE
 from scalelab.lab.study_runs import BASELINE, Shape
-from scalelab.lab.study_scores import LARGE
 from scalelab.names import nearest
 
 TITLES = {

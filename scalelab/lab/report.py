@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from scalelab.lab import report_content, report_page, scored_table, study_figures, tables
 from scalelab.lab.claims import Finding
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_content import Report
 from scalelab.lab.scored_table import Table
 from scalelab.lab.study_runs import Study
-from scalelab.lab.study_scores import Evidence, StudyScores
+from scalelab.lab.study_scores import StudyScores
 
 CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",

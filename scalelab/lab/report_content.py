@@ -9,10 +9,10 @@ from typing import Any
 
 from scalelab.lab import curves, palette, report_findings, study_figures, study_notes, study_tables
 from scalelab.lab.claims import Finding
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_findings import Shown
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
-from scalelab.lab.study_scores import Evidence
 
 MAX_POINTS = 200  # of a curve in the page; more are thinned out
 DIGITS = 5  # of a number in the page's curves

@@ -36,7 +36,7 @@ class Column:
     """A column.
 
     Attributes:
-      key: its name in CSV; for scores that in study_scores.SCORES.
+      key: its name in CSV; for scores that in evidence.SCORES.
       title: for people.
       kind: a key of FORMATS.
       tasks: those that it needs; empty for what comes from pre-training.

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scalelab.lab import curves, palette, study_tables
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
-from scalelab.lab.study_scores import Evidence
 from scalelab.names import nearest
 
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}

@@ -9,9 +9,9 @@ import itertools
 
 from scalelab.lab import claims, hypotheses, published
 from scalelab.lab.claims import ABOVE, Finding
+from scalelab.lab.evidence import LARGE, OF_TASKS, Evidence
 from scalelab.lab.hypothesis_parts import compare
 from scalelab.lab.study_runs import Study
-from scalelab.lab.study_scores import LARGE, OF_TASKS, Evidence
 
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 

@@ -5,106 +5,31 @@ over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds
 pre-trainings themselves: mean and Student's interval over their seeds.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from scalelab.lab import bootstrap, comparison, contrasts, curves, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, student
+from scalelab.lab.evidence import OF_PRETRAINING, OF_TASKS, Evidence, check, parts_of, tasks_of
 from scalelab.lab.predictions import Predictions
-from scalelab.lab.study_runs import Point, PretrainRun, Shape, Study
+from scalelab.lab.study_runs import Point, PretrainRun, Study
 from scalelab.lab.task_runs import SeedRun, TaskRuns
 
-# Score -> task, dev split, metric.
-OF_TASKS = {
-    "mnli_m": ("mnli", "matched", "accuracy"),
-    "mnli_mm": ("mnli", "mismatched", "accuracy"),
-    "qqp": ("qqp", "dev", "accuracy"),
-    "qqp_f1": ("qqp", "dev", "f1"),
-    "qnli": ("qnli", "dev", "accuracy"),
-    "sst2": ("sst2", "dev", "accuracy"),
-    "cola": ("cola", "dev", "matthews"),
-    "stsb": ("stsb", "dev", "pearson"),
-    "mrpc": ("mrpc", "dev", "f1"),
-    "mrpc_acc": ("mrpc", "dev", "accuracy"),
-    "rte": ("rte", "dev", "accuracy"),
-    "wnli": ("wnli", "dev", "accuracy"),
-    "same_document": ("same_document", "dev", "accuracy"),
-    "swapped_words": ("swapped_words", "dev", "accuracy"),
-}
-LARGE = ("mnli_m", "qqp", "qnli")  # GLUE-Large is their mean (protocol, "Fine-tuning")
-OF_PRETRAINING: dict[str, Callable[[PretrainRun], float | None]] = {
+OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "loss": lambda run: run.loss,
     "seconds": lambda run: (run.result or {}).get("seconds"),
 }
-SCORES = ("large", *OF_TASKS, *OF_PRETRAINING)
 NUM_RESAMPLES = 2000  # as in comparison.py
 
 Weights = tuple[tuple[tuple[Point, float], ...], ...]  # of rows, by block
 
 
-class Row(Protocol):
-    """What is scored: study_runs.Point, published.Row."""
-
-    @property
-    def system(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def shape(self) -> Shape:
-        """Of the net."""
-        ...
-
-    @property
-    def variant(self) -> str:
-        """What else differs; study_runs.BASELINE: nothing."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """For tables."""
-        ...
-
-
-class Evidence(Protocol):
-    """What tables, figures and hypotheses are made from: a study's, or the published."""
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """In the order of tables."""
-        ...
-
-    def value(self, row: Any, score: str) -> Estimate | None:
-        """A score of one of the rows; None: there is none."""
-        ...
-
-    def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
-        """Score of B minus that of A; None: one is missing, or they do not compare."""
-        ...
-
-    def contrast(self, blocks: Sequence[Mapping[Any, float]], score: str) -> Contrast | None:
-        """Mean over blocks of a weighted sum of scores, {row: weight}; None: one is missing."""
-        ...
-
-    def curves(self, row: Any) -> list[np.ndarray]:
-        """Validation loss against seconds, [K, 2], of each pre-training of a row."""
-        ...
-
-    def remarks(self, score: str) -> list[str]:
-        """What must be said of a score's values."""
-        ...
-
-    @property
-    def counts_only(self) -> bool:
-        """Whether no value has an interval, so that cases can be counted and no more."""
-        ...
-
-
-class StudyScores:
+class StudyScores(Evidence):
     """The scores of a study.
 
     Args:
@@ -138,15 +63,31 @@ class StudyScores:
         ]
 
     def remarks(self, score: str) -> list[str]:
-        """What is unfinished, and what has a note that names the score."""
-        return self.unfinished + [note for note in self.notes if score in note]
+        """What is unfinished, what has a note that names the score, and whose seconds they are."""
+        found = self.unfinished + [note for note in self.notes if score in note]
+        if score == "seconds" and len(machines := self._once(self._machines)) > 1:
+            found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
+        return found
+
+    def _machines(self) -> list[str]:
+        """The devices that finished runs were trained on, as environment.json has them."""
+        found = set()
+        for run in self.study.runs:
+            path = run.folder / "environment.json"
+            if run.finished and path.exists():
+                try:
+                    facts = json.loads(path.read_text())
+                    found.add(f"{facts['cpus']} CPUs, {', '.join(facts['devices'])}")
+                except (ValueError, KeyError, TypeError, OSError):
+                    found.add("unknown")
+        return sorted(found)
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
-        _check(score)
+        check(score)
         if score in OF_PRETRAINING:
             return len(self._numbers(row, score)), 1
-        runs = self._runs(row, _tasks(score))
+        runs = self._runs(row, tasks_of(score))
         return (len(runs), len(runs[0][0])) if runs else (0, 0)
 
     def value(self, row: Point, score: str) -> Estimate | None:
@@ -158,7 +99,7 @@ class StudyScores:
         Raises:
           ValueError: an unknown score.
         """
-        _check(score)
+        check(score)
         return self._once(self._value, row, score)
 
     def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
@@ -170,7 +111,7 @@ class StudyScores:
         Raises:
           ValueError: an unknown score.
         """
-        _check(score)
+        check(score)
         return self._once(self._difference, a, b, score)
 
     def contrast(self, blocks: Sequence[Mapping[Point, float]], score: str) -> Contrast | None:
@@ -186,7 +127,7 @@ class StudyScores:
         Raises:
           ValueError: an unknown score, no block, or a row in two blocks.
         """
-        _check(score)
+        check(score)
         rows = [row for block in blocks for row in block]
         if len(set(rows)) < max(1, len(rows)):
             raise ValueError("expected blocks that share no row, and one at least")
@@ -201,7 +142,7 @@ class StudyScores:
             numbers = [[(w, self._numbers(row, score)) for row, w in b] for b in blocks]
             return contrasts.of_numbers(numbers, seed=seed)
         values = [self.value(row, score) for row in rows]
-        found = [self._of_predictions(blocks, part, score, seed) for part in _parts(score)]
+        found = [self._of_predictions(blocks, part, score, seed) for part in parts_of(score)]
         if any(x is None for x in (*values, *found)):
             return None
         weights = [w / len(blocks) for block in blocks for _, w in block]
@@ -241,7 +182,7 @@ class StudyScores:
         for block in blocks:
             parts.append([])
             for row, weight in block:
-                stack = self._once(self._stack, row, part, _tasks(score))
+                stack = self._once(self._stack, row, part, tasks_of(score))
                 differs = first and stack and task_runs.differ(first, stack[0])
                 if differs:
                     self._note(f"{row.label} does not compare on {part}: {differs}")
@@ -266,13 +207,13 @@ class StudyScores:
             seed = _seed(f"{row.label} {score}")
             return student([(1.0, numbers)], seed=seed) if numbers else None
         # One seed for all tasks, so that they share the draws of the pre-trainings that they share.
-        parts = [self._once(self._stack, row, part, _tasks(score)) for part in _parts(score)]
+        parts = [self._once(self._stack, row, part, tasks_of(score)) for part in parts_of(score)]
         found = [
             bootstrap.multi_bootstrap(
                 part[0].gold, part[1], OF_TASKS[name][2],
                 num_resamples=NUM_RESAMPLES, seed=_seed(row.label),
             )
-            for name, part in zip(_parts(score), parts, strict=True) if part
+            for name, part in zip(parts_of(score), parts, strict=True) if part
         ]  # fmt: skip
         return _joined(found, len(parts))
 
@@ -283,8 +224,8 @@ class StudyScores:
             if not all(sides):
                 return None
             return student([(-1.0, sides[0]), (1.0, sides[1])], seed=seed)
-        tasks, found = _tasks(score), []
-        for part in _parts(score):
+        tasks, found = tasks_of(score), []
+        for part in parts_of(score):
             one, two = (self._once(self._stack, row, part, tasks) for row in (a, b))
             if one is None or two is None:
                 return None
@@ -302,11 +243,11 @@ class StudyScores:
                     paired=paired, num_resamples=NUM_RESAMPLES, seed=seed,
                 )
             )  # fmt: skip
-        return _joined(found, len(_parts(score)))
+        return _joined(found, len(parts_of(score)))
 
     def _numbers(self, row: Point, score: str) -> tuple[float, ...]:
         """A number of each finished pre-training."""
-        numbers = (OF_PRETRAINING[score](run) for run in row.finished)
+        numbers = (OF_RUN[score](run) for run in row.finished)
         return tuple(x for x in numbers if x is not None)
 
     def _runs(self, row: Point, tasks: tuple[str, ...]) -> list[list[list[SeedRun]]]:
@@ -352,20 +293,6 @@ class StudyScores:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
-
-
-def _check(score: str) -> None:
-    if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
-
-
-def _parts(score: str) -> tuple[str, ...]:
-    """The scores that a score is the mean of."""
-    return LARGE if score == "large" else (score,)
-
-
-def _tasks(score: str) -> tuple[str, ...]:
-    return tuple(OF_TASKS[part][0] for part in _parts(score))
 
 
 def _joined(found: list[Estimate], num: int) -> Estimate | None:

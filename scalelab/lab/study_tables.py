@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 from scalelab.lab import curves, study_notes
 from scalelab.lab.bootstrap import Estimate
+from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
-from scalelab.lab.study_scores import Evidence
 from scalelab.names import nearest
 
 DETECTABLE = "smallest detectable difference"

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import compound
+from scalelab.lab import shapes as shapes_lib
 from scalelab.lab.study_runs import PretrainRun, Shape
 
-NUM_BEST = 3  # shapes of the least loss, of which the best score wins (protocol, 7.5.5)
 LARGE = ("mnli", "qqp", "qnli")
 
 
@@ -39,13 +38,14 @@ def scaled(
         losses[shape] = float(np.mean(values))
     if not losses:
         return None
-    best = sorted(losses, key=losses.__getitem__)[:NUM_BEST]
-    chosen = best[0]
+    best = sorted(losses, key=losses.__getitem__)[: shapes_lib.NUM_BEST]
+    scores: dict[Shape, float] = {}
     if tasks:
         if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
             return None
-        chosen = max(best, key=lambda shape: _score(shapes[shape]))
-    return Shape(*compound.scaled(chosen, step))
+        scores = {shape: _score(shapes[shape]) for shape in best}
+    scaling = shapes_lib.Scaling(shapes_lib.choose(losses, scores)[0])
+    return scaling.at(scaling.phi + step)
 
 
 def _tuned(run: PretrainRun, tasks: Sequence[str], num_seeds: int) -> bool:

@@ -123,8 +123,8 @@ def test_not_installed(monkeypatch):
         load(COLA, None)
 
 
-@pytest.mark.parametrize("name", task_names())
-def test_every_task_of_the_package_is_one_of_theirs(tfds, name):
+@pytest.mark.parametrize("name", [n for n in task_names() if load_task(n).train.tfds])
+def test_every_published_task_is_one_of_theirs(tfds, name):
     """Configs, text features, classes and splits: as TFDS's own code for GLUE has them."""
     task = load_task(name)
     configs = {str(split.tfds).split("/")[0] for split in (task.train, *task.dev_splits)}

@@ -12,9 +12,9 @@ import pytest
 from absl.testing import flagsaver
 
 from scalelab import cli, finetune
-from scalelab.data import task_examples
+from scalelab.data import probes, task_examples
 from scalelab.eval import glue
-from scalelab.eval.task import load_task
+from scalelab.eval.task import load_task, task_names
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
@@ -153,7 +153,34 @@ def test_what_is_refused(
     assert not list((tmp_path / "work").rglob("result.json"))
 
 
-def test_every_task_is_in_the_order_of_glue() -> None:
-    from scalelab.eval.task import task_names
+def test_every_task_of_glue_is_in_the_order_of_glue() -> None:
+    published = [name for name in task_names() if load_task(name).train.tfds is not None]
+    assert sorted(glue.ORDER) == published
 
-    assert sorted(glue.ORDER) == task_names()
+
+def test_probes_are_tasks_that_must_be_named() -> None:
+    assert glue.TASKS.default == list(glue.ORDER)
+    names = [one.name for one in glue.chosen(["swapped_words", "rte", "same_document", "wnli"])]
+    assert names == ["wnli", "rte", "same_document", "swapped_words"]
+
+
+@pytest.mark.slow
+def test_probes_are_fine_tuned_and_count_in_no_average(
+    start: Start, pretrained_runs, tmp_path
+) -> None:
+    documents = [
+        "\n".join(f"The {i} birds of lake {k} saw a {'red ' * k}boat go by it ." for i in range(4))
+        for k in range(20)
+    ]
+    documents += [text.replace("birds", "toads") for text in documents]
+    probes.write(tmp_path / "probes", probes.make(documents, 8, 4, 0), {})
+    flags = [f"--init={pretrained_runs('bert')}", f"--data={tmp_path}/probes", "--baseline=none"]
+    code, said, errors = start("glue", *flags, "--tasks=swapped_words,same_document")
+    assert code == 0, errors
+    assert "same_document" in said and "swapped_words" in said
+    assert "GLUE average" not in said and "mean of" not in said
+    for name in ("same_document", "swapped_words"):
+        result = json.loads((tmp_path / f"work/{name}/seed0/result.json").read_text())
+        assert (result["task"], list(result["eval"]["dev"])) == (name, ["accuracy"])
+    code, said, errors = start("same_document", flags[0])
+    assert code == 2 and "expected the folder" in errors and "SameDocument" in errors

@@ -16,6 +16,7 @@ from scalelab.eval.task import Split, Splits, Task, load, load_task, remarks, ta
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
+PROBES = ["same_document", "swapped_words"]  # of our own making
 
 # GLUE's table 1 (Wang et al. 2019) and its leaderboard: metrics, order of a pair, outputs.
 OFFICIAL = {
@@ -60,7 +61,7 @@ def glue(whole, tmp_path):
 
 
 def test_tasks_are_found_by_name():
-    assert task_names() == NAMES
+    assert task_names() == sorted([*NAMES, *PROBES])
     with pytest.raises(ValueError, match="^unknown task 'colla': did you mean 'cola'"):
         load_task("colla")
     with pytest.raises(ValueError, match="unknown task 'tsv'"):
@@ -80,7 +81,19 @@ def test_a_task_is_as_published(name):
     assert task.folder == task.title
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_is_none_of_glue(name):
+    """No published size, nothing for the leaderboard, nothing to be downloaded."""
+    task = load_task(name)
+    assert task.name == name and task.metrics == ("accuracy",) and task.num_outputs == 2
+    assert not task.test_splits and task.title not in OFFICIAL
+    for split in (task.train, *task.dev_splits):
+        assert (split.count, split.tfds, split.submission) == (None, None, None)
+    with pytest.raises(ValueError, match="--data is missing"):
+        load(task, None)
+
+
+@pytest.mark.parametrize("name", NAMES + PROBES)
 def test_a_task_file_run_as_a_program_hands_its_task_on(monkeypatch, name):
     given = []
     monkeypatch.setattr(

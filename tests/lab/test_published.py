@@ -5,7 +5,8 @@ import pytest
 import setuptools
 import tiny
 
-from scalelab.lab import published, study_scores
+from scalelab.lab import published
+from scalelab.lab.evidence import LARGE, SCORES
 from scalelab.lab.published import Row
 from scalelab.lab.study_runs import BASELINE, Shape
 
@@ -25,7 +26,7 @@ def test_every_table_is_there() -> None:
     assert published.table("7.2").scores == (
         "large", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2", "cola",
     )  # fmt: skip
-    assert {score for _, _, found in cells() for score in found} <= set(study_scores.SCORES)
+    assert {score for _, _, found in cells() for score in found} <= set(SCORES)
     assert {row.system for _, row, _ in cells()} == {"bert", "gpt2", "roberta"}
     with pytest.raises(ValueError, match="no published table '7.9': did you mean"):
         published.table("7.9")
@@ -48,7 +49,7 @@ def test_single_cells_as_printed() -> None:
 def test_glue_large_is_the_mean_of_three_but_where_doubted() -> None:
     for name, row, found in cells():
         if "qnli" in found:
-            mean = np.mean([found[part].value for part in study_scores.LARGE])
+            mean = np.mean([found[part].value for part in LARGE])
             sound = abs(mean - found["large"].value) < 0.0012
             assert sound == (found["large"].doubt is None), (name, row)
 

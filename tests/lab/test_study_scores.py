@@ -10,7 +10,8 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab import bootstrap, contrasts, study_runs, study_scores
+from scalelab.lab import bootstrap, contrasts, study_runs
+from scalelab.lab.evidence import LARGE, SCORES
 from scalelab.lab.study_scores import StudyScores
 
 
@@ -82,7 +83,7 @@ def test_glue_large_is_the_mean_of_three_that_share_their_pretrainings(tmp_path)
             for s in range(6)]  # fmt: skip
     scores = read(tmp_path, runs)
     row = scores.rows[0]
-    parts = [scores.value(row, name) for name in study_scores.LARGE]
+    parts = [scores.value(row, name) for name in LARGE]
     whole = scores.value(row, "large")
     assert whole.value == pytest.approx(np.mean([part.value for part in parts])) == 0.5
     assert whole.standard_error == pytest.approx(parts[0].standard_error, rel=0.05)
@@ -140,7 +141,7 @@ def test_what_is_missing_is_none(tmp_path) -> None:
     assert scores.value(bert, "large") is None
     assert scores.value(bert, "rte") is None
     assert scores.value(bert, "qqp") is not None
-    for name in study_scores.SCORES:
+    for name in SCORES:
         assert scores.value(gpt2, name) is None
         assert scores.difference(bert, gpt2, name) is None
     assert scores.num_runs(gpt2, "large") == (0, 0)
@@ -231,3 +232,15 @@ def test_curves_are_of_the_shortest_length(tmp_path) -> None:
     path.write_text(path.read_text() + json.dumps(longer) + '\n{"seconds": 2, "train/loss": 1}\n')
     (found,) = scores.curves(scores.rows[0])
     np.testing.assert_array_equal(found, [[1.0, 9.0], [2.0, 8.0]])
+
+
+def test_seconds_of_different_machines_are_named(tmp_path) -> None:
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": s} for s in range(3)]
+    study_folders.write_study(tmp_path, runs)
+    for seed, device in enumerate(("cpu:cpu", "cpu:cpu", "gpu:H100")):
+        path = tmp_path / f"runs/bert-2x32x2-baseline-seed{seed}/environment.json"
+        path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
+    scores = StudyScores(study_runs.read(tmp_path))
+    (remark,) = scores.remarks("seconds")
+    assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
+    assert scores.remarks("loss") == []

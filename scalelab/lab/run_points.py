@@ -1,0 +1,125 @@
+"""Finished runs as points: a measurement against the clocks and the size.
+
+A point is a pre-training that ended. Its measurement is its validation loss at the end, or the mean
+main score over seeds of its fine-tunings in tasks/: of one task by name, of GLUE-Large's three as
+"glue_large", of all nine as "glue". Where fine-tunings lie elsewhere, each of them is a point, and
+only the size is known: their own tokens and seconds are not those of the pre-training.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from scalelab.lab import run_query, run_table
+from scalelab.lab.run_files import is_number
+from scalelab.lab.run_table import Row
+from scalelab.lab.task_runs import TITLES
+
+CLOCKS = {
+    "n_model": "N",
+    "tokens": "tokens",
+    "flops": "training FLOPs",
+    "seconds": "seconds of training",
+}
+MEANS = {"glue_large": ("mnli", "qqp", "qnli"), "glue": tuple(TITLES)}
+LOSS = "loss"
+EQUAL = 1.05  # clocks that differ by less count as equal
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPoint:
+    """What one run reached, and at what cost.
+
+    Attributes:
+      system: of the run.
+      shape: AxHxL.
+      clocks: each of CLOCKS that is known.
+      value: the loss, or the score as a fraction.
+    """
+
+    system: str
+    shape: str
+    clocks: dict[str, float]
+    value: float
+
+
+def read(
+    folders: Sequence[pathlib.Path], measure: str, where: str = ""
+) -> tuple[list[RunPoint], list[str]]:
+    """Reads points of all runs below some folders.
+
+    Args:
+      folders: of runs, however deep.
+      measure: "loss", a task, or one of MEANS.
+      where: conditions as `run_query.where` takes them.
+
+    Returns:
+      The points, and what has to be said about them.
+
+    Raises:
+      ValueError: a folder does not exist, no run is finished, none has the measure, or losses are of
+        different lengths.
+    """
+    if measure != LOSS and measure not in TITLES and measure not in MEANS:
+        known = ", ".join([LOSS, *MEANS, *TITLES])
+        raise ValueError(f"unknown measure {measure!r}; there are {known}")
+    rows = run_query.where(run_table.read(folders), where)
+    places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
+    if not rows:
+        raise ValueError(f"no runs in {places}")
+    done = [row for row in rows if row["status"] == "completed"]
+    pretrained = [row for row in done if row["task"] is None]
+    found = [(row, value(row, measure)) for row in pretrained]
+    points = [_point(row, y, tuple(CLOCKS)) for row, y in found if y is not None]
+    notes = []
+    if len(done) < len(rows):
+        notes.append(f"{len(rows) - len(done)} runs are not finished, and left out")
+    if not points and measure in TITLES:
+        tuned = [(row, row["score"]) for row in done if row["task"] == measure]
+        points = [_point(row, float(y), ("n_model",)) for row, y in tuned if is_number(y)]  # type: ignore
+        notes += ["each point is one fine-tuning: they do not lie below a pre-training"]
+    elif len(points) < len(pretrained):
+        notes.append(f"{len(pretrained) - len(points)} runs have no {measure}, and are left out")
+    if not points:
+        raise ValueError(f"no finished run with {measure} in {places}, of {len(rows)} runs")
+    if measure == LOSS:
+        _check_lengths([row for row, y in found if y is not None])
+    return points, notes
+
+
+def value(row: Row, measure: str) -> float | None:
+    """The measurement of a pre-training in the run table; None if it has not all of it."""
+    parts = [row.get(name) for name in MEANS.get(measure, (measure,))]
+    numbers = [float(part) for part in parts if is_number(part)]  # type: ignore
+    return sum(numbers) / len(numbers) if len(numbers) == len(parts) else None
+
+
+def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
+    """The points of each system, by its name."""
+    names = sorted({point.system for point in points})
+    return {name: [p for p in points if p.system == name] for name in names}
+
+
+def differing(points: Sequence[RunPoint], clock: str) -> bool:
+    """Whether a clock differs between points by more than 5%."""
+    readings = [p.clocks[clock] for p in points if clock in p.clocks]
+    return bool(readings) and max(readings) > EQUAL * min(readings)
+
+
+def _point(row: Row, y: float, clocks: Sequence[str]) -> RunPoint:
+    known = {name: float(row[name]) for name in clocks if is_number(row[name])}  # type: ignore
+    return RunPoint(str(row["system"]), str(row["shape"]), known, y)
+
+
+def _check_lengths(rows: Sequence[Row]) -> None:
+    """Refuses losses at different lengths, which do not compare."""
+    lengths = {
+        row.get("long.max_len") if row.get("long.example_rate") else row.get("short.max_len")
+        for row in rows
+    }
+    if len(lengths) > 1:
+        listed = ", ".join(sorted(map(str, lengths)))
+        raise ValueError(
+            f"the losses are of inputs of different lengths, {listed} tokens, and do not compare:"
+            " --where=long.example_rate=0 takes the runs that saw short ones alone"
+        )

@@ -1,0 +1,364 @@
+"""Rows of the probe tasks: each rule against shortcuts, and that breaking it is noticed.
+
+The documents are invented from one distribution over words: they have neither topics nor word
+order, so on them nothing at all can tell the classes, and what does is a shortcut.
+"""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tiny
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+
+from scalelab.data import probe_rows, sentences
+from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED, Row
+
+SIZES = {"dev": 200, "train": 400}
+MAKERS = {"same_document": probe_rows.same_document, "swapped_words": probe_rows.swapped_words}
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """In drawn order; capitals and full stops as in prose, and a short sentence now and then."""
+    texts = []
+    for section in tiny.sections(5, 700):
+        prose = section.replace(" .", ".").replace("\n", " ")
+        texts.append("\n".join(sentences.split(prose)))
+    return probe_rows.draw(texts, 0)
+
+
+@pytest.fixture(scope="module")
+def made(documents):
+    return {name: rows_of(documents, SIZES, 0) for name, rows_of in MAKERS.items()}
+
+
+def key(text):
+    return " ".join(text.split()).casefold()
+
+
+def lengths(*texts):
+    return tuple(len(text.split()) for text in texts)
+
+
+# The order of documents
+
+
+def test_the_order_is_the_documents_own():
+    texts = [f"document {i}" for i in range(50)]
+    drawn = probe_rows.draw(texts, 3)
+    assert sorted(drawn) == sorted(texts) and drawn != texts
+    assert probe_rows.draw(texts[::-1] + texts[7:9], 3) == drawn
+    assert [text for text in probe_rows.draw([*texts, "more"], 3) if text != "more"] == drawn
+    assert probe_rows.draw(texts, 4) != drawn
+
+
+@pytest.mark.parametrize("most", [0, 1, 40, 200, 10**6])
+def test_of_a_large_corpus_the_first_of_the_order_are_held(most):
+    texts = [chr(97 + i % 26) * (1 + i % 13) + str(i) for i in range(60)]
+    whole = probe_rows.draw(texts, 0)
+    sums = list(itertools.accumulate(map(len, whole)))
+    expected = whole[: sum(total <= most for total in sums)]
+    for order in (texts, texts[::-1], whole, whole[::-1], texts + texts):
+        assert probe_rows.draw(order, 0, most) == expected
+
+
+# Both tasks
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_classes_are_balanced_and_mixed(made, name):
+    for split, rows in made[name].items():
+        labels = [row.label for row in rows]
+        assert collections.Counter(labels) == {0: SIZES[split] // 2, 1: SIZES[split] // 2}
+        assert labels != sorted(labels) and labels[::2] != labels[1::2]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_seed_decides_and_the_training_set_leaves_the_dev_set_alone(documents, made, name):
+    rows_of = MAKERS[name]
+    assert rows_of(documents, SIZES, 0) == made[name]
+    assert rows_of(documents, SIZES, 1)["dev"] != made[name]["dev"]
+    assert rows_of(documents, {"dev": 200, "train": 40}, 0)["dev"] == made[name]["dev"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_text_breaks_a_line(name):
+    texts = [
+        f"River {i} ran\tslowly  past\xa0the old\x85mill of\u2028 place {i} .\n"
+        f"Mill {i} stood\rby\x1cthe river and turned a wheel of place {i} .\n"
+        f"Nobody in {i} knew who had built\x0bit or when , and why {i} .\n"
+        f"Children of {i} played there in summer till the evening bell rang {i} .\n"
+        f"Their dogs lay in the shade of {i} and slept until somebody called {i} ."
+        for i in range(80)
+    ]
+    for row in MAKERS[name](texts, {"dev": 8}, 0)["dev"]:
+        for text in row.texts:
+            assert text == " ".join(text.split()) and text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("swapped_words", "expected 300 documents with a sentence of 8 to 40 words, .* 60 .* 50: "),
+        ("same_document", "expected 300 documents with two passages of 16 to 48 .* of 60 .* 50: "),
+    ],
+)
+def test_too_few_documents(name, message):
+    line = "One of {} had a page of some others that lay near it , and {} of them more ."
+    good = ["\n".join(line.format(i, k) for k in range(3)) for i in range(50)]
+    with pytest.raises(ValueError, match=f"^{message}take a larger corpus, or make fewer rows$"):
+        MAKERS[name]([*good, *["Too short ."] * 10], SIZES, 0)
+    with pytest.raises(ValueError, match="there are 0: "):
+        MAKERS[name]([], SIZES, 0)
+
+
+# swapped_words
+
+
+def test_both_versions_of_a_sentence_are_in_one_split(documents, made):
+    home = {key(line): i for i, text in enumerate(documents) for line in text.split("\n")}
+    homes = {}
+    for split, rows in made["swapped_words"].items():
+        written = {row.texts[0] for row in rows if row.label == ORIGINAL}
+        assert len(written) == SIZES[split] // 2
+        homes[split] = {home[key(text)] for text in written}
+        assert len(homes[split]) == len(written)  # one sentence a document
+        bags = collections.Counter(tuple(sorted(text.split())) for text in written)
+        others = [row.texts[0] for row in rows if row.label == SWAPPED]
+        assert collections.Counter(tuple(sorted(text.split())) for text in others) == bags
+        assert not set(others) & written
+    assert not homes["dev"] & homes["train"]
+    keys = [{key(r.texts[0]) for r in made["swapped_words"][s]} for s in ("dev", "train")]
+    assert not keys[0] & keys[1]
+
+
+def test_two_inner_lower_case_words_are_exchanged(made):
+    distances = collections.Counter()
+    for rows in made["swapped_words"].values():
+        by_bag = collections.defaultdict(dict)
+        for row in rows:
+            by_bag[tuple(sorted(row.texts[0].split()))][row.label] = row.texts[0].split()
+        for versions in by_bag.values():
+            a, b = versions[ORIGINAL], versions[SWAPPED]
+            assert 8 <= len(a) <= 40
+            i, j = (k for k in range(len(a)) if a[k] != b[k])
+            assert (a[i], a[j]) == (b[j], b[i]) and 0 < i < j < len(a) - 1
+            assert a[i].casefold() != a[j].casefold()
+            for word in (a[i], a[j]):
+                assert word.isalpha() and word == word.lower()
+            distances[j - i] += 1
+    assert distances[1] and len(distances) > 3  # neighbours too, and not they alone
+
+
+@pytest.mark.parametrize(
+    ("sentence", "swapped"),
+    [
+        ("The old boat sank", "The boat old sank"),
+        ("Old boats Sink slowly , they say", "Old slowly Sink boats , they say"),
+        ("The far far away", None),
+        ("The Strasse straße strasse Is", None),  # the same but for case
+        ("The old, boat. (left) sank", None),
+        ("We 3 saw it", None),
+        ("It sank", None),
+    ],
+)  # fmt: skip
+def test_what_can_be_exchanged(sentence, swapped):
+    found = probe_rows.swap(sentence.split(), np.random.default_rng(0))
+    if sentence.startswith("Old boats"):  # three inner words: any two of them
+        versions = {
+            " ".join(probe_rows.swap(sentence.split(), np.random.default_rng(k)) or [])
+            for k in range(40)
+        }
+        assert swapped in versions and len(versions) == 3
+    else:
+        assert found == (swapped and swapped.split())
+
+
+# same_document
+
+
+def runs(documents):
+    """Every passage that a document can have -> the document, first sentence, past the last."""
+    found = {}
+    for number, text in enumerate(documents):
+        lines = text.split("\n")
+        for start, end in itertools.combinations(range(len(lines) + 1), 2):
+            found.setdefault(" ".join(" ".join(lines[start:end]).split()), (number, start, end))
+    return found
+
+
+def test_passages_are_what_their_label_says(documents, made):
+    found = runs(documents)
+    used = {}
+    for split, rows in made["same_document"].items():
+        used[split] = set()
+        for row in rows:
+            (i, start, end), (j, begin, stop) = (found[text] for text in row.texts)
+            assert (i == j) == (row.label == SAME)
+            assert all(16 <= n <= 48 for n in lengths(*row.texts))
+            if row.label == SAME:
+                assert max(start, begin) > min(end, stop)  # a sentence lies between them
+            used[split] |= {i, j}
+        assert len(used[split]) == SIZES[split] // 2
+    assert not used["dev"] & used["train"]
+
+
+def test_every_passage_is_once_in_each_class(made):
+    for rows in made["same_document"].values():
+        sides = [
+            collections.Counter((place, text) for r in rows if r.label == label
+                                for place, text in enumerate(r.texts))
+            for label in (DIFFERENT, SAME)
+        ]  # fmt: skip
+        assert sides[0] == sides[1] and set(sides[0].values()) == {1}
+
+
+def test_lengths_are_the_same_in_both_classes(made):
+    for rows in made["same_document"].values():
+        counts = [
+            collections.Counter(lengths(*r.texts) for r in rows if r.label == label)
+            for label in (DIFFERENT, SAME)
+        ]
+        assert counts[0] == counts[1] and len(counts[0]) > 20
+
+
+def test_the_earlier_passage_is_first_in_half_of_the_rows_of_either_class(documents, made):
+    found = runs(documents)
+    for rows in made["same_document"].values():
+        first = [found[r.texts[0]][1] < found[r.texts[1]][1] for r in rows if r.label == SAME]
+        assert 0.3 < np.mean(first) < 0.7
+
+
+def shared(documents):
+    """Documents with a sentence that many have, in one spelling or another."""
+    spoilt = ["This Page is a stub .", "THIS page  is A stub ."]
+    return [
+        "\n".join([spoilt[i % 2], *text.split("\n"), spoilt[(i + 1) % 2]])
+        for i, text in enumerate(documents)
+    ]
+
+
+def repeated(rows):
+    """Sentences that are in more than one text, of whatever split."""
+    homes = collections.defaultdict(set)
+    for text in (text for some in rows.values() for row in some for text in row.texts):
+        for sentence in text.split(" ."):
+            homes[key(sentence)].add(key(text))
+    return {sentence for sentence, texts in homes.items() if len(texts) > 1 and sentence}
+
+
+def test_a_sentence_is_in_one_passage_alone(documents, monkeypatch):
+    spoilt = shared([text.replace(".", " .") for text in documents])
+    assert not repeated(probe_rows.same_document(spoilt, SIZES, 0))
+    new = map(str, itertools.count())
+    monkeypatch.setattr(probe_rows, "_key", lambda words: next(new))  # knows nothing again
+    assert repeated(probe_rows.same_document(spoilt, SIZES, 0)) == {"this page is a stub"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "possible"),
+    [([20, 20], 0), ([20, 3, 20], 1), ([20, 60, 20], 1), ([9, 9, 1, 9, 9], 1), ([60, 1, 20], 0)],
+)
+def test_what_has_two_passages(lines, possible):
+    words = [[f"w{i}"] * n for i, n in enumerate(lines)]
+    found = probe_rows.two_passages(words, np.random.default_rng(0))
+    assert (found is not None) == possible
+    if found:
+        assert found[0].end < found[1].start
+        assert found[0].words == tuple(sum(words[found[0].start : found[0].end], []))
+        found = probe_rows.two_passages([None, *words[1:]], np.random.default_rng(0))
+        assert found is None or found[0].start > 0  # None is in no passage
+
+
+# Nothing else gives a label away, and what would is noticed
+
+
+def form(row):
+    """What a row looks like to one who cannot read: lengths, and where marks and capitals are."""
+    found = []
+    for text in row.texts:
+        words = text.split()
+        marks = [not word.isalpha() for word in words[:-1]]
+        capitals = [word[0].isupper() for word in words[1:]]
+        found += [len(words), len(text), sum(marks), sum(capitals), text[0].isupper()]
+        found += [words[-1].endswith("."), len(words[0]), len(words[-1])]
+    if len(row.texts) == 2:
+        found += [abs(found[0] - found[8]), abs(found[1] - found[9]), row.texts[0] in row.texts[1]]
+        a, b = ({key(s) for s in text.split(".") if s.strip()} for text in row.texts)
+        found += [len(a & b)]
+    return np.array(found, float)
+
+
+def bag(rows):
+    """A word in one text is not the same word in the other."""
+    return [" ".join(f"{i}{w}" for i, t in enumerate(r.texts) for w in t.split()) for r in rows]
+
+
+def accuracy(splits, features, *steps):
+    model = make_pipeline(*steps, LogisticRegression(max_iter=1000))
+    train, dev = splits["train"], splits["dev"]
+    model.fit(features(train), [row.label for row in train])
+    return model.score(features(dev), [row.label for row in dev])
+
+
+def by_form(splits):
+    return accuracy(splits, lambda rows: np.stack([form(row) for row in rows]), StandardScaler())
+
+
+def by_words(splits):
+    return accuracy(splits, bag, CountVectorizer(token_pattern=r"\S+"), MaxAbsScaler())
+
+
+CHANCE = 0.5 + 3 * (0.25 / SIZES["dev"]) ** 0.5  # three standard errors above
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_neither_form_nor_words_tell_the_classes(made, name):
+    assert by_form(made[name]) < CHANCE
+    assert by_words(made[name]) == 0.5  # each text has both labels, and a sum no cross terms
+
+
+def test_capitals_would_tell_and_are_seen(documents, monkeypatch):
+    monkeypatch.setattr(probe_rows, "_plain", lambda word: True)
+    inner = probe_rows.swap
+
+    def anywhere(words, rng):
+        found = inner(["x", *words, "x"], rng)
+        return found and found[1:-1]
+
+    monkeypatch.setattr(probe_rows, "swap", anywhere)
+    assert by_form(probe_rows.swapped_words(documents, SIZES, 0)) > CHANCE
+
+
+def plain_pairs(documents, num_rows):
+    """The obvious way: passages of one document, or of this one and the next."""
+    rng = np.random.default_rng(0)
+    split = [[line.split() for line in text.split("\n")] for text in documents]
+    pairs = [found for some in split if (found := probe_rows.two_passages(some, rng))]
+    texts = [tuple(" ".join(passage.words) for passage in pair) for pair in pairs]
+    rows = []
+    for k in range(0, sum(num_rows.values()), 2):
+        rows += [Row(texts[k], SAME), Row((texts[k][0], texts[k + 1][1]), DIFFERENT)]
+    ends = list(itertools.accumulate(num_rows.values()))
+    return {
+        name: rows[end - num_rows[name] : end] for name, end in zip(num_rows, ends, strict=True)
+    }
+
+
+def test_lengths_would_tell_and_are_seen():
+    """Every second document has sentences of 20 words, the others of 36."""
+    sizes = {"dev": 100, "train": 200}
+    words = [word for text in tiny.sections(7, 1200) for word in text.split() if word.isalpha()]
+    stream, texts = iter(words), []
+    for i in range(400):
+        num = 18 + 16 * (i % 2)
+        lines = [["One", *itertools.islice(stream, num), "end."] for _ in range(3)]
+        texts.append("\n".join(map(" ".join, lines)))
+    drawn = probe_rows.draw(texts, 0)
+    assert by_form(probe_rows.same_document(drawn, sizes, 0)) < CHANCE
+    assert by_form(plain_pairs(drawn, sizes)) > 0.7

@@ -1,0 +1,171 @@
+"""The program that makes the probe tasks: its folder, read as tasks are read; what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from scalelab.data import probes
+from scalelab.eval.task import load, load_task, remarks
+
+TASKS = ("same_document", "swapped_words")
+
+
+@pytest.fixture
+def start(wikitext, cache_dir, tmp_path, capsys):
+    """start(*arguments) -> exit code, stdout, stderr; later arguments win."""
+
+    def run(*arguments):
+        small = [
+            f"--corpus=wikitext:{wikitext}",
+            f"--to={tmp_path}/out",
+            f"--cache_dir={cache_dir}",
+        ]
+        try:
+            probes.main([*small, "--num_train=80", "--num_dev=40", *arguments])
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def content(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_folder_is_read_as_tasks(start, tmp_path):
+    code, said, errors = start()
+    assert code == 0, errors
+    assert "SameDocument: dev 40, train 80 rows, half of them same" in said
+    assert set(content(tmp_path / "out")) == {
+        "SameDocument/dev.tsv", "SameDocument/train.tsv", "SwappedWords/dev.tsv",
+        "SwappedWords/train.tsv", "probes.json",
+    }  # fmt: skip
+    for name in TASKS:
+        task = load_task(name)
+        splits = load(task, tmp_path / "out")
+        dev = splits.dev["dev"]
+        assert dev is not None and dev.labels is not None and splits.train.labels is not None
+        assert (len(splits.train), len(dev)) == (80, 40)
+        assert np.bincount(splits.train.labels).tolist() == [40, 40]
+        assert np.bincount(dev.labels).tolist() == [20, 20]
+        assert not remarks(task, splits) and not splits.absent
+    lines = (tmp_path / "out/SameDocument/dev.tsv").read_text().splitlines()
+    assert lines[0] == "index\tpassage1\tpassage2\tdocuments"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(40)]
+    assert {line.split("\t")[3] for line in lines[1:]} == {"different", "same"}
+
+
+def test_the_same_again_is_the_same_bytes(start, tmp_path):
+    start()
+    made = content(tmp_path / "out")
+    assert start(f"--to={tmp_path}/deep/again")[0] == 0
+    again = content(tmp_path / "deep/again")
+    assert again == made
+    assert start("--seed=1", f"--to={tmp_path}/other")[0] == 0
+    other = content(tmp_path / "other")
+    assert all(other[name] != made[name] for name in made)
+    start("--num_train=40", f"--to={tmp_path}/fewer")
+    fewer = content(tmp_path / "fewer")
+    assert all((fewer[name] == made[name]) == name.endswith("dev.tsv") for name in made)
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "deep", "other", "fewer"}
+
+
+def test_what_is_there_is_kept(start, tmp_path):
+    (tmp_path / "out").mkdir()  # empty
+    start()
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
+    code, said, _ = start()
+    assert code == 0 and "holds these probes already" in said
+    code, _, errors = start("--seed=1")
+    assert code == 2 and "holds probes with seed 0, not 1: choose another folder" in errors
+    code, _, errors = start("--num_dev=20")
+    assert code == 2 and "num_dev 40, not 20" in errors
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
+
+
+def test_a_corpus_that_moved_is_the_same(start, tmp_path, wikitext):
+    start()
+    (tmp_path / "moved").symlink_to(wikitext)
+    assert start(f"--corpus=wikitext:{tmp_path}/moved")[0] == 0
+
+
+def test_the_training_documents_alone_are_used(start, tmp_path, wikitext):
+    start()
+    held_out = (wikitext / "wiki.valid.raw").read_text() + (wikitext / "wiki.test.raw").read_text()
+    train = " ".join((wikitext / "wiki.train.raw").read_text().split())
+    splits = load(load_task("swapped_words"), tmp_path / "out")
+    written = [t for t, c in zip(splits.train.texts[0], splits.train.labels, strict=True) if c == 0]
+    assert all(text in train and text not in held_out for text in written)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--corpus=wikitxt:x"], "unknown corpus reader 'wikitxt' .*did you mean 'wikitext'"),
+        (["--corpus=wikitext:nowhere"], "expected a folder, found none"),
+        (["--corpus=builtin:x"], "takes no argument"),
+        (["--num_train=81"], "num_train: expected a multiple of 4, got 81"),
+        (["--num_dev=0"], "num_dev: expected a multiple of 4, got 0"),
+        (["--num_train=2000"], "same_document: expected 1,020 documents with .* of 240 different"),
+        (["--num_train=many"], "argument --num_train: expected a whole number, got 'many'"),
+        (["--seed=-1"], "argument --seed: expected a whole number, got '-1'"),
+        (["--seed=99999999999999999999"], "argument --seed: expected a whole number"),
+        (["--valid_rate=2"], "valid_rate must lie between 0 and 1"),
+        (["--seeds=1"], "unrecognized arguments: --seeds=1"),
+        (["--to=FULL"], "is in use: choose another folder, or empty it"),
+        (["--to=FILE"], "is in use"),
+        (["--to=FILE/below"], "[Nn]ot a directory|File exists"),
+        (["--cache_dir=FILE"], "with --cache_dir=DIR"),
+        (["--corpus=text:ONE"], "none of its 1 documents fell to the .* split; with --valid_rate="),
+        (["--corpus=text:BYTES"], "invalid UTF-8 at byte 4 .*set --errors=replace"),
+    ],
+)
+def test_what_is_refused(start, tmp_path, arguments, message):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("One document .\n")
+    (tmp_path / "bytes").write_bytes(b"One \xff .\n")
+    for name, path in (("FULL", "full"), ("FILE", "file"), ("ONE", "file"), ("BYTES", "bytes")):
+        arguments = [argument.replace(name, str(tmp_path / path)) for argument in arguments]
+    before = content(tmp_path)
+    code, said, errors = start(*arguments)
+    last = errors.replace("\r", "\n").strip().splitlines()[-1]
+    assert code == 2 and not said and "Traceback" not in errors
+    assert last.startswith("error: ")
+    assert re.search(message, last), last
+    assert content(tmp_path) == before
+
+
+def test_an_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
+    line = "The {} {} {} lay near the wide river bank in the old town ."
+    things = [(colour, boat) for colour in ("red", "odd", "big") for boat in ("raft", "barge")]
+    documents = ["\n".join(line.format(*thing, i) for thing in things) for i in range(20)]
+    made = probes.make(documents, 8, 4, 0)
+
+    def full(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(probes.json, "dumps", full)
+    with pytest.raises(OSError, match="the disk is full"):
+        probes.write(tmp_path / "out", made, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_description_is_not_ours(start, tmp_path):
+    start()
+    path = tmp_path / "out/probes.json"
+    for text in ("{", "[]", json.dumps({"seed": 0})):
+        path.write_text(text)
+        code, _, errors = start()
+        assert code == 2 and "is in use" in errors
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        probes.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert not ended.value.code and "no benchmark" in said and "default: 2000" in said
