@@ -182,8 +182,10 @@ def _losses(study: Study) -> dict[str, Any] | None:
             ]
             line = {"label": f"seed {run.seed}", "panel": lengths.index(length), "points": points}
             series[point]["lines"].append(line)
+    systems = {point.system for point in study.points}
     return {
         "title": "Validation loss in training",
+        "note": study_notes.LOSSES if len(systems) > 1 else "",
         "x": [title for _, title in curves.CLOCKS],
         "y": [title for _, title in MEASURES],
         "panels": [f"length {length}" for length in lengths],
@@ -213,6 +215,7 @@ def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
             series[systems.index(line[0].system)]["lines"].append(made)
     return {
         "title": "Scores on dev sets",
+        "note": "Bars: 95% intervals. Systems stand apart by a little, so that none hides another.",
         "aside": True,
         "x": [title for _, title in SIZES],
         "y": [column.title for column in columns],

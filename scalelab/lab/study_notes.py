@@ -182,11 +182,12 @@ def _finetuned(study: Study, run: PretrainRun) -> bool:
 def _intervals(study: Study, points: Sequence[Point], of_tasks: bool, of_runs: bool) -> str:
     most = max((len(p.finished) for p in points), default=0)
     num = study.facts["finetune_seeds"]
+    few = f"{num} fine-tuning seeds and " if num > 1 else "one fine-tuning seed and "
     found = []
     if of_tasks:
         over = "" if most < 2 else f"up to {most} pre-training seeds, "
         found.append(
-            f"Multi-Bootstrap over {over}{num} fine-tuning seed{'s' * (num > 1)} and dev examples together"
+            f"Multi-Bootstrap over {over}{few}dev examples together"
             + ("" if over else "; pre-training was not repeated, and its chance is not in it")
         )
     if of_runs:

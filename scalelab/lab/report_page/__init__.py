@@ -3,7 +3,7 @@
 The curves are drawn by chart.js, our own, rather than by a library. The only bundle that Python's
 plotly has is 4.8 MB (2.0 MB compressed and in base64, in each report; 40 MB installed), is slow to
 start, and names the hosts of maps and fonts that a page without network should not; chart.js is
-10 kB, and a change of a report stays readable as a difference of texts.
+12 kB, and a change of a report stays readable as a difference of texts.
 
 All that comes from data is escaped. The page forbids itself every connection, and every script and
 style but its own (Content-Security-Policy).
@@ -74,6 +74,7 @@ def _body(report: Report) -> str:
         "Curves": "".join(
             f"<h3>{_escape(chart['title'])}</h3>\n"
             f'<div class="chart" data-chart="{_escape(name)}"></div>\n'
+            f"{_notes([chart['note']] if chart['note'] else [])}"
             for name, chart in report.charts.items()
         ),
         "Hypotheses and systems": "".join(map(_finding, report.findings)) + _notes(NOTES)

@@ -1,6 +1,6 @@
 "use strict";
 // A line chart in SVG: switch its axes, their scales and its panel, toggle lines, hover for values.
-// spec: {title, x: [title], y: [title], panels: [title], series: [{name, color, marker, dash,
+// spec: {title, note, x: [title], y: [title], panels: [title], series: [{name, color, marker, dash,
 //   group, lines: [{label, panel, points: [{x: [..], y: [..], low: [..], high: [..]}]}]}]}
 
 const WIDTH = 860, HEIGHT = 430, LEFT = 66, RIGHT = 16, TOP = 12, BOTTOM = 52;
