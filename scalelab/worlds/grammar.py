@@ -83,7 +83,7 @@ def _topic_rules(lexicon: Lexicon, topic: int) -> dict[Symbol, Options]:
     made: dict[Symbol, Options] = {("ADJ", topic): words(adjectives)}
     for form in (*NUMBERS, "base", "participle"):
         made[("VERB", topic, form)] = words({verb(v, form): p for v, p in verb_chances.items()})
-    anything = {(("NP", topic, num),): 0.5 for num in NUMBERS}
+    anything: Options = {(("NP", topic, num),): 0.5 for num in NUMBERS}
     made[("PP", topic)] = {(("ADP",), *np): p for np, p in anything.items()}
     made[("PP", topic, "by")] = {(("ADP", "by"), *np): p for np, p in anything.items()}
     for num in NUMBERS:
@@ -94,9 +94,12 @@ def _topic_rules(lexicon: Lexicon, topic: int) -> dict[Symbol, Options]:
             (("BNP", topic, num),): 1 - NESTING_RATE,
             (("BNP", topic, num), ("PP", topic)): NESTING_RATE,
         }
-        made[("SBAR", topic, num)] = {
-            (("SCONJ",), ("VERB", topic, num), *np): p / 2 for np, p in anything.items()
-        } | {(("SCONJ",), ("NP", topic, other), ("VERB", topic, other)): 0.25 for other in NUMBERS}
+        clauses: Options = {
+            (("SCONJ",), ("NP", topic, other), ("VERB", topic, other)): 0.25 for other in NUMBERS
+        }
+        for np, p in anything.items():
+            clauses[(("SCONJ",), ("VERB", topic, num), *np)] = p / 2
+        made[("SBAR", topic, num)] = clauses
         made[("VP", topic, num)] = _deeds(topic, num, anything)
         for head, form in enumerate(forms):
             made |= _subject_rules(topic, num, head, form)

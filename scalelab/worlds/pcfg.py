@@ -20,6 +20,7 @@ import numpy as np
 Symbol = tuple[Any, ...]
 Right = tuple[Symbol | str, ...]
 MAX_ROUNDS = 10_000
+TOO_LARGE = 1e15  # what grows so far does not end
 CLOSE = 1e-14  # relative change at which a fixed point counts as found
 
 
@@ -101,7 +102,8 @@ class Pcfg:
             return
         first, rest = right[0], right[1:]
         if isinstance(first, str):
-            begun = [(start + 1, first)] if words[start : start + 1] == [first] else []
+            there = start < len(words) and words[start] == first
+            begun = [(start + 1, first)] if there else []
         else:
             begun = self.derivations(first, words, start)
         for middle, child in begun:
@@ -152,8 +154,10 @@ class Pcfg:
         sums = here
         for _ in range(MAX_ROUNDS):
             following = here + np.bincount(rows, chances * sums[columns], len(here))
-            change = np.abs(following - sums).max()
+            change, size = np.abs(following - sums).max(), np.abs(following).max()
             sums = following
-            if change <= CLOSE * np.abs(sums).max():
+            if size > TOO_LARGE:
+                break
+            if change <= CLOSE * size:
                 return dict(zip(self.rules, sums.tolist(), strict=True))
         raise ValueError("the grammar's rules go on for ever: no expectation is finite")
