@@ -14,7 +14,7 @@ from scalelab.worlds import discourse, glue_files, tasks
 from scalelab.worlds.discourse import World
 from scalelab.worlds.lexicon import Sizes
 
-NUM_TRAIN = 1600
+NUM_TRAIN = 800
 NUM_HELD = NUM_TRAIN // glue_files.TEST_SHARE
 NAMES = [task.name for task in tasks.TASKS]
 
@@ -91,20 +91,20 @@ def test_mismatched_sets_have_topics_of_their_own(splits: dict) -> None:
     assert words(read.dev["matched"]) <= words(read.train)
 
 
-def test_the_seed_decides(world: World, folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    for seed in (0, 1):
-        glue_files.write(world, seed, NUM_TRAIN, tmp_path / str(seed))
-    names = [p.relative_to(folder) for p in sorted(folder.rglob("*.*"))]
-    for name in names:
-        ours, same, other = (f / name for f in (folder, tmp_path / "0", tmp_path / "1"))
-        assert ours.read_bytes() == same.read_bytes() != other.read_bytes()
+def test_the_seed_decides(world: World, tmp_path: pathlib.Path) -> None:
+    for seed, name in ((0, "one"), (0, "same"), (1, "other")):
+        glue_files.write(world, seed, 20, tmp_path / name)
+    one, same, other = (sorted((tmp_path / n).rglob("*.*")) for n in ("one", "same", "other"))
+    assert len(one) == 9 * 3 + 2 + 1
+    assert [p.read_bytes() for p in one] == [p.read_bytes() for p in same]
+    assert all(a.read_bytes() != b.read_bytes() for a, b in zip(one, other, strict=True))
 
 
 def test_a_small_world_says_so() -> None:
     small = discourse.draw(Sizes(2, 4, 2, 2, 1), seed=0)
-    with pytest.raises(ValueError, match="too small for so many examples of"):
-        for task in tasks.TASKS:
-            tasks.make(task, small, 0, {"train": 20_000})
+    (qqp,) = (task for task in tasks.TASKS if task.name == "qqp")
+    with pytest.raises(ValueError, match="too small for so many examples of qqp: ask for fewer"):
+        tasks.make(qqp, small, 0, {"train": 1000})
     with pytest.raises(ValueError, match="num_topics=1: the tasks need 2 or more"):
         tasks.check(discourse.draw(Sizes(num_topics=1), seed=0).grammar.lexicon)
 
@@ -240,5 +240,7 @@ def test_who_counts_words_does_not(name: str, splits: dict) -> None:
 def test_of_stsb_shared_words_tell_the_score(splits: dict) -> None:
     """The exception: there the part of words that two texts share is what is asked for."""
     (records,) = splits["stsb"].dev.values()
-    shared = [len(set(a.split()) & set(b.split())) for a, b in zip(*records.texts, strict=True)]
+    idle = {"the", "is", "are", "by", "."}
+    pairs = zip(*records.texts, strict=True)
+    shared = [len(set(a.split()) & set(b.split()) - idle) for a, b in pairs]
     assert METRICS["spearman"](records.labels, np.array(shared, float)) > 0.8
