@@ -1,8 +1,6 @@
 """Systems learn what worlds have to teach, up to bounds that are exact, and not beyond them."""
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +10,8 @@ import pytest
 import tiny
 
 from scalelab import build, state, step, token_scores
-from scalelab import config as config_lib
 from scalelab.optim import schedules
-from scalelab.train import train
-from scalelab.worlds import corpus, discourse, markov, neighbours
-from scalelab.worlds.lexicon import Sizes
+from scalelab.worlds import markov, neighbours
 
 pytestmark = pytest.mark.slow
 
