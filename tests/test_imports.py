@@ -60,6 +60,7 @@ MAY_IMPORT = {
         *("run_folder", "sharding", "state", "step", "systems", "train"),
     },
     "study": {"cli", "environment", "lab", "studies"},
+    "worlds": {"cli"},
     "interop": {
         *(
             "build",
@@ -185,6 +186,11 @@ def test_nothing_needs_interop() -> None:
     assert {m.split(".")[0] for m in users} == {"interop"}
 
 
+def test_nothing_needs_worlds() -> None:
+    users = {m for m, path in MODULES.items() if any(".worlds" in n for n in imports(path))}
+    assert {m.split(".")[0] for m in users} == {"worlds"}
+
+
 def test_a_system_needs_no_tensorflow() -> None:
     there = imported_by("import scalelab.systems.bert, scalelab.step, scalelab.data.pipeline")
     assert "jax" in there
@@ -230,7 +236,7 @@ def test_help_of_interop_answers_without_jax() -> None:
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
 
 
-@pytest.mark.parametrize("program", ["eval.lm", "fill_mask", "data.probes"])
+@pytest.mark.parametrize("program", ["eval.lm", "fill_mask", "data.probes", "worlds.__main__"])
 def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
     there = imported_by(
         f"import scalelab.{program} as program\n"

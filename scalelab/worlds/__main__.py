@@ -1,0 +1,156 @@
+"""Writes a generated world: a corpus, what is known of it, gold annotations, tasks.
+
+  python -m scalelab.worlds --kind=grammar --to=DIR --documents=2000
+
+DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with its
+entropies in nats. Of a grammar world it also gets gold.jsonl (tags, chunks, phrases, trees and
+agreement of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
+Equal arguments give equal files.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from scalelab import cli
+from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
+from scalelab.worlds.lexicon import Sizes
+
+# Of each kind the arguments that it has besides the common ones, with their values if not given.
+KINDS: dict[str, dict[str, int]] = {
+    "grammar": {
+        "tasks_examples": 1000,
+        "num_topics": Sizes.num_topics,
+        "num_nouns": Sizes.num_nouns,
+        "num_verbs": Sizes.num_verbs,
+        "num_adjectives": Sizes.num_adjectives,
+    },
+    "markov": {"vocab_size": 16, "order": 2, "length": 64},
+    "neighbours": {"num_letters": 8, "length": 63},
+}
+HELP = {
+    "tasks_examples": "training examples of a task; dev and test sets have a quarter; 0: no tasks",
+    "num_topics": "topics",
+    "num_nouns": "nouns of a topic",
+    "num_verbs": "verbs of a topic",
+    "num_adjectives": "adjectives of a topic",
+    "vocab_size": "words",
+    "order": "words before it that a word depends on",
+    "num_letters": "free words; there are as many that their neighbours decide",
+    "length": "words of a document",
+}
+
+
+def parser() -> cli.Parser:
+    """The command line."""
+    made = cli.Parser(
+        prog="python -m scalelab.worlds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--kind", required=True, choices=list(KINDS), help="of world")
+    made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
+    made.add_argument("--documents", required=True, type=int, help="of the training split")
+    made.add_argument("--seed", type=int, default=0, help="of everything (0)")
+    for kind, own in KINDS.items():
+        for name, value in own.items():
+            if not any(f"--{name}" in action.option_strings for action in made._actions):
+                text = f"{kind}: {HELP[name]} ({value})"
+                made.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    return made
+
+
+def settings(given: argparse.Namespace) -> dict[str, int]:
+    """The arguments of the kind that was asked for.
+
+    Raises:
+      ValueError: one is of another kind, or out of range.
+    """
+    own = KINDS[given.kind]
+    for name in HELP:
+        if name not in own and getattr(given, name) is not None:
+            raise ValueError(
+                f"--{name} has no meaning for --kind={given.kind}, which has"
+                f" {', '.join('--' + n for n in own)}"
+            )
+    found = {n: v if getattr(given, n) is None else getattr(given, n) for n, v in own.items()}
+    least = {"documents": 1, "seed": 0, "length": 2, "tasks_examples": 0}
+    values = {"documents": given.documents, "seed": given.seed} | found
+    for name, value in values.items():
+        if value < least.get(name, 1):
+            raise ValueError(f"--{name}={value}: expected {least.get(name, 1)} or more")
+    return found
+
+
+def write(given: argparse.Namespace) -> dict[str, Any]:
+    """Writes a world and returns what world.json says.
+
+    Raises:
+      ValueError: the arguments do not allow it, or the folder holds something.
+      OSError: it cannot be written.
+    """
+    own, folder = settings(given), given.to
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--to={folder}: expected a new or empty folder, found something there")
+    make = {"grammar": _grammar, "markov": _markov, "neighbours": _neighbours}[given.kind]
+    known = make(given, own)
+    facts = {"kind": given.kind, "seed": given.seed} | own | known
+    text = json.dumps(facts, indent=1) + "\n"
+    (folder / "world.json").write_text(text, encoding="utf-8")
+    return facts
+
+
+def _grammar(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
+    sizes = Sizes(**{name: value for name, value in own.items() if name.startswith("num_")})
+    world = discourse.draw(sizes, given.seed)
+    facts: dict[str, Any] = world.facts()
+    given.to.mkdir(parents=True, exist_ok=True)
+    if own["tasks_examples"]:  # first, because a world may be too small for them
+        made = glue_files.write(world, given.seed, own["tasks_examples"], given.to / "glue")
+        facts["tasks"] = made
+    return facts | {"documents": corpus.write_grammar(world, given.seed, given.documents, given.to)}
+
+
+def _markov(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
+    source = markov.draw(own["vocab_size"], own["order"], given.seed)
+    bounds = {f"nats_per_word_seeing_{k}": source.bound(k) for k in range(source.order + 1)}
+    made = {"nats_per_word": source.entropy_rate} | bounds
+    return made | _tokens(given, own, source)
+
+
+def _neighbours(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
+    if own["length"] % 2 == 0:
+        raise ValueError(f"--length={own['length']}: expected an odd number: both ends are free")
+    world = neighbours.draw(own["num_letters"], given.seed)
+    made = {
+        "nats_per_word": world.entropy_rate,
+        "nats_of_decided_word_from_left": world.left_nats,
+        "accuracy_of_decided_word_from_left": world.left_accuracy,
+        "table": world.table.tolist(),
+    }
+    return made | _tokens(given, own, world)
+
+
+def _tokens(given: argparse.Namespace, own: dict[str, int], source: Any) -> dict[str, Any]:
+    given.to.mkdir(parents=True, exist_ok=True)
+    made, words = corpus.write_tokens(source, given.seed, given.documents, own["length"], given.to)
+    return {"documents": made, "words": words}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The program; a mistake in its arguments is one message and exit code 2."""
+    given = parser().parse_args(arguments)
+    with cli.one_message("remove what was written and start the same command again"):
+        facts = write(given)
+        documents = ", ".join(f"{n:,} {split}" for split, n in facts["documents"].items())
+        print(f"wrote {given.to}: documents {documents}")
+        print(f"entropy {facts['nats_per_word']:.4f} nats a word; more in {given.to}/world.json")
+        print(f"to train on it: corpus=wikitext:{given.to}")
+        if facts.get("tasks"):
+            print(f"to fine-tune on its tasks: --data={given.to}/glue")
+
+
+if __name__ == "__main__":
+    main()

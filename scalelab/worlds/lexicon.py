@@ -1,0 +1,117 @@
+"""The words of the grammar world.
+
+Content words are invented from the seed and belong to one topic each; words of quality, which are
+good or bad, belong to all topics. Nouns and verbs have two numbers, written as in English: one dog
+runs, two dogs run. Function words are English.
+"""
+
+import dataclasses
+
+import numpy as np
+
+CONSONANTS, VOWELS = "bdfgklmnprtvz", "aeiou"  # no s: it marks number
+NUMBERS = ("sg", "pl")
+DETERMINERS = {
+    "sg": {"the": 0.5, "a": 0.3, "this": 0.2},
+    "pl": {"the": 0.5, "some": 0.3, "these": 0.2},
+}
+BE = {"sg": "is", "pl": "are"}
+DO = {"sg": "does", "pl": "do"}
+PREPOSITIONS = {"near": 0.4, "under": 0.3, "behind": 0.2, "with": 0.1}
+QUALITIES = ("good", "bad")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How many words there are.
+
+    Attributes:
+      num_topics: topics.
+      num_nouns: nouns of a topic.
+      num_verbs: verbs of a topic.
+      num_adjectives: adjectives of a topic.
+      num_qualities: good words, and as many bad ones.
+      zipf: word i of a class has a chance in proportion to 1 / (i + 1)**zipf.
+    """
+
+    num_topics: int = 6
+    num_nouns: int = 16
+    num_verbs: int = 8
+    num_adjectives: int = 6
+    num_qualities: int = 4
+    zipf: float = 0.5
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self)[:-1]:
+            found, least = getattr(self, field.name), 1 + (field.name == "num_nouns")
+            if found < least:
+                raise ValueError(f"{field.name}: expected {least} or more, got {found}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Topic:
+    """The stems of a topic."""
+
+    nouns: tuple[str, ...]
+    verbs: tuple[str, ...]
+    adjectives: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lexicon:
+    """All content words.
+
+    Attributes:
+      sizes: how many there are.
+      topics: the words of each.
+      qualities: "good" and "bad" -> the words.
+    """
+
+    sizes: Sizes
+    topics: tuple[Topic, ...]
+    qualities: dict[str, tuple[str, ...]]
+
+
+def draw(sizes: Sizes, seed: int) -> Lexicon:
+    """Invents the words of a world."""
+    rng = np.random.default_rng(seed)
+    count = sizes.num_nouns + sizes.num_verbs + sizes.num_adjectives
+    made = iter(stems(rng, sizes.num_topics * count + 2 * sizes.num_qualities))
+
+    def take(number: int) -> tuple[str, ...]:
+        return tuple(next(made) for _ in range(number))
+
+    topics = tuple(
+        Topic(take(sizes.num_nouns), take(sizes.num_verbs), take(sizes.num_adjectives))
+        for _ in range(sizes.num_topics)
+    )
+    return Lexicon(sizes, topics, {q: take(sizes.num_qualities) for q in QUALITIES})
+
+
+def stems(rng: np.random.Generator, count: int) -> list[str]:
+    """Invents `count` different stems of two or three open syllables.
+
+    They end in a vowel, so that no form of one (`s`, `ed`) is a form of another.
+    """
+    found: dict[str, None] = {}
+    while len(found) < count:
+        num_syllables = 2 + int(rng.random() < 0.3)
+        picks = rng.integers((len(CONSONANTS), len(VOWELS)), size=(num_syllables, 2))
+        found["".join(CONSONANTS[c] + VOWELS[v] for c, v in picks)] = None
+    return list(found)
+
+
+def chances(count: int, zipf: float) -> np.ndarray:
+    """Zipf's law over the words of a class: [count], sum 1."""
+    weights = 1 / np.arange(1, count + 1) ** zipf
+    return weights / weights.sum()
+
+
+def noun(stem: str, number: str) -> str:
+    """A noun's form."""
+    return stem + "s" * (number == "pl")
+
+
+def verb(stem: str, form: str) -> str:
+    """A verb's form: "sg", "pl", "base" or "participle"."""
+    return stem + {"sg": "s", "pl": "", "base": "", "participle": "ed"}[form]

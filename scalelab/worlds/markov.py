@@ -1,0 +1,150 @@
+"""Sources of order k: a token depends on the k tokens before it, and on nothing else.
+
+The entropy rate is that of Shannon 1948 (section 7): the entropy of the next token in each context,
+weighted by how often the context stands there. A net that sees less than k tokens has a bound of
+its own, which is exact as well.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+MAX_CONTEXTS = 4096  # V**k; their frequencies are solved for as one linear system
+
+
+def entropy(chances: np.ndarray) -> np.ndarray:
+    """Entropy in nats along the last axis; 0 log 0 is 0."""
+    logs = np.log(chances, out=np.zeros(chances.shape), where=chances > 0)
+    return -(chances * logs).sum(-1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """A stationary source.
+
+    Attributes:
+      transitions: k + 1 axes of size V; [a, b, x] is the probability of x after a, b.
+    """
+
+    transitions: np.ndarray
+
+    def __post_init__(self) -> None:
+        table = self.transitions
+        if len(set(table.shape)) != 1 or table.ndim < 2:
+            raise ValueError(f"transitions: expected two or more equal axes, got {table.shape}")
+        if self.vocab_size**self.order > MAX_CONTEXTS:
+            raise ValueError(
+                f"{self.vocab_size} tokens and order {self.order} make"
+                f" {self.vocab_size**self.order} contexts; at most {MAX_CONTEXTS} are possible"
+            )
+        if (table < 0).any() or not np.allclose(table.sum(-1), 1, rtol=0, atol=1e-9):
+            raise ValueError("transitions: the probabilities after a context must sum to 1")
+
+    @property
+    def order(self) -> int:
+        """Tokens that the next one depends on, k."""
+        return self.transitions.ndim - 1
+
+    @property
+    def vocab_size(self) -> int:
+        """Different tokens, V."""
+        return self.transitions.shape[-1]
+
+    @functools.cached_property
+    def stationary(self) -> np.ndarray:
+        """How often each context stands in a text: k axes of size V, sum 1.
+
+        Raises:
+          ValueError: it depends on where the source begins.
+        """
+        size = self.vocab_size**self.order
+        moves = np.zeros((size, size))  # from a context to the next: its first token goes
+        rows = np.repeat(np.arange(size), self.vocab_size)
+        columns = (rows * self.vocab_size) % size + np.tile(np.arange(self.vocab_size), size)
+        np.add.at(moves, (rows, columns), self.transitions.ravel())
+        system = np.vstack([moves.T - np.eye(size), np.ones(size)])
+        found, _, rank, _ = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))
+        if rank < size:
+            raise ValueError("transitions: some tokens never lead to the others, so no one rate")
+        return np.maximum(found, 0).reshape([self.vocab_size] * self.order)
+
+    @functools.cached_property
+    def entropy_rate(self) -> float:
+        """Nats a token that remain for the best predictor."""
+        return self.bound(self.order)
+
+    def bound(self, num_seen: int) -> float:
+        """Nats a token for the best predictor that sees so many tokens before it.
+
+        Args:
+          num_seen: 0 for one that is blind to context; more than k is as good as k.
+        """
+        seen = min(num_seen, self.order)
+        joint = self.stationary[..., None] * self.transitions
+        ends = joint.sum(tuple(range(self.order - seen)))  # seen tokens and the next
+        return float(entropy(ends.ravel()) - entropy(ends.sum(-1).ravel()))
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+        """Draws texts: [count, length] int32; each begins where a text may be cut at random."""
+        tokens = np.zeros((count, length), np.int32)
+        for place in range(length):
+            seen = min(place, self.order)
+            context = tuple(tokens[:, place - seen : place].T)
+            chances = np.broadcast_to(self._table(seen)[context], (count, self.vocab_size))
+            limits = chances.cumsum(-1)
+            drawn = (limits <= rng.random((count, 1)) * limits[:, -1:]).sum(-1)
+            tokens[:, place] = np.minimum(drawn, self.vocab_size - 1)
+        return tokens
+
+    def nats(self, tokens: np.ndarray) -> np.ndarray:
+        """Minus the log-probability of each token after those before it.
+
+        Args:
+          tokens: [count, length] int.
+
+        Returns:
+          Likewise float64; infinite where a token cannot stand.
+        """
+        found = np.zeros(tokens.shape)
+        with np.errstate(divide="ignore"):
+            for place in range(tokens.shape[1]):
+                seen = min(place, self.order)
+                window = tuple(tokens[:, place - seen : place + 1].T)
+                found[:, place] = -np.log(self._table(seen)[window])
+        return found
+
+    def _table(self, seen: int) -> np.ndarray:
+        """Chances of the next token after so many, seen <= k: seen + 1 axes."""
+        if seen == self.order:
+            return self.transitions
+        joint = self.stationary.sum(tuple(range(seen + 1, self.order)))
+        before = joint.sum(-1, keepdims=True)
+        return np.divide(joint, before, out=np.zeros_like(joint), where=before > 0)
+
+
+def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> Source:
+    """A source whose chances after each context are Dirichlet; few tokens follow easily.
+
+    Args:
+      vocab_size: V.
+      order: k.
+      seed: of the draw.
+      concentration: of the Dirichlet distribution; less makes the next token surer.
+
+    Raises:
+      ValueError: too many contexts, or an argument below its least value.
+    """
+    if vocab_size < 2 or order < 1:
+        raise ValueError(
+            f"expected 2 tokens or more and an order of 1 or more, got {vocab_size} and {order}"
+        )
+    if vocab_size**order > MAX_CONTEXTS:
+        raise ValueError(
+            f"{vocab_size} tokens and order {order} make {vocab_size**order} contexts; at most"
+            f" {MAX_CONTEXTS} are possible"
+        )
+    rng = np.random.default_rng(seed)
+    shape = (vocab_size,) * (order + 1)
+    drawn = rng.standard_gamma(concentration, shape) + 1e-6  # no chance is 0, so all is reachable
+    return Source(drawn / drawn.sum(-1, keepdims=True))

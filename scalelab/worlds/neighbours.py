@@ -1,0 +1,84 @@
+"""Texts in which every second token is decided by its two neighbours together.
+
+Tokens 0, 2, 4, ... are free: uniform over K letters, ids 0 to K - 1. Each token between is
+K + table[left, right]. Whoever sees both sides knows it; whoever reads from the left knows the left
+neighbour alone, and no more of the text would help, because free tokens are independent. So a
+masked net can be certain where a causal one cannot, and what the causal one loses is exact.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from scalelab.worlds.markov import entropy
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The world of one table.
+
+    Attributes:
+      table: [K, K] int, the letter between a left and a right neighbour.
+    """
+
+    table: np.ndarray
+
+    @property
+    def num_letters(self) -> int:
+        """K."""
+        return len(self.table)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens: K free ones and K decided ones."""
+        return 2 * self.num_letters
+
+    @property
+    def given_left(self) -> np.ndarray:
+        """[K, K]: chances of the decided letter, given the left neighbour."""
+        return (self.table[..., None] == np.arange(self.num_letters)).mean(1)
+
+    @property
+    def left_nats(self) -> float:
+        """Entropy of a decided token for one who sees nothing of what comes after it."""
+        return float(entropy(self.given_left).mean())
+
+    @property
+    def left_accuracy(self) -> float:
+        """How often the best guess of such a reader is right."""
+        return float(self.given_left.max(1).mean())
+
+    @property
+    def entropy_rate(self) -> float:
+        """Nats a token, free and decided ones together: only every second one is a choice."""
+        return float(np.log(self.num_letters)) / 2
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+        """Draws texts: [count, length] int32.
+
+        Raises:
+          ValueError: `length` is even, so that the last token would have one neighbour.
+        """
+        if length % 2 == 0:
+            raise ValueError(f"length {length}: expected an odd number, so that both ends are free")
+        free = rng.integers(self.num_letters, size=(count, length // 2 + 1))
+        tokens = np.zeros((count, length), np.int32)
+        tokens[:, ::2] = free
+        tokens[:, 1::2] = self.num_letters + self.table[free[:, :-1], free[:, 1:]]
+        return tokens
+
+
+def draw(num_letters: int, seed: int) -> Neighbours:
+    """A random table.
+
+    Every letter stands in it about as often as another, so that knowing one neighbour helps little.
+
+    Args:
+      num_letters: K, 2 or more.
+      seed: of the draw.
+    """
+    if num_letters < 2:
+        raise ValueError(f"expected 2 letters or more, got {num_letters}")
+    letters = np.arange(num_letters**2) % num_letters
+    drawn = np.random.default_rng(seed).permutation(letters)
+    return Neighbours(drawn.reshape(num_letters, num_letters))

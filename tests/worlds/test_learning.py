@@ -1,0 +1,154 @@
+"""Systems learn what worlds have to teach, up to bounds that are exact, and not beyond them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import build, state, step, token_scores
+from scalelab.optim import schedules
+from scalelab.worlds import markov, neighbours
+
+pytestmark = pytest.mark.slow
+
+
+def batch(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows [B, T] as a batch of whole examples without special tokens."""
+    lengths = np.full(len(tokens), tokens.shape[1], np.int32)
+    counts = {"num_bytes": 0 * lengths, "num_text_tokens": lengths}
+    places = np.arange(len(tokens), dtype=np.int32)
+    return {
+        "tokens": tokens,
+        "lengths": lengths,
+        "boundaries": lengths,
+        "examples": places,
+    } | counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    """A net of one layer and width 32 that was trained, and its parameters."""
+
+    parts: tiny.Parts
+    params: Any
+
+    def log_chances(self, rows: Any, places: np.ndarray) -> np.ndarray:
+        """Of all tokens at `places` [B, P]: [B, P, V]."""
+        rows = list(rows)
+        made = token_scores.pad(rows, self.parts.config.net.max_len, len(rows))
+        return np.asarray(
+            token_scores.log_chances(self.parts.net, self.params, made, jnp.asarray(places))
+        )
+
+
+def learn(
+    system: str,
+    vocab_size: int,
+    draw: Callable[[int], np.ndarray],
+    *,
+    num_steps: int,
+    learning_rate: float,
+    **fields: Any,
+) -> Learnt:
+    """Trains on batch after batch of new texts, `draw(step)` [B, T]."""
+    max_len = draw(0).shape[1]
+    lengths = dict.fromkeys(("net__max_len", "short__max_len", "long__max_len"), max_len)
+    parts = tiny.parts(
+        system,
+        tokenizer__vocab_size=vocab_size,
+        net__width=32,
+        net__num_layers=1,
+        net__dropout_rate=0.0,
+        **lengths,
+        **fields,
+    )
+    tx, mesh = build.make_optimizer(parts.config), tiny.one_device()
+    now, placed = state.create(parts.net, parts.objectives, tx, max_len=max_len, seed=0, mesh=mesh)
+    made = step.make_train_step(parts.net, parts.objectives, tx)
+    run = step.compile_train(made, mesh, placed, now, batch(draw(0)))
+    for k in range(num_steps):
+        rate = learning_rate * schedules.linear(k + 1, num_steps // 10, num_steps + 1)
+        now, _ = run(now, batch(draw(k)), jnp.float32(rate))
+    return Learnt(parts, now.params)
+
+
+def picked(log_chances: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Minus the log-probability of each target."""
+    return -np.take_along_axis(log_chances, targets[..., None], -1)[..., 0]
+
+
+def test_clm_learns_a_source_of_order_2_to_within_2_percent() -> None:
+    source = markov.draw(8, 2, seed=0)
+    length = 24
+    learnt = learn(
+        "gpt2",
+        source.vocab_size,
+        lambda k: source.sample(np.random.default_rng([0, k]), 32, length),
+        num_steps=1000,
+        learning_rate=2e-2,
+    )
+    texts = source.sample(np.random.default_rng(1), 256, length)
+    places = np.broadcast_to(np.arange(length - 1), (256, length - 1))
+    found = picked(learnt.log_chances(texts, places), texts[:, 1:])[:, 1:]
+    # The same texts under the source itself: what chance made hard or easy of them cancels.
+    excess = (found - source.nats(texts)[:, 2:]).mean()
+    assert 0 < excess < 0.02 * source.entropy_rate
+    assert found.mean() == pytest.approx(source.entropy_rate, rel=0.05)
+    # One token of context, or none, could not do it.
+    assert source.bound(1) > 1.5 * source.entropy_rate
+    blind = picked(learnt.log_chances(np.roll(texts, 1, axis=0), places), texts[:, 1:])
+    assert blind.mean() > source.bound(0)
+
+
+LETTERS, SPAN = 4, 7
+
+
+@pytest.fixture(scope="module")
+def world() -> neighbours.Neighbours:
+    return neighbours.draw(LETTERS, seed=0)
+
+
+def learn_neighbours(world: neighbours.Neighbours, system: str, num_steps: int) -> tuple:
+    """A net, and 1,024 texts that it has not seen, in its ids."""
+    ids = len(tiny.parts(system).module.SPECIAL_TOKENS)
+    learnt = learn(
+        system,
+        ids + world.vocab_size,
+        lambda k: ids + world.sample(np.random.default_rng([0, k]), 64, SPAN),
+        num_steps=num_steps,
+        learning_rate=1e-2,
+        mask_rate=0.14,  # one token of seven
+    )
+    return learnt, ids + world.sample(np.random.default_rng(1), 1024, SPAN), ids
+
+
+def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbours) -> None:
+    learnt, texts, _ = learn_neighbours(world, "roberta", num_steps=800)
+    place = SPAN // 2
+    places = np.full((len(texts), 1), place)
+    masked = texts.copy()
+    masked[:, place] = tiny.special_ids(learnt.parts.module)["mask"]
+    chances = learnt.log_chances(masked, places)
+    assert (chances.argmax(-1) == texts[:, [place]]).mean() > 0.99
+    assert picked(chances, texts[:, [place]]).mean() < 0.05
+    # The same net without the right side is no better than the left side allows.
+    half = learnt.log_chances(masked[:, : place + 1], places)
+    most = world.left_accuracy + 4 * np.sqrt(0.25 / len(texts))
+    assert (half.argmax(-1) == texts[:, [place]]).mean() < most < 0.9
+    assert picked(half, texts[:, [place]]).mean() > 0.95 * world.left_nats
+
+
+def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbours) -> None:
+    learnt, texts, ids = learn_neighbours(world, "gpt2", num_steps=400)
+    decided = np.arange(1, SPAN, 2)
+    chances = learnt.log_chances(texts, np.broadcast_to(decided - 1, (len(texts), len(decided))))
+    found = picked(chances, texts[:, decided])
+    own = world.given_left[texts[:, decided - 1] - ids, texts[:, decided] - ids - LETTERS]
+    assert 0 < (found + np.log(own)).mean() < 0.02 * world.left_nats
+    assert found.mean() == pytest.approx(world.left_nats, rel=0.03)
+    right = (chances.argmax(-1) == texts[:, decided]).mean()
+    assert right == pytest.approx(world.left_accuracy, abs=0.05)

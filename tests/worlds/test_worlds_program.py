@@ -1,0 +1,113 @@
+"""The program: what it writes, that scalelab reads it, and what it says of a mistake."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from scalelab.data.corpora import open_corpus
+from scalelab.worlds import __main__ as program
+from scalelab.worlds import discourse, markov
+from scalelab.worlds.lexicon import Sizes
+
+
+def run(folder: pathlib.Path, *arguments: str) -> dict:
+    program.main([f"--to={folder}", "--documents=30", *arguments])
+    return json.loads((folder / "world.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def grammar(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("made") / "grammar"
+    run(folder, "--kind=grammar", "--tasks_examples=12", "--num_nouns=6")
+    return folder
+
+
+def test_a_grammar_world(grammar: pathlib.Path) -> None:
+    said = json.loads((grammar / "world.json").read_text())
+    names = {path.name for path in grammar.iterdir()}
+    splits = {f"wiki.{split}.raw" for split in ("train", "valid", "test")}
+    assert names == splits | {"world.json", "gold.jsonl", "glue"}
+    assert said["documents"] == {"train": 30, "valid": 3, "test": 3}
+    assert said["tasks"]["mnli"]["dev_mismatched"] == 3
+    exact = discourse.draw(Sizes(num_nouns=6), 0).facts()
+    assert {name: said[name] for name in exact} == exact
+
+
+def test_the_corpus_is_what_gold_annotates(grammar: pathlib.Path) -> None:
+    corpus = open_corpus(f"wikitext:{grammar}")
+    rows = [json.loads(line) for line in (grammar / "gold.jsonl").read_text().splitlines()]
+    for split in ("train", "valid", "test"):
+        own = [row for row in rows if row["split"] == split]
+        assert [row["document"] for row in own] == list(range(len(own)))
+        told = [" ".join(" ".join(s["words"]) for s in row["sentences"]) for row in own]
+        assert list(corpus.documents(split)) == told
+
+
+def test_a_markov_world(tmp_path: pathlib.Path) -> None:
+    said = run(tmp_path / "world", "--kind=markov", "--vocab_size=6", "--length=20", "--seed=3")
+    source = markov.draw(6, 2, 3)
+    assert said["nats_per_word"] == source.entropy_rate == said["nats_per_word_seeing_2"]
+    assert said["nats_per_word_seeing_0"] == source.bound(0)
+    documents = list(open_corpus(f"wikitext:{tmp_path}/world").documents("train"))
+    place = {word: i for i, word in enumerate(said["words"])}
+    tokens = np.array([[place[word] for word in text.split()] for text in documents])
+    assert tokens.shape == (30, 20)
+    assert source.nats(tokens)[:, 2:].mean() < (source.entropy_rate + source.bound(1)) / 2
+
+
+def test_a_world_of_neighbours(tmp_path: pathlib.Path) -> None:
+    said = run(tmp_path / "world", "--kind=neighbours", "--num_letters=4", "--length=9")
+    place = {word: i for i, word in enumerate(said["words"])}
+    for text in open_corpus(f"wikitext:{tmp_path}/world").documents("valid"):
+        tokens = [place[word] for word in text.split()]
+        for i in range(1, 9, 2):
+            assert tokens[i] == 4 + said["table"][tokens[i - 1]][tokens[i + 1]]
+
+
+def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run(tmp_path / "same", "--kind=grammar", "--tasks_examples=12", "--num_nouns=6")
+    for path in grammar.rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "same" / path.relative_to(grammar)).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kind=grammer"], "invalid choice: 'grammer'"),
+        (["--kind=markov", "--num_nouns=3"], "--num_nouns has no meaning for --kind=markov"),
+        (["--kind=markov", "--order=0"], "--order=0: expected 1 or more"),
+        (["--kind=markov", "--vocab_size=1"], "expected 2 tokens or more"),
+        (["--kind=markov", "--order=9"], "at most 4096 are possible"),
+        (["--kind=neighbours", "--length=8"], "--length=8: expected an odd number"),
+        (["--kind=grammar", "--documents=0"], "--documents=0: expected 1 or more"),
+        (["--kind=grammar", "--num_topics=1"], "num_topics=1: the tasks need 2 or more"),
+        (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2 or more, got 1"),
+        (["--kind=grammar", "--seed=-1"], "--seed=-1: expected 0 or more"),
+        ([], "--kind"),
+    ],
+)
+def test_mistakes_are_one_message(
+    arguments: list[str],
+    message: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main([f"--to={tmp_path}/world", "--documents=5", *arguments])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.err.count("\n") == 1 and not said.out
+    assert not list(tmp_path.glob("world/*"))
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(SystemExit) as ended:
+        program.main([f"--to={tmp_path}", "--documents=5", "--kind=markov"])
+    assert ended.value.code == 2
+    assert "expected a new or empty folder" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
