@@ -92,6 +92,7 @@ def test_decode_beside_its_peer(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
     assert "equal tokens: 100.0%" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_train_step_without_peer(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def lines(path: pathlib.Path) -> list[str]:
     return path.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_path) -> None:
     flags = [f"--init={pretrained_runs('bert')}", "--tasks=rte,mnli", "--mnli_first"]
     code, said, errors = start("glue", *flags)

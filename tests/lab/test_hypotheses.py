@@ -215,6 +215,7 @@ def test_rows_that_are_not_there() -> None:
     assert "no baseline with its variant half_batch" in why["7b"]
 
 
+@pytest.mark.slow
 def test_null_studies_confirm_nothing() -> None:
     """Where nothing differs, one claim of a report or more is told in 5% of studies at most."""
     names = ("1", "2", "3", "4b")
@@ -232,6 +233,7 @@ def test_null_studies_confirm_nothing() -> None:
     assert told <= 7  # 3 expected at most; more than 7 in 1% of cases
 
 
+@pytest.mark.slow
 def test_a_reliable_loss_is_seldom_called_unreliable() -> None:
     """Scores follow the loss exactly, under noise as large as their steps: rank order is lost."""
 
