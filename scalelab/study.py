@@ -47,6 +47,7 @@ def plan(workdir: pathlib.Path) -> None:
 
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
+    from scalelab.lab import study_runs
     from scalelab.studies import expand, pool, status
 
     spec = read_spec()
@@ -56,7 +57,7 @@ def run(workdir: pathlib.Path) -> None:
     def refresh() -> None:
         expand.write(spec, expand.runs(spec, workdir), workdir, command())
 
-    screen = status.Screen(sys.stderr, num_workers(), status.read_plan(workdir, spec.name))
+    screen = status.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     failed = pool.Pool(workdir, spec.name, num_workers(), refresh, screen).run()
     print(f"{spec.name}: nothing left to do in {workdir}")
     for name, reason in failed.items():
@@ -78,7 +79,7 @@ def _plan_first(workdir: pathlib.Path, name: str) -> None:
 
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
-    from scalelab.lab import tables
+    from scalelab.lab import study_runs, tables
     from scalelab.studies import jobs
     from scalelab.studies import status as status_lib
     from scalelab.studies.pool import claim
@@ -92,7 +93,7 @@ def status(workdir: pathlib.Path) -> None:
             lock.close()
         elif path.exists():
             working.append(job.name)
-    made = status_lib.read_plan(workdir, study.name)
+    made = study_runs.read_plan(workdir, study.name)
     rows = status_lib.rows(study, found, working, {}, made)
     print(tables.plain(status_lib.HEADER, rows))
     remaining = status_lib.left(study, found, made)

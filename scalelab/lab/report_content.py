@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, report_findings, study_figures, study_notes, study_tables
+from scalelab.lab import (
+    curves,
+    palette,
+    report_findings,
+    study_figures,
+    study_notes,
+    study_runs,
+    study_tables,
+)
 from scalelab.lab.claims import Finding
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_findings import Shown
@@ -119,16 +127,26 @@ def _departures(study: Study) -> Table | None:
 
 
 def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
-    """Every pre-training, finished or not."""
-    keys = ("name", "state", "steps", "tokens", "flops", "seconds", "loss", "commit")
-    titles = ("run", "state", "steps", "tokens", "FLOPs", "seconds", "last loss", "commit")
-    kinds = ("text", "text", "count", "count", "scientific", "seconds", "loss", "text")
+    """Every pre-training, finished or not, and what the plan expected of it."""
+    keys = ("name", "state", "steps", "tokens", "flops", "seconds", "expected_seconds")
+    keys += ("gib", "expected_gib", "loss", "commit")
+    titles = ("run", "state", "steps", "tokens", "FLOPs", "seconds", "planned", "GiB", "planned")
+    titles += ("last loss", "commit")
+    kinds = ("text", "text", "count", "count", "scientific", "seconds", "seconds", "gib", "gib")
+    kinds += ("loss", "text")
+    plan = study_runs.read_plan(study.workdir, study.name)
     rows = []
     for run, environment in zip(study.runs, environments, strict=True):
         result = run.result or {}
         state = "finished" if run.finished else "damaged" if run.damaged else "unfinished"
         numbers = (result.get(k) for k in ("steps", "tokens", "flops", "seconds"))
-        rows.append((run.name, state, *numbers, run.loss, _commit(environment) or None))
+        expected = plan.get(run.name, {})
+        memory = [
+            None if size is None else size / 2**30
+            for size in (result.get("peak_memory_bytes"), expected.get("peak_bytes"))
+        ]
+        commit = _commit(environment) or None
+        rows.append((run.name, state, *numbers, expected.get("secs"), *memory, run.loss, commit))
     columns = tuple(map(Column, keys, titles, kinds))
     return Table("runs", "Runs", columns, tuple(rows), None, ())
 

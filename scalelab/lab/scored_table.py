@@ -12,6 +12,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "loss": lambda x: f"{x:.3f}",
     "seconds": lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.1f}",
     "scientific": lambda x: f"{x:.3g}",
+    "gib": lambda x: f"{x:.2f}",
     "count": lambda x: f"{x:,.0f}",
     "effect": lambda x: f"{x:.3g}",
     "number": lambda x: f"{x:.4g}",

@@ -14,6 +14,7 @@ A study's file is written by `scalelab.study` before anything starts. It says wh
   runs                    [{"name", "stage", "system", "shape": {"A", "H", "L"}, "variant", "seed",
                             "finetune", "config"}], config being every resolved field
 
+WORKDIR/plans/<name>.json holds what every run was expected to take, on the machine that planned it.
 A run is WORKDIR/runs/<run's name>, as in DESIGN section 5. Its fine-tunings are in tasks/<task>/
 seed<k> below it, those of the same net from random weights in scratch/<task>/seed<k>.
 """
@@ -171,6 +172,15 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{files[name]} is damaged ({error!r}); plan the study again") from None
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
+
+
+def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
+    """What `study plan` expected of each run: name -> "secs", "peak_bytes", ...; or nothing."""
+    try:
+        kept = json.loads((workdir / "plans" / f"{name}.json").read_text())
+        return {run["name"]: run for run in kept["runs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def read_run(folder: pathlib.Path, planned: Mapping[str, Any]) -> PretrainRun:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab import run_folder
 from scalelab.lab import tables
 from scalelab.lab.study_runs import PretrainRun, Study
 from scalelab.progress import clock_text
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
 
-HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "expected", "loss")
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "expected")
+HEADER += ("GiB", "expected", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,19 +29,13 @@ class Left:
     ratio: float
 
 
-def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
-    """What `study plan` expected of each run; empty without a plan."""
-    kept = run_folder.read_json(workdir / "plans" / f"{name}.json") or {}
-    return {run["name"]: run for run in kept.get("runs", ())}
-
-
 def left(study: Study, found: Sequence[Job], plan: Mapping[str, Mapping[str, float]]) -> Left:
     """The work that is left.
 
     Args:
       study: the study.
       found: its jobs.
-      plan: from `read_plan`.
+      plan: from `study_runs.read_plan`.
     """
     runs = {run.name: run for run in study.runs}
     taken = [(run.result["seconds"], plan[run.name]["secs"]) for run in study.runs
@@ -76,7 +70,7 @@ def rows(
       found: its jobs.
       working: names of jobs that are being done.
       failed: jobs that failed, with the reason.
-      plan: from `read_plan`.
+      plan: from `study_runs.read_plan`.
     """
     by_name = {job.name: job for job in found}
     lines = []
@@ -92,6 +86,8 @@ def rows(
             f"{result['tokens']:,}" if result else "",
             f"{result['seconds']:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
+            f"{result['peak_memory_bytes'] / 2**30:.2f}" if result else "",
+            f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip
     return lines
@@ -157,7 +153,7 @@ class Screen:
     Args:
       stream: where to.
       num_workers: processes at a time, for the time left.
-      plan: from `read_plan`.
+      plan: from `study_runs.read_plan`.
       every_secs: between two lines where it is no terminal.
     """
 
