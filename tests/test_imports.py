@@ -77,7 +77,16 @@ MAY_IMPORT = {
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "sample", "data.inspect", "data.probes", "interop.hf", "eval.lm", "fill_mask"}
+BINARIES = {
+    "train",
+    "sample",
+    "data.inspect",
+    "data.probes",
+    "interop.hf",
+    "eval.lm",
+    "eval.word_order",
+    "fill_mask",
+}
 BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -236,7 +245,9 @@ def test_help_of_interop_answers_without_jax() -> None:
     assert not there & {"jax", "flax", "tensorflow", "transformers", "torch", "orbax"}
 
 
-@pytest.mark.parametrize("program", ["eval.lm", "fill_mask", "data.probes", "worlds.__main__"])
+@pytest.mark.parametrize(
+    "program", ["eval.lm", "eval.word_order", "fill_mask", "data.probes", "worlds.__main__"]
+)
 def test_help_of_programs_with_texts_answers_without_jax(program: str) -> None:
     there = imported_by(
         f"import scalelab.{program} as program\n"

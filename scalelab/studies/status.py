@@ -1,7 +1,6 @@
 """How far a study is: a table of its runs, a line in sum, and the time left."""
 
 import dataclasses
-import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
