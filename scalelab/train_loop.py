@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from scalelab import cli, progress, run_folder, sharding, train_setup
+from scalelab import cli, population_config, progress, run_folder, sharding, train_setup
 from scalelab.config import Config
 from scalelab.data import pipeline
 from scalelab.recorder import Recorder
@@ -41,8 +41,14 @@ def train(
 
     Returns:
       The content of the result.json of each.
+
+    Raises:
+      ValueError: one program cannot do them, or a config, its data or a folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
     started = time.perf_counter()
+    population_config.check([config for config, _ in runs])
     results = {}
     for config, workdir in runs:
         finished = run_folder.claim(workdir, config)
@@ -188,7 +194,8 @@ class Loop:
             if recorder in recorders:
                 group.hand_out(recorder)
                 said = recorder.evaluated(means)
-                self._say("\n" + (f"{recorder.name}: " if len(self._recorders) > 1 else "") + said)
+                whose = f"{recorder.workdir.name}: " if len(self._recorders) > 1 else ""
+                self._say(f"\n{whose}{said}")
                 group.take_back()
 
     def _done(self) -> float:

@@ -35,7 +35,7 @@ class Setup:
     """What runs that train together share.
 
     Args:
-      configs: of the runs; they differ in what one program can vary (`population.VARYING`).
+      configs: of the runs; they differ in what one program can vary (see `population_config`).
       mesh: from `devices`.
 
     Attributes:

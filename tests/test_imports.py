@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "nets": {"nn"},
     "systems": {"nn", "nets"},
     "together": set(),
+    "population_config": {"config"},
     "metrics": {"together"},
     "flops": set(),
     "sharding": {"nn"},
@@ -43,7 +44,15 @@ MAY_IMPORT = {
     "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
     | {"sharding", "train_setup"},
     "train_group": {"data", "metrics", "recorder", "sharding", "state", "together", "train_setup"},
-    "train_loop": {"cli", "config", "data", "progress", "recorder", "run_folder"}
+    "train_loop": {
+        "cli",
+        "config",
+        "data",
+        "population_config",
+        "progress",
+        "recorder",
+        "run_folder",
+    }
     | {"sharding", "train_group", "train_setup"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "data": {"config", "formats"},
@@ -65,7 +74,7 @@ MAY_IMPORT = {
     "studies": {
         *("build", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
         *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
-        *("population", "run_folder", "sharding", "state", "step", "systems", "train"),
+        *("population_config", "run_folder", "sharding", "state", "step", "systems", "train_loop"),
     },
     "study": {"cli", "environment", "lab", "studies"},
     "worlds": {"cli"},
