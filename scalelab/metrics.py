@@ -108,18 +108,21 @@ class Window:
         self._clocks, self._total = clocks, total
         self._pending: list[tuple[int, Pairs]] = []
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
-        self._index, self._count = 0, 1
+        self._index, self._size, self._share = 0, 1, 1.0
         self.loss = math.nan
         self.tokens_per_sec = self.steps_per_sec = 0.0
         self.restart()
 
-    def join(self, index: int, count: int) -> None:
-        """From here on the run is number `index` of `count` that train together.
+    def join(self, index: int, size: int, count: int) -> None:
+        """From here on the run trains together with others; nothing may be pending.
 
-        Nothing may be pending.
+        Args:
+          index: its place in the program.
+          size: how many places that has.
+          count: how many runs share the time.
         """
         assert not self._pending
-        self._index, self._count = index, count
+        self._index, self._size, self._share = index, size, 1 / count
         self.restart()
 
     def restart(self) -> None:
@@ -129,7 +132,7 @@ class Window:
 
     def secs(self) -> float:
         """The clock's seconds, the steps under way included."""
-        return self._clocks.secs + (time.perf_counter() - self._begun) / self._count
+        return self._clocks.secs + (time.perf_counter() - self._begun) * self._share
 
     def add(self, step: int, pairs: Pairs) -> None:
         """Notes that `step` was started, and waits for the one that is AHEAD steps older.
@@ -151,9 +154,9 @@ class Window:
         if not self._pending:
             return
         many = together.pick(
-            jax.device_get([pairs for _, pairs in self._pending]), self._index, self._count
+            jax.device_get([pairs for _, pairs in self._pending]), self._index, self._size
         )
-        spent = (time.perf_counter() - self._begun) / self._count
+        spent = (time.perf_counter() - self._begun) * self._share
         self._clocks.secs += spent
         for (step, _), pairs in zip(self._pending, many, strict=True):
             if not pairs["finite"][0]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from scalelab import metrics, sharding, state, together
@@ -19,47 +20,52 @@ class Group:
     Args:
       setup: what the runs share.
       recorders: of the runs; one alone trains as if there were no groups.
+
+    Attributes:
+      recorders: of the runs.
+      phase: the data of the phase that they are in, as the first has it.
     """
 
     def __init__(self, setup: Setup, recorders: Sequence[Recorder]) -> None:
         self._setup, self.recorders = setup, recorders
-        self.phase, self._index = recorders[0].phase, recorders[0].run.phase
-        self._placed = recorders[0].placed
+        self.phase, self._placed = recorders[0].phase, recorders[0].placed
         self._batches = [recorder.batches() for recorder in recorders]
-        self._state = together.stack([recorder.run.state for recorder in recorders])
-        if len(self) > 1:
-            self._state = jax.device_put(self._state, together.placed(self._placed, len(self)))
+        self._size = size = setup.size(recorders[0].run.phase, len(recorders))
+        self._state = together.stack(self._filled([recorder.run.state for recorder in recorders]))
+        if size > 1:
+            self._state = jax.device_put(self._state, together.placed(self._placed, size))
             self._forget()
-        seeds = [recorder.config.seed for recorder in recorders]
+        seeds = self._filled([recorder.config.seed for recorder in recorders])
         keys = [state.named_key(jax.random.key(seed), "eval") for seed in seeds]
-        self._eval_keys = keys[0] if len(self) == 1 else jax.numpy.stack(keys)
+        self._eval_keys = keys[0] if size == 1 else jnp.stack(keys)
         spent: dict[str, float] = {}
         with metrics.timed(spent, "compile_secs"):
+            batch = self._put(self.batch_at(self.step))
             self._train, self._evaluate = setup.steps(
-                self._index, self._placed, self._state, self._put(self.batch(0)), self._eval_keys
+                recorders[0].run.phase, self._placed, self._state, batch, self._eval_keys
             )
         self._share(spent)
         for k, recorder in enumerate(recorders):
-            recorder.window.join(k, len(self))
+            recorder.window.join(k, size, len(self))
 
     def __len__(self) -> int:
         return len(self.recorders)
+
+    def _filled(self, values: list[Any]) -> list[Any]:
+        """What each run has, and again what the first has for whom nobody is there."""
+        return values + [values[0]] * (self._size - len(self))
 
     @property
     def step(self) -> int:
         """Steps taken by each of its runs."""
         return self.recorders[0].run.clocks.steps
 
-    def batch(self, offset: int = 0) -> dict[str, np.ndarray]:
-        """The batches of step `step + offset`, stacked."""
-        return self.batch_at(self.step + offset)
-
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """The batches of a step, stacked."""
-        return together.stack_rows([batches(step) for batches in self._batches])
+        return together.stack_rows(self._filled([batches(step) for batches in self._batches]))
 
     def _put(self, batch: dict[str, np.ndarray]) -> Any:
-        return sharding.put_batch(batch, self._setup.mesh, self.phase.batch_size, len(self))
+        return sharding.put_batch(batch, self._setup.mesh, self.phase.batch_size, self._size)
 
     def _share(self, spent: dict[str, float]) -> None:
         """Divides the seconds of what was done for all: those of the runs add up to them."""
@@ -71,10 +77,8 @@ class Group:
 
     def advance(self, batch: dict[str, np.ndarray]) -> None:
         """Starts a step of every run on these batches."""
-        rates = together.stack_rows([recorder.rate() for recorder in self.recorders])
+        rates = together.stack_rows(self._filled([one.rate() for one in self.recorders]))
         self._state, pairs = self._train(self._state, self._put(batch), rates)
-        if len(self) == 1:
-            self.recorders[0].run.state = self._state
         for recorder in self.recorders:
             recorder.stepped(pairs)
 
@@ -106,7 +110,7 @@ class Group:
             found = jax.device_get(pairs)
             means = [
                 metrics.summarise_eval(
-                    metrics.sum_pairs(together.pick(found, k, len(self))), setup.token_losses
+                    metrics.sum_pairs(together.pick(found, k, self._size)), setup.token_losses
                 )
                 for k in range(len(self))
             ]
@@ -114,7 +118,7 @@ class Group:
         return means
 
     def _eval_key(self, k: int) -> jax.Array:
-        if len(self) == 1:
+        if self._size == 1:
             return jax.random.fold_in(self._eval_keys, k)
         return jax.vmap(jax.random.fold_in, (0, None))(self._eval_keys, k)
 
@@ -123,12 +127,12 @@ class Group:
     def hand_out(self, recorder: Recorder) -> None:
         """Gives a run its own state, as of now, until the next step."""
         index = self.recorders.index(recorder)
-        own = together.pick_state(self._state, index, len(self))
-        recorder.run.state = own if len(self) == 1 else jax.device_put(own, self._placed)
+        own = together.pick_state(self._state, index, self._size)
+        recorder.run.state = own if self._size == 1 else jax.device_put(own, self._placed)
 
     def take_back(self) -> None:
         """Ends what `hand_out` gave, whose memory is wanted."""
-        if len(self) > 1:
+        if self._size > 1:
             self._forget()
 
     def _forget(self) -> None:

@@ -158,7 +158,8 @@ class Loop:
             if self._stopped or any(r.phase_over or r.failed for r in group.recorders):
                 break
         group.settle()
-        self._show(group, final=not self._going() or self._stopped)
+        if self._stopped or all(r.failed or r.over for r in self._recorders):
+            self._show(group, final=True)
         group.part()
 
     def _do_what_is_due(self, group: Group) -> None:

@@ -90,6 +90,15 @@ class Setup:
             mesh=self.mesh,
         )
 
+    def size(self, phase: int, count: int) -> int:
+        """For how many runs the program is that trains `count`: in part it may run for nobody.
+
+        Runs that end a few steps before others, by a budget in tokens, or that are lost, do not
+        have the smaller program compiled while the larger one is less than twice as large.
+        """
+        compiled = [size for place, size in self._compiled if place == phase]
+        return min((size for size in compiled if count <= size < 2 * count), default=count)
+
     def steps(
         self, phase: int, placed: Any, now: state.TrainState, batch: Any, keys: jax.Array
     ) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ import math
 import pathlib
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -136,6 +137,23 @@ def test_the_clock_counts_training_alone() -> None:
     window.add(4, pairs(1.0))
     window.settle()
     assert clocks.secs - trained < 0.04
+
+
+def test_runs_that_train_together_share_the_time() -> None:
+    """Two of them in a program with room for three: each takes its own metrics, and half."""
+    clocks = [Clocks(), Clocks()]
+    windows = [metrics.Window(clock, {}) for clock in clocks]
+    for k, window in enumerate(windows):
+        window.join(k, 3, 2)
+    stacked = jax.tree.map(lambda *v: jnp.stack(v), pairs(1.0), pairs(5.0), pairs(math.nan, False))
+    time.sleep(0.05)
+    for window, clock in zip(windows, clocks, strict=True):
+        clock.steps, clock.tokens = 1, 100
+        window.add(1, stacked)
+        window.settle()
+    assert [window.loss for window in windows] == [1.0, 5.0]
+    assert all(0.025 <= clock.secs < 0.05 for clock in clocks)
+    assert windows[0].tokens_per_sec == pytest.approx(100 / clocks[0].secs)
 
 
 def test_a_step_that_is_not_finite_is_named() -> None:
