@@ -8,8 +8,8 @@ import jax
 from jax.sharding import Mesh
 
 from scalelab import build, environment, flops, sharding, state, step, systems, together
+from scalelab import data as data_lib
 from scalelab.config import Config
-from scalelab.data import Data, load_data
 from scalelab.optim import schedules
 
 
@@ -65,7 +65,7 @@ class Setup:
         sharding.check_batches(mesh, tuple(batch_sizes), machine.num_microbatches)
         self.schedule = schedules.get(config.optim.schedule)
         self.net = build.make_net(config, self.system)
-        self.data: list[Data] = [load_data(c, self.system, progress=self.chief) for c in configs]
+        self.data = [data_lib.load_data(one, self.system, progress=self.chief) for one in configs]
         special_ids = self.data[0].tokenizer.special_ids
         self.objectives = build.make_objectives(config, special_ids)
         self.token_losses = [
