@@ -155,8 +155,8 @@ def num_workers() -> int:
 def num_together() -> int:
     """How many pre-trainings of one small net a process does at a time, as one program.
 
-    A GPU or TPU waits for such nets most of the time. Cores do not: there several in one program
-    are no faster than a process a core (`benchmarks.population`).
+    A GPU or TPU waits for such nets most of the time. Cores do not, but for toys, and they have a
+    process each (`benchmarks.population --threads=1` measures it).
     """
     return TOGETHER if environment.has_accelerator() else 1
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -180,12 +181,13 @@ def test_other_systems_too_and_a_shared_dropout_key_shows(
 def test_a_budget_in_tokens_which_they_reach_at_different_steps(
     lab: Lab, tmp_path: pathlib.Path
 ) -> None:
-    """Phases and budgets end where they do for each alone: they part, and meet again."""
-    given = dict(arguments="system=bert,tokens=3500", long__example_rate=0.1)
+    """One is over a step before the others, which go on in the same program."""
+    given = dict(arguments="system=bert,tokens=3648", long__example_rate=0.1)
     alone, runs = (members(lab, tmp_path / name, **given) for name in ("alone", "together"))
     for config, folder in alone:
         lab.run(folder, config)
-    lab.run_together(runs)
+    results = lab.run_together(runs)
+    assert [result["steps"] for result in results] == [15, 16, 16]
     for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
         assert_same_run(ours, theirs)
 
@@ -307,27 +309,29 @@ def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.slow
-def test_the_program(
-    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+def test_the_program_on_two_devices(
+    lab: Lab, wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
+    """Each of them shares the examples, or the width of the nets, of every run."""
     settings = {k.replace("__", "."): v for k, v in fields(cache_dir).items() if v is not None}
     command = [
         sys.executable, "-m", "scalelab.population", f"--workdir={tmp_path}", "--seeds=0,1",
         f"--config=configs/pretrain.py:system=bert,shape=2x8x1,steps=8,corpus=wikitext:{wikitext}",
-        *(f"--config.{k}={v}" for k, v in settings.items()),
+        *(f"--config.{k}={v}" for k, v in settings.items()), "--config.machine.fsdp_parallel=2",
     ]  # fmt: skip
-    run = lambda *more: subprocess.run(  # noqa: E731
-        [*command, *more],
-        cwd=tiny.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+
+    def run(*more: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*command, *more], cwd=tiny.ROOT, capture_output=True, text=True, timeout=500, env=env
+        )
+
     done = run()
     assert done.returncode == 0, done.stderr
-    for seed in (0, 1):
-        assert json.loads((tmp_path / f"seed{seed}/result.json").read_text())["steps"] == 8
-        assert (tmp_path / f"seed{seed}/curves.png").is_file()
+    lab.run(tmp_path / "alone", lab.config("system=bert,steps=8,seed=1"))
+    assert_close(lines(tmp_path / "seed1"), lines(tmp_path / "alone"))
+    assert json.loads((tmp_path / "seed0/result.json").read_text())["steps"] == 8
+    assert (tmp_path / "seed0/curves.png").is_file()
     done = run("--config.seed=7", "--config.optim.learning_rate=1")
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "optim.learning_rate: 0.01 -> 1.0" in done.stderr

@@ -14,9 +14,9 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli
+from scalelab import cli, train_loop
 from scalelab.lab import shapes, study_runs
-from scalelab.studies import derive, expand, jobs, pool
+from scalelab.studies import derive, expand, job, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -207,6 +207,37 @@ def test_companions(tmp_path, monkeypatch) -> None:
     assert not jobs.companions(study, again, found, 8)
     monkeypatch.setattr(jobs, "SMALL", 12 * 8 * 8 - 1)
     assert names(8) == []
+
+
+@pytest.mark.slow
+def test_two_seeds_in_a_real_process(tmp_path, wikitext, cache_dir) -> None:
+    name = planned(
+        tmp_path, seeds=2, stages={"main": a_study.stage(systems=("roberta",))},
+        pretrain__data__corpus=f"wikitext:{wikitext}", pretrain__machine__cache_dir=str(cache_dir),
+    )  # fmt: skip
+    workers = pool.Pool(tmp_path, name, 1, lambda: None, lambda *_: None, num_together=8)
+    assert not workers.run()
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [
+        "roberta-2x8x1-seed0.pretrain.log"
+    ]
+    study = study_runs.read(tmp_path)
+    assert [run.seed for run in study.runs if run.finished] == [0, 1]
+    assert study.runs[0].loss != study.runs[1].loss
+
+
+def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
+    """They are given to one training; a job that the study does not have is refused."""
+    planned(tmp_path, seeds=2)
+    trained: list[list[str]] = []
+    monkeypatch.setattr(
+        train_loop, "train", lambda runs: trained.append([folder.name for _, folder in runs])
+    )
+    both = ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
+    asked = [f"--workdir={tmp_path}", "--study=two", "--kind=pretrain"]
+    job.main([*asked, *(f"--run={name}" for name in both)])
+    assert trained == [both]
+    with pytest.raises(ValueError, match="has no job bert-2x8x1-seed7.pretrain"):
+        job.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:
