@@ -182,7 +182,7 @@ def test_a_budget_in_tokens_which_they_reach_at_different_steps(
     lab: Lab, tmp_path: pathlib.Path
 ) -> None:
     """One is over a step before the others, which go on in the same program."""
-    given = dict(arguments="system=bert,tokens=3648", long__example_rate=0.1)
+    given = dict(arguments="system=bert,tokens=3674", long__example_rate=0.1)
     alone, runs = (members(lab, tmp_path / name, **given) for name in ("alone", "together"))
     for config, folder in alone:
         lab.run(folder, config)
