@@ -54,20 +54,6 @@ class Stopped(Exception):
         self.exit_code = exit_code
 
 
-@contextlib.contextmanager
-def stopping_on_non_finite(checkpoints: Any, workdir: pathlib.Path) -> Iterator[None]:
-    """Ends the run when a loss or gradient was not finite; nothing is saved from then on."""
-    try:
-        yield
-    except FloatingPointError as error:
-        checkpoints.close()
-        raise Stopped(
-            f"not finite: {error}. The parameters of step {checkpoints.steps()[-1]} are kept in"
-            f" {workdir}/checkpoints;"
-            " a lower --config.optim.learning_rate in a new workdir is what usually helps"
-        ) from None
-
-
 class Interrupt:
     """Notes SIGINT and SIGTERM for a loop to look at between steps; a second signal acts at once.
 

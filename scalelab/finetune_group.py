@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import finetune_step
+from scalelab import finetune_step, together
 from scalelab.finetune_run import TaskRun
 from scalelab.optim import schedules
 
@@ -31,7 +31,7 @@ class Group:
         self.batches = [run.batches(seed) for seed in seeds]
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
-        self.state = finetune_step.stack_states(
+        self.state = together.stack(
             [run.learner.init(seed, start(seed), example) for seed in seeds]
         )
         self._train, self._predict = finetune_step.compiled(run.learner, len(seeds))
@@ -53,9 +53,9 @@ class Group:
     def advance(self, step: int) -> Any:
         """Starts step `step` of every seed; returns its metrics, to be waited for."""
         length = self.length(step)
-        rows = [batches(step, length) for batches in self.batches]
-        batch = rows[0] if len(self) == 1 else jax.tree.map(lambda *v: np.stack(v), *rows)
-        self.state, pairs = self._train(self.state, batch, self.rate(step))
+        batch = together.stack_rows([batches(step, length) for batches in self.batches])
+        rates = together.stack_rows([self.rate(step)] * len(self))
+        self.state, pairs = self._train(self.state, batch, rates)
         return pairs
 
     def flops(self, length: int) -> float:
@@ -64,7 +64,7 @@ class Group:
 
     def of_seed(self, tree: Any, index: int) -> Any:
         """One seed's part of what is there for all."""
-        return finetune_step.pick(tree, index, len(self))
+        return together.pick(tree, index, len(self))
 
     def keep(self, better: list[bool]) -> None:
         """Makes the parameters of these seeds their best."""

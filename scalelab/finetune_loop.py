@@ -191,11 +191,11 @@ class Training:
         self.step += 1
 
     def _settle(self) -> None:
-        """Waits for the steps under way; their time goes to the clocks."""
+        """Waits for the steps under way; each clock gets its share of their time."""
         found = jax.device_get(self._pending)
         spent = time.perf_counter() - self._begun
         for k, course in enumerate(self._courses):
-            course.clocks.secs += spent
+            course.clocks.secs += spent / len(self._courses)
             for pairs in found:
                 own = self._group.of_seed(pairs, k)
                 if not own["finite"][0] and course.failed is None:

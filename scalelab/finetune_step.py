@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from scalelab import together
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.stack import STATES
 from scalelab.optim import layerwise
@@ -45,9 +46,6 @@ class FinetuneState:
     opt_state: Any
     rng: jax.Array
     best: Any
-
-
-AXES: Any = FinetuneState(step=None, params=0, fixed=0, opt_state=0, rng=0, best=0)  # pyright: ignore[reportArgumentType]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,9 +185,9 @@ _init = jax.jit(Learner.fresh, static_argnums=0)
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones
 def compiled(learner: Learner, num_seeds: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Jitted train_step, its state donated, and predict_step, for so many seeds together."""
-    train, predict = learner.train_step, learner.predict_step
+    train = together.train_step(learner.train_step, FinetuneState, num_seeds)
+    predict = learner.predict_step
     if num_seeds > 1:
-        train = jax.vmap(train, in_axes=(AXES, 0, None), out_axes=(AXES, 0))
         predict = jax.vmap(predict, in_axes=(0, 0, None))
     return jax.jit(train, donate_argnums=0), jax.jit(predict)
 
@@ -206,19 +204,6 @@ def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
         return jnp.square(scores[:, 0] - labels)
     log_probs = jax.nn.log_softmax(scores)
     return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
-
-
-def stack_states(states: list[FinetuneState]) -> FinetuneState:
-    """Joins the states of seeds that train together; that of a single one stays as it is."""
-    if len(states) == 1:
-        return states[0]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    return stacked.replace(step=states[0].step)
-
-
-def pick(tree: Any, seed_index: int, num_seeds: int) -> Any:
-    """One seed's part of what `stack_states` or a step of several seeds made."""
-    return jax.tree.map(lambda x: x[seed_index], tree) if num_seeds > 1 else tree
 
 
 def _start_from(pretrained: Any, made: Any) -> Any:

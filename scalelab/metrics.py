@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from scalelab import together
 from scalelab.clocks import Clocks
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -88,6 +89,9 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 class Window:
     """Steps that were started and not yet waited for; their time goes to the clock when they are.
 
+    Of runs that train together each has a window of its own, and each clock gets an even share of
+    the time, so that seconds of runs add up to seconds of the machine.
+
     Args:
       clocks: whose `secs` it advances.
       total: holds what was settled and not yet taken; the caller may keep it over a restart.
@@ -104,8 +108,21 @@ class Window:
         self._clocks, self._total = clocks, total
         self._pending: list[tuple[int, Pairs]] = []
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
+        self._index, self._size, self._share = 0, 1, 1.0
         self.loss = math.nan
         self.tokens_per_sec = self.steps_per_sec = 0.0
+        self.restart()
+
+    def join(self, index: int, size: int, count: int) -> None:
+        """From here on the run trains together with others; nothing may be pending.
+
+        Args:
+          index: its place in the program.
+          size: how many places that has.
+          count: how many runs share the time.
+        """
+        assert not self._pending
+        self._index, self._size, self._share = index, size, 1 / count
         self.restart()
 
     def restart(self) -> None:
@@ -115,10 +132,15 @@ class Window:
 
     def secs(self) -> float:
         """The clock's seconds, the steps under way included."""
-        return self._clocks.secs + time.perf_counter() - self._begun
+        return self._clocks.secs + (time.perf_counter() - self._begun) * self._share
 
     def add(self, step: int, pairs: Pairs) -> None:
-        """Notes that `step` was started, and waits for the one that is AHEAD steps older."""
+        """Notes that `step` was started, and waits for the one that is AHEAD steps older.
+
+        Args:
+          step: its number.
+          pairs: its metrics, of all the runs that train together.
+        """
         self._pending.append((step, pairs))
         if len(self._pending) > self.AHEAD:
             self._pending[-1 - self.AHEAD][1]["loss"][0].block_until_ready()
@@ -131,8 +153,10 @@ class Window:
         """
         if not self._pending:
             return
-        many = jax.device_get([pairs for _, pairs in self._pending])
-        spent = time.perf_counter() - self._begun
+        many = together.pick(
+            jax.device_get([pairs for _, pairs in self._pending]), self._index, self._size
+        )
+        spent = (time.perf_counter() - self._begun) * self._share
         self._clocks.secs += spent
         for (step, _), pairs in zip(self._pending, many, strict=True):
             if not pairs["finite"][0]:

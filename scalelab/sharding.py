@@ -118,9 +118,10 @@ def shardings(abstract: Any, mesh: Mesh) -> Any:
     return jax.tree.map(one, abstract, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
+def batch_sharding(mesh: Mesh, num_runs: int = 1) -> NamedSharding:
     """The sharding of every array of a batch: rows over the data and fsdp axes."""
-    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    lead = () if num_runs == 1 else (None,)
+    return NamedSharding(mesh, PartitionSpec(*lead, ("data", "fsdp")))
 
 
 def batch_ways(mesh: Mesh) -> int:
@@ -136,20 +137,26 @@ def activation_rules() -> list[tuple[str, Any]]:
     return [(name, RULES.get(name) if name != axes.WIDTH else None) for name in axes.ALL]
 
 
-def put_batch(batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int) -> dict[str, jax.Array]:
+def put_batch(
+    batch: dict[str, np.ndarray], mesh: Mesh, batch_size: int, num_runs: int = 1
+) -> dict[str, jax.Array]:
     """Moves this process's rows of a global batch onto its devices.
 
     Args:
-      batch: arrays [rows, ...]: the rows that `host_rows` names.
+      batch: arrays [rows, ...]: the rows that `host_rows` names; [K, rows, ...] for several runs.
       mesh: the devices.
       batch_size: B of the global batch.
+      num_runs: K, see `together`.
 
     Returns:
-      Global arrays [B, ...].
+      Global arrays [B, ...], or [K, B, ...].
     """
-    sharding = batch_sharding(mesh)
+    lead = () if num_runs == 1 else (num_runs,)
+    sharding = batch_sharding(mesh, num_runs)
     return {
-        k: jax.make_array_from_process_local_data(sharding, v, (batch_size, *v.shape[1:]))
+        k: jax.make_array_from_process_local_data(
+            sharding, v, (*lead, batch_size, *v.shape[len(lead) + 1 :])
+        )
         for k, v in batch.items()
     }
 

@@ -1,5 +1,6 @@
 """The training state as one value, made sharded from abstract shapes."""
 
+import functools
 import zlib
 from typing import Any
 
@@ -128,13 +129,19 @@ def create(
     Returns:
       The state, and a tree like it of shardings.
     """
+    init, placed = _initialiser(net, tuple(objectives), tx, max_len, mesh)
+    with jax.set_mesh(mesh):
+        return init(jax.random.key(seed)), placed
+
+
+@functools.lru_cache(maxsize=2)  # so that other seeds of one net do not compile it again
+def _initialiser(
+    net: nn.Module, objectives: Any, tx: optax.GradientTransformation, max_len: int, mesh: Mesh
+) -> tuple[Any, TrainState]:
+    """Key -> state on its devices, compiled; and the shardings."""
 
     def init(key: jax.Array) -> TrainState:
         return fresh(key, net, objectives, tx, max_len=max_len)
 
-    key = jax.random.key(seed)
-    abstract = jax.eval_shape(init, key)
-    placed = sharding.shardings(abstract, mesh)
-    with jax.set_mesh(mesh):
-        state = jax.jit(lambda k: nn.unbox(init(k)), out_shardings=placed)(key)
-    return state, placed
+    placed = sharding.shardings(jax.eval_shape(init, jax.random.key(0)), mesh)
+    return jax.jit(lambda key: nn.unbox(init(key)), out_shardings=placed), placed

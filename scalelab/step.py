@@ -143,16 +143,22 @@ def _replicated(mesh: Mesh) -> jax.NamedSharding:
 
 
 def compile_train(
-    step: Callable[..., Any], mesh: Mesh, placed: TrainState, state: TrainState, batch: Batch
+    step: Callable[..., Any],
+    mesh: Mesh,
+    placed: TrainState,
+    state: TrainState,
+    batch: Batch,
+    num_runs: int = 1,
 ) -> Any:
     """Compiles a train step ahead of time, its state donated.
 
     Args:
-      step: from make_train_step.
+      step: from make_train_step; for several runs, from together.train_step.
       mesh: the devices.
       placed: shardings of the state.
       state: the state, concrete or abstract.
       batch: a batch, concrete or abstract.
+      num_runs: K, see `together`; state, batch and learning rate are then stacked.
 
     Returns:
       run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
@@ -160,12 +166,13 @@ def compile_train(
     replicated = _replicated(mesh)
     jitted = jax.jit(
         step,
-        in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
+        in_shardings=(placed, sharding.batch_sharding(mesh, num_runs), replicated),
         out_shardings=(placed, replicated),
         donate_argnums=0,
     )
     with jax.set_mesh(mesh):
-        return jitted.lower(state, batch, jnp.float32(0)).compile()
+        rate = jnp.zeros((num_runs,) if num_runs > 1 else (), jnp.float32)
+        return jitted.lower(state, batch, rate).compile()
 
 
 def compile_eval(

@@ -33,6 +33,7 @@ TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go."
 ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
 )
+TOGETHER = 8  # runs that one program trains on an accelerator
 COMMANDS = ("plan", "run", "status", "report", "pack")
 
 
@@ -58,7 +59,8 @@ def run(workdir: pathlib.Path) -> None:
         expand.write(spec, expand.runs(spec, workdir), workdir, command())
 
     screen = status.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
-    failed = pool.Pool(workdir, spec.name, num_workers(), refresh, screen).run()
+    workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, num_together())
+    failed = workers.run()
     print(f"{spec.name}: nothing left to do in {workdir}")
     for name, reason in failed.items():
         print(f"  failed: {name}: {reason}")
@@ -149,6 +151,15 @@ def num_workers() -> int:
     if WORKERS.value is not None:
         return WORKERS.value
     return 1 if environment.has_accelerator() else min(4, len(environment.cores()))
+
+
+def num_together() -> int:
+    """How many pre-trainings of one small net a process does at a time, as one program.
+
+    A GPU or TPU waits for such nets most of the time. Cores do not, but for toys, and they have a
+    process each (`benchmarks.population --threads=1` measures it).
+    """
+    return TOGETHER if environment.has_accelerator() else 1
 
 
 def command() -> str:

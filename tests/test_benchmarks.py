@@ -14,6 +14,7 @@ from benchmarks import (  # noqa: E402
     decode,
     finetune,
     finetune_measure,
+    population,
     side_by_side,
     train_step,
 )
@@ -90,6 +91,16 @@ def test_decode_beside_its_peer(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
     found = json.loads(path.read_text())
     assert found["same_tokens"] == 1 and found["ratio"] > 0
     assert "equal tokens: 100.0%" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_population(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    population.main(population.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert "in one program" in capsys.readouterr().out
+    assert found["ratio"] > 0 and found["members"] == 2
+    assert len(found["together"]["each"]) == len(found["one_by_one"]["each"]) == 2
 
 
 @pytest.mark.slow

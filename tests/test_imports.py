@@ -30,23 +30,40 @@ MAY_IMPORT = {
     "environment": set(),
     "nets": {"nn"},
     "systems": {"nn", "nets"},
-    "metrics": set(),
+    "together": set(),
+    "population_config": {"config"},
+    "metrics": {"together"},
     "flops": set(),
     "sharding": {"nn"},
     "state": {"sharding"},
     "step": {"state", "sharding"},
     "checkpoint": set(),
     "run_folder": {"config", "environment", "flops", "metrics"},
+    "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
+    | {"step", "systems", "together"},
+    "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
+    | {"sharding", "train_setup"},
+    "train_group": {"data", "metrics", "recorder", "sharding", "state", "together", "train_setup"},
+    "train_loop": {
+        "cli",
+        "config",
+        "data",
+        "population_config",
+        "progress",
+        "recorder",
+        "run_folder",
+    }
+    | {"sharding", "train_group", "train_setup"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
     "finetune_config": {"config"},
-    "finetune_step": {"nets", "nn", "optim", "state"},
+    "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
     | {"flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
     "finetune_outcome": {"environment", "eval", "finetune_run", "finetune_step", "flops"}
     | {"lab", "metrics"},
-    "finetune_group": {"finetune_run", "finetune_step", "optim"},
+    "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
@@ -57,7 +74,7 @@ MAY_IMPORT = {
     "studies": {
         *("build", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
         *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
-        *("run_folder", "sharding", "state", "step", "systems", "train"),
+        *("population_config", "run_folder", "sharding", "state", "step", "systems", "train_loop"),
     },
     "study": {"cli", "environment", "lab", "studies"},
     "worlds": {"cli"},
@@ -79,6 +96,7 @@ MAY_IMPORT = {
 # Binaries may import every room but each other.
 BINARIES = {
     "train",
+    "population",
     "sample",
     "data.inspect",
     "data.probes",
@@ -98,7 +116,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study"},
+    "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study"},
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -224,7 +242,7 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 
 
-@pytest.mark.parametrize("binary", ["train", "sample"])
+@pytest.mark.parametrize("binary", ["train", "population", "sample"])
 def test_help_answers_without_jax(binary: str) -> None:
     there = imported_by(
         f"import scalelab.{binary}\n"

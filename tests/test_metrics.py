@@ -5,7 +5,9 @@ import json
 import math
 import pathlib
 import time
+import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -136,6 +138,25 @@ def test_the_clock_counts_training_alone() -> None:
     window.add(4, pairs(1.0))
     window.settle()
     assert clocks.secs - trained < 0.04
+
+
+def test_runs_that_train_together_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them in a program with room for three: each takes its own metrics, and half."""
+    now = [0.0]
+    monkeypatch.setattr(metrics, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    clocks = [Clocks(), Clocks()]
+    windows = [metrics.Window(clock, {}) for clock in clocks]
+    for k, window in enumerate(windows):
+        window.join(k, 3, 2)
+    stacked = jax.tree.map(lambda *v: jnp.stack(v), pairs(1.0), pairs(5.0), pairs(math.nan, False))
+    now[0] = 10.0
+    for window, clock in zip(windows, clocks, strict=True):
+        clock.steps, clock.tokens = 1, 100
+        window.add(1, stacked)
+        window.settle()
+    assert [window.loss for window in windows] == [1.0, 5.0]
+    assert [clock.secs for clock in clocks] == [5.0, 5.0]
+    assert windows[0].tokens_per_sec == 20.0
 
 
 def test_a_step_that_is_not_finite_is_named() -> None:

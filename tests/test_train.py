@@ -1,6 +1,5 @@
 """Whole runs at a tiny shape: what they leave, and that stopping them anywhere changes nothing."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -18,144 +17,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, flops, metrics, pretrained, run_folder, state, step
+from scalelab import checkpoint, cli, metrics, pretrained, run_folder
 from scalelab import config as config_lib
 from scalelab.data import pipeline
 from scalelab.lab import curves
 from scalelab.optim import schedules
-from scalelab.train import train
-
-# 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
-STEPS, SHORT_STEPS = 24, 20
-
-
-def fields(cache_dir: pathlib.Path) -> dict[str, Any]:
-    return dict(
-        tokenizer__vocab_size=300,
-        net__max_len=64,
-        short__max_len=32,
-        short__batch_size=8,
-        long__max_len=64,
-        long__batch_size=4,
-        optim__learning_rate=1e-2,
-        eval__every_steps=10,
-        eval__num_examples=32,
-        machine__loader="numpy",
-        machine__cache_dir=str(cache_dir),
-        machine__compile_cache_dir=None,
-        machine__checkpoint_every_steps=6,
-        machine__log_every_steps=4,
-        machine__num_workers=1,
-    )
-
-
-class Killed(BaseException):
-    """What ends a run at once."""
-
-
-@dataclasses.dataclass
-class Record:
-    """What a run did: its batches, states and printed lines; `result` if it finished."""
-
-    workdir: pathlib.Path
-    batches: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
-    states: dict[int, state.TrainState] = dataclasses.field(default_factory=dict)
-    best: dict[int, float] = dataclasses.field(default_factory=dict)
-    result: dict[str, Any] | None = None
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(x) for x in (self.workdir / "metrics.jsonl").read_text().splitlines()]
-
-
-class Lab:
-    """Runs trainings in this process; equal programs are compiled once."""
-
-    def __init__(self, corpus: pathlib.Path, cache_dir: pathlib.Path, patch: pytest.MonkeyPatch):
-        self._arguments = f"shape=2x8x1,corpus=wikitext:{corpus}"
-        self._fields = fields(cache_dir)
-        self._compiled: dict[Any, Any] = {}
-        self._opened: list[Any] = []
-        self._key: Any = None
-        for name in ("compile_train", "compile_eval"):
-            patch.setattr(step, name, self._remembering(getattr(step, name), name))
-        patch.setattr(state, "create", self._creating(state.create))
-        patch.setattr(checkpoint, "Checkpoints", self._noting(checkpoint.Checkpoints))
-        patch.setattr(metrics, "Writer", self._noting(metrics.Writer))
-        # What takes long and is not looked at here, or only once.
-        patch.setattr(flops, "measure_peak", lambda dtype: 1e9)
-        patch.setattr(curves, "draw", self._once(curves.draw))
-
-    def _once(self, draw: Callable[..., Any]) -> Callable[..., Any]:
-        calls = iter([draw])
-        return lambda *args: next(calls, lambda *_: None)(*args)
-
-    def _noting(self, kind: Any) -> Callable[..., Any]:
-        def make(*args: Any) -> Any:
-            self._opened.append(kind(*args))
-            return self._opened[-1]
-
-        return make
-
-    def _remembering(self, compile_step: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def compile_once(*args: Any) -> Any:
-            batch = args[4]
-            key = name, self._key, batch["tokens"].shape, tuple(sorted(batch))
-            if key not in self._compiled:
-                self._compiled[key] = compile_step(*args)
-            return self._compiled[key]
-
-        return compile_once
-
-    def _creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
-        def create_once(*args: Any, **kwargs: Any) -> Any:
-            key = "create", self._key, kwargs["seed"]
-            if key not in self._compiled:
-                self._compiled[key] = create(*args, **kwargs)
-            fresh, placed = self._compiled[key]
-            return jax.tree.map(jnp.copy, fresh), placed
-
-        return create_once
-
-    def config(self, arguments: str = f"system=roberta,steps={STEPS}", **more: Any) -> Any:
-        values = tiny.values(f"{self._arguments},{arguments}", **(self._fields | more))
-        return config_lib.resolve(values)
-
-    def run(
-        self,
-        workdir: pathlib.Path,
-        config: config_lib.Config | None = None,
-        *,
-        before: Callable[[int], None] = lambda step: None,
-    ) -> Record:
-        """Trains until it ends or `before(step)` raises Killed."""
-        config = config or self.config()
-        # What a compiled step depends on; the optimizer's rate and the budget are not in it.
-        self._key = (config.system, config.objective, config.net, config.machine.num_microbatches)
-        self._key += (config.machine.remat, config.tokenizer, config.mask_rate)
-        record = Record(workdir)
-
-        def before_step(step: int, batch: dict[str, np.ndarray]) -> None:
-            before(step)
-            record.batches[step] = {k: v.copy() for k, v in batch.items()}
-
-        def after_step(run: checkpoint.Run) -> None:
-            record.states[run.clocks.steps] = jax.device_get(run.state)
-            record.best[run.clocks.steps] = run.best
-
-        try:
-            record.result = train(config, workdir, before_step=before_step, every=[(1, after_step)])
-        except Killed:
-            pass
-        finally:
-            while self._opened:  # threads and files outlive the run, as they could not in a kill
-                with contextlib.suppress(ValueError):  # closed already
-                    self._opened.pop().close()
-        return record
 
 
 @pytest.fixture(scope="module")
@@ -168,18 +39,6 @@ def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
 def whole(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
     """The run that nothing stops."""
     return lab.run(tmp_path_factory.mktemp("whole") / "run")
-
-
-def kill_at(k: int) -> Callable[[int], None]:
-    def before(step: int) -> None:
-        if step == k:
-            raise Killed
-
-    return before
-
-
-def signal_at(k: int, number: int) -> Callable[[int], None]:
-    return lambda step: signal.raise_signal(number) if step == k else None
 
 
 def assert_continues(whole: Record, stopped: Record, resumed: Record) -> None:

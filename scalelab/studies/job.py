@@ -2,8 +2,8 @@
 
   python -m scalelab.studies.job --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
-Reads everything from the study's file. Exit code 0: done; 75: stopped by a signal, to be continued;
-else failed, with one message.
+Several --run=... train as one program (`train_loop`). Reads everything from the study's file. Exit
+code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
 import pathlib
@@ -14,14 +14,15 @@ from typing import Any
 from scalelab import cli
 
 
-def pretrain(study: Any, run: Any, again: bool) -> None:
-    """Trains one run; `again` if its checkpoint was lost."""
+def pretrain(runs: list[Any], again: list[bool]) -> None:
+    """Trains runs as one program; `again` where a checkpoint was lost."""
     from scalelab import config as config_lib
-    from scalelab import train
+    from scalelab import train_loop
 
-    if again:
-        _set_aside(run.folder)
-    train.train(config_lib.resolve(run.config), run.folder)
+    for run, lost in zip(runs, again, strict=True):
+        if lost:
+            _set_aside(run.folder)
+    train_loop.train([(config_lib.resolve(run.config), run.folder) for run in runs])
 
 
 def _set_aside(folder: pathlib.Path) -> None:
@@ -97,8 +98,9 @@ def task_fields(lines: list[str], task: str) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     """Parses the arguments and does the job."""
     parser = cli.Parser(prog="python -m scalelab.studies.job", description=__doc__)
-    for name in ("workdir", "study", "run"):
+    for name in ("workdir", "study"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--run", required=True, action="append")
     parser.add_argument("--kind", required=True, choices=("pretrain", "finetune"))
     given = parser.parse_args(argv)
     from scalelab import environment
@@ -106,14 +108,17 @@ def main(argv: list[str]) -> None:
 
     environment.keep_freed_memory()
     study, found = jobs.read(pathlib.Path(given.workdir), given.study)
-    name = f"{given.run}.{given.kind}"
-    job = next((job for job in found if job.name == name), None)
-    run = next((run for run in study.runs if run.name == given.run), None)
-    if job is None or run is None:
-        raise ValueError(f"study {given.study} has no job {name}")
+    by_name = {job.name: job for job in found}
+    runs = {run.name: run for run in study.runs}
+    asked = []
+    for name in given.run:
+        if f"{name}.{given.kind}" not in by_name or name not in runs:
+            raise ValueError(f"study {given.study} has no job {name}.{given.kind}")
+        asked.append((runs[name], by_name[f"{name}.{given.kind}"]))
     if given.kind == "pretrain":
-        pretrain(study, run, job.again)
-    else:
+        pretrain([run for run, _ in asked], [job.again for _, job in asked])
+        return
+    for run, job in asked:
         finetune(study, run, job.tasks)
 
 

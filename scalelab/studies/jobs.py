@@ -7,13 +7,17 @@ was copied here without its checkpoints counts as done where nothing is left to 
 import dataclasses
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
+from scalelab import config as config_lib
+from scalelab import flops, population_config
 from scalelab.lab import study_runs
 from scalelab.lab.study_runs import PretrainRun, Study
 
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
 WAITING, READY, DONE = "waiting", "ready", "done"
+SMALL = 10_000_000  # n_model up to which runs train together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +65,37 @@ def of_study(study: Study) -> list[Job]:
             state = DONE if wanted and not left else READY if ready else WAITING
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged=run.damaged))
     return finetune + pretrain
+
+
+def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
+    """Pre-trainings that one program does with `job`: other seeds, or rates, of the same net.
+
+    Only of small nets, which leave most of a device idle; large ones fill it, and its memory.
+
+    Args:
+      study: the study.
+      job: of which some run wants to start.
+      left: where to look, in this order.
+      count: how many a program does, `job` among them.
+    """
+    runs = {run.name: run for run in study.runs}
+
+    def alike(other: Job) -> bool:
+        if other.kind != PRETRAIN or other.state != READY or other.again or other.damaged:
+            return False
+        configs = [config_lib.resolve(runs[one.run].config) for one in (job, other)]
+        net = configs[0].net
+        if flops.n_model(net.width, net.num_layers) > SMALL:
+            return False
+        try:
+            population_config.check(configs)
+        except ValueError:
+            return False
+        return True
+
+    if not alike(job):
+        return []
+    return [other for other in left if other != job and alike(other)][: count - 1]
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:

@@ -4,6 +4,9 @@ A job is claimed by a lock on WORKDIR/locks/<job>, which its process inherits: i
 the process lives, even if whoever started it is killed. So a second `study run` of the same folder,
 here or on another machine that sees it, joins in and does what nobody has claimed. What a job says
 goes to WORKDIR/logs/<job>.log. A job that fails is not tried again by this `run`; the others go on.
+
+Small nets that differ in their seed alone may be done by one process, as one program, whose log is
+that of the first. Should it fail, they are tried one by one.
 """
 
 import contextlib
@@ -27,23 +30,26 @@ POLL_SECS = 0.5
 
 @dataclasses.dataclass(eq=False)
 class Working:
-    """A job that a process of ours is doing.
+    """Jobs that a process of ours is doing.
 
     Attributes:
-      job: which.
-      process: doing it.
+      jobs: which.
+      process: doing them.
       slot: the place in the pool, which decides the cores.
-      lock: the claim.
+      locks: the claims.
       log: what it says.
-      started: time.monotonic() at the start.
     """
 
-    job: Job
+    jobs: list[Job]
     process: subprocess.Popen[bytes]
     slot: int
-    lock: TextIO
+    locks: list[TextIO]
     log: pathlib.Path
-    started: float
+
+    def release(self) -> None:
+        """Gives up the claims."""
+        for lock in self.locks:
+            lock.close()
 
 
 class Pool:
@@ -55,6 +61,7 @@ class Pool:
       num_workers: processes at a time.
       refresh: called when a job has ended, before the jobs are read again: later stages may have
         got runs.
+      num_together: pre-trainings of one net that a process does at a time.
       show: called now and then with (study, jobs, working, failed) for the table of progress.
     """
 
@@ -65,8 +72,11 @@ class Pool:
         num_workers: int,
         refresh: Callable[[], None],
         show: Callable[..., None],
+        num_together: int = 1,
     ) -> None:
         self.workdir, self.name, self.num_workers = workdir, name, num_workers
+        self.num_together = num_together
+        self.one_by_one: set[str] = set()  # jobs that failed together
         self.refresh, self.show = refresh, show
         self.working: list[Working] = []
         self.failed: dict[str, str] = {}
@@ -87,7 +97,7 @@ class Pool:
                 while interrupt.received is None:
                     study, found = jobs.read(self.workdir, self.name)
                     left = [j for j in found if j.state != DONE and j.name not in self.failed]
-                    self._start(left)
+                    self._start(study, left)
                     self.show(study, found, self.working, self.failed)
                     if not self.working and not self._somebody_works(left):
                         return self.failed
@@ -100,46 +110,63 @@ class Pool:
             cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
         )
 
-    def _start(self, left: list[Job]) -> None:
+    def _start(self, study: Any, left: list[Job]) -> None:
         """Starts what is ready and nobody's yet, as far as there are free places."""
-        busy = {w.job.name for w in self.working}
         for job in left:
             free = sorted(set(range(self.num_workers)) - {w.slot for w in self.working})
             if not free:
                 return
-            if job.state != READY or job.name in busy:
-                continue
-            lock = claim(self.workdir / "locks" / job.name)
-            if lock is None:
-                continue
-            now = {j.name: j for j in jobs.read(self.workdir, self.name)[1]}
+            claimed = self._claimed([job, *self._companions(study, job, left)])
+            if claimed:
+                self.working.append(self._launch(claimed, free[0]))
+
+    def _companions(self, study: Any, job: Job, left: list[Job]) -> list[Job]:
+        """Jobs to be done by the process that does `job`."""
+        if self.num_together == 1 or job.name in self.one_by_one:
+            return []
+        others = [j for j in left if j.name not in self.one_by_one]
+        return jobs.companions(study, job, others, self.num_together)
+
+    def _claimed(self, wanted: list[Job]) -> list[tuple[Job, TextIO]]:
+        """Those of the jobs that are ready and nobody's yet, which are ours from now on."""
+        busy = {job.name for w in self.working for job in w.jobs}
+        claims = [
+            (job, claim(self.workdir / "locks" / job.name))
+            for job in wanted
+            if job.state == READY and job.name not in busy
+        ]
+        ours = [(job, lock) for job, lock in claims if lock is not None]
+        if not ours:
+            return []
+        now = {j.name: j for j in jobs.read(self.workdir, self.name)[1]}
+        for job, lock in ours:
             if now[job.name].state != READY:  # somebody has just finished it
                 lock.close()
-                continue
-            self.working.append(self._launch(job, free[0], lock))
+        return [(job, lock) for job, lock in ours if not lock.closed]
 
-    def _launch(self, job: Job, slot: int, lock: TextIO) -> Working:
-        log = self.workdir / "logs" / f"{job.name}.log"
+    def _launch(self, claimed: list[tuple[Job, TextIO]], slot: int) -> Working:
+        ours, locks = [job for job, _ in claimed], [lock for _, lock in claimed]
+        log = self.workdir / "logs" / f"{ours[0].name}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                self.command(job),
+                self.command(ours),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                pass_fds=[lock.fileno()],
+                pass_fds=[lock.fileno() for lock in locks],
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
         for core_set in cores(slot, self.num_workers):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(process.pid, core_set)
-        return Working(job, process, slot, lock, log, time.monotonic())
+        return Working(ours, process, slot, locks, log)
 
-    def command(self, job: Job) -> list[str]:
-        """The command line that does a job."""
-        kind = "finetune" if job.kind == FINETUNE else "pretrain"
+    def command(self, ours: list[Job]) -> list[str]:
+        """The command line that does jobs."""
+        kind = "finetune" if ours[0].kind == FINETUNE else "pretrain"
         return [
             sys.executable, "-m", "scalelab.studies.job", f"--workdir={self.workdir}",
-            f"--study={self.name}", f"--run={job.run}", f"--kind={kind}",
+            f"--study={self.name}", *(f"--run={job.run}" for job in ours), f"--kind={kind}",
         ]  # fmt: skip
 
     def _wait(self, interrupt: Any) -> None:
@@ -149,9 +176,11 @@ class Pool:
             ended = [w for w in self.working if w.process.poll() is not None]
             for one in ended:
                 self.working.remove(one)
-                one.lock.close()
-                if one.process.returncode != 0:
-                    self.failed[one.job.name] = last_words(one)
+                one.release()
+                if one.process.returncode != 0 and len(one.jobs) > 1:
+                    self.one_by_one |= {job.name for job in one.jobs}
+                elif one.process.returncode != 0:
+                    self.failed[one.jobs[0].name] = last_words(one)
             if ended:
                 self.refresh()
                 return
@@ -175,7 +204,7 @@ class Pool:
                 one.process.send_signal(signal.SIGTERM)
         for one in self.working:
             one.process.wait()
-            one.lock.close()
+            one.release()
         self.working.clear()
 
 

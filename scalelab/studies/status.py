@@ -168,7 +168,7 @@ class Screen:
         self, study: Study, found: Sequence[Job], working: Sequence[Any], failed: Mapping[str, str]
     ) -> None:
         """Shows how far it is, if it is time to."""
-        names = [one.job.name for one in working]
+        names = [job.name for one in working for job in one.jobs]
         state = f"{[j.state for j in found]} {names} {sorted(failed)}"
         if time.monotonic() - self._last < self._every and state == self._said:
             return

@@ -1,5 +1,6 @@
 """What is left of a study, read from folders; and the pool that does it, with invented jobs."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,9 +14,9 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli
+from scalelab import cli, train_loop
 from scalelab.lab import shapes, study_runs
-from scalelab.studies import derive, expand, jobs, pool
+from scalelab.studies import derive, expand, job, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -123,15 +124,18 @@ def test_damage_is_seen(tmp_path) -> None:
 
 SCRIPT = """
 import json, pathlib, sys, time
-folder, log, secs, code = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
-with open(log, "a") as file:
-    file.write(folder.name + "\\n")
-time.sleep(secs)
+workdir, secs, code, names = pathlib.Path(sys.argv[1]), *sys.argv[2:4], sys.argv[4:]
+with open(workdir / "started", "a") as file:
+    file.write("+".join(names) + "\\n")
+time.sleep(float(secs))
+for name in names if code == "0" else names[1:]:
+    folder = workdir / "runs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    result = {"status": "completed", "seconds": 1, "eval": {}}
+    (folder / "result.json").write_text(json.dumps(result))
 if code != "0":
     print("error: it went wrong")
     sys.exit(int(code))
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "result.json").write_text(json.dumps({"status": "completed", "seconds": 1, "eval": {}}))
 """
 
 
@@ -140,15 +144,15 @@ class Invented(pool.Pool):
 
     secs, failing = 0.2, ""
 
-    def command(self, job: jobs.Job) -> list[str]:
-        code = "2" if job.run == self.failing else "0"
-        folder = self.workdir / "runs" / job.run
-        log = self.workdir / "started"
-        return [sys.executable, "-c", SCRIPT, str(folder), str(log), str(self.secs), code]
+    def command(self, ours: list[jobs.Job]) -> list[str]:
+        names = [job.run for job in ours]
+        code = "2" if self.failing in names else "0"
+        given = [str(self.workdir), str(self.secs), code, *names]
+        return [sys.executable, "-c", SCRIPT, *given]
 
 
-def invented(workdir: pathlib.Path, name: str, workers: int = 2) -> Invented:
-    return Invented(workdir, name, workers, lambda: None, lambda *_: None)
+def invented(workdir: pathlib.Path, name: str, workers: int = 2, together: int = 1) -> Invented:
+    return Invented(workdir, name, workers, lambda: None, lambda *_: None, together)
 
 
 def started(workdir: pathlib.Path) -> list[str]:
@@ -166,6 +170,74 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     assert sorted(states(tmp_path).values()) == [DONE, DONE, DONE, READY]
     assert not invented(tmp_path, name).run()  # started again, it retries
     assert set(states(tmp_path).values()) == {DONE}
+
+
+def test_seeds_of_one_net_are_one_job(tmp_path) -> None:
+    """At most so many at a time; another system, or another shape, is another program."""
+    name = planned(tmp_path, seeds=3)
+    assert not invented(tmp_path, name, together=2).run()
+    bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
+    pairs = [f"{bert[0]}+{bert[1]}", bert[2], f"{gpt[0]}+{gpt[1]}", gpt[2]]
+    assert started(tmp_path) == sorted(pairs)
+    assert set(states(tmp_path).values()) == {DONE}
+
+
+def test_what_fails_together_is_tried_one_by_one(tmp_path) -> None:
+    """What the others had finished stays finished; the one that fails alone is told."""
+    name = planned(tmp_path, seeds=3)
+    one = invented(tmp_path, name, together=8)
+    one.failing = "bert-2x8x1-seed0"
+    failed = one.run()
+    assert list(failed) == ["bert-2x8x1-seed0.pretrain"]
+    bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
+    assert started(tmp_path) == sorted(["+".join(bert), bert[0], "+".join(gpt)])
+
+
+def test_companions(tmp_path, monkeypatch) -> None:
+    planned(tmp_path, seeds=4)
+    finish(tmp_path, "bert-2x8x1-seed2")
+    study, found = jobs.read(tmp_path, None)
+    by_name = {job.name: job for job in found}
+    first = by_name["bert-2x8x1-seed0.pretrain"]
+    names = lambda count: [j.run for j in jobs.companions(study, first, found, count)]  # noqa: E731
+    assert names(8) == ["bert-2x8x1-seed1", "bert-2x8x1-seed3"]
+    assert names(2) == ["bert-2x8x1-seed1"]
+    assert names(1) == []
+    again = dataclasses.replace(first, again=True)
+    assert not jobs.companions(study, again, found, 8)
+    monkeypatch.setattr(jobs, "SMALL", 12 * 8 * 8 - 1)
+    assert names(8) == []
+
+
+@pytest.mark.slow
+def test_two_seeds_in_a_real_process(tmp_path, wikitext, cache_dir) -> None:
+    name = planned(
+        tmp_path, seeds=2, stages={"main": a_study.stage(systems=("roberta",))},
+        pretrain__data__corpus=f"wikitext:{wikitext}", pretrain__machine__cache_dir=str(cache_dir),
+    )  # fmt: skip
+    workers = pool.Pool(tmp_path, name, 1, lambda: None, lambda *_: None, num_together=8)
+    assert not workers.run()
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [
+        "roberta-2x8x1-seed0.pretrain.log"
+    ]
+    study = study_runs.read(tmp_path)
+    assert [run.seed for run in study.runs if run.finished] == [0, 1]
+    assert study.runs[0].loss != study.runs[1].loss
+
+
+def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
+    """They are given to one training; a job that the study does not have is refused."""
+    planned(tmp_path, seeds=2)
+    trained: list[list[str]] = []
+    monkeypatch.setattr(
+        train_loop, "train", lambda runs: trained.append([folder.name for _, folder in runs])
+    )
+    both = ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
+    asked = [f"--workdir={tmp_path}", "--study=two", "--kind=pretrain"]
+    job.main([*asked, *(f"--run={name}" for name in both)])
+    assert trained == [both]
+    with pytest.raises(ValueError, match="has no job bert-2x8x1-seed7.pretrain"):
+        job.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:

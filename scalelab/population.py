@@ -1,0 +1,39 @@
+"""Pre-trains runs of one shape in one program, which differ in seed or learning rate.
+
+  python -m scalelab.population --config=FILE.py:ARGUMENTS --workdir=DIR --seeds=0,1,2,3
+  python -m scalelab.population ... --seeds=0,1 --learning_rates=1e-3,2e-3
+
+DIR/seed0, DIR/seed1, ... (DIR/seed0-rate0.001, ...) are run folders as `scalelab.train` leaves them
+with the same numbers; it also continues one of them alone. Start the same command again to continue
+what was stopped. A run whose loss is not finite ends by itself, the others go on.
+
+With several rates every seed is trained at each. `seconds` of a run are its share of the time.
+"""
+
+import pathlib
+
+from absl import flags
+
+from scalelab import cli, environment, population_config
+
+flags.adopt_module_key_flags(cli)
+SEEDS = flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
+RATES = flags.DEFINE_list(
+    "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
+)
+
+
+def main(argv: list[str]) -> None:
+    """Reads the flags and trains."""
+    del argv
+    environment.keep_freed_memory()
+    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    runs = population_config.members(cli.read_config(), workdir, SEEDS.value, RATES.value)
+    # Imported here, once the flags are known to be right, so that --help and typos answer at once.
+    from scalelab import train_loop
+
+    train_loop.train(runs)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,80 @@
+"""Which runs one program can train: they differ in seed or learning rate alone."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from scalelab import config as config_lib
+from scalelab.config import Config
+
+VARYING = ("seed", "optim.learning_rate")  # with the seed: parameters, data order, masks, dropout
+
+
+def check(configs: Sequence[Config]) -> None:
+    """Refuses runs that one program cannot do.
+
+    Raises:
+      ValueError: with the fields in which they must not differ.
+    """
+    flat = [config_lib.flatten(dataclasses.asdict(config)) for config in configs]
+    found = {name: list(dict.fromkeys(one[name] for one in flat)) for name in flat[0]}
+    differing = [
+        f"{name}: {', '.join(map(repr, values))}"
+        for name, values in found.items()
+        if len(values) > 1 and name not in VARYING
+    ]
+    if differing:
+        raise ValueError(
+            f"runs that train together may differ in {' and '.join(VARYING)} alone; train these one"
+            " by one, they differ in\n  " + "\n  ".join(differing)
+        )
+    if len(configs) > 1 and configs[0].optim.total_secs is not None:
+        raise ValueError(
+            "a budget in seconds is a run's alone, which those beside it would slow down: set"
+            " another of optim.total_*, or train one by one"
+        )
+    if len(configs) > 1 and configs[0].machine.distributed:
+        raise ValueError(
+            "runs train together in one process: leave --config.machine.distributed off, or train"
+            " one by one"
+        )
+
+
+def members(
+    config: Config, workdir: pathlib.Path, seeds: Sequence[str], rates: Sequence[str]
+) -> list[tuple[Config, pathlib.Path]]:
+    """Config and folder of each run.
+
+    Args:
+      config: what they have in common.
+      workdir: holds the folders.
+      seeds: as given; empty: the config's.
+      rates: learning rates as given; empty: the config's.
+
+    Raises:
+      ValueError: they are no numbers, or name a run twice.
+    """
+    runs = []
+    for seed in _numbers(int, "seeds", seeds) or [config.seed]:
+        for rate in _numbers(float, "learning_rates", rates) or [config.optim.learning_rate]:
+            values = dataclasses.asdict(config) | {"seed": seed}
+            values["optim"] |= {"learning_rate": rate}
+            folder = f"seed{seed}" + (f"-rate{rate:g}" if rates else "")
+            runs.append((config_lib.resolve(values), workdir / folder))
+    folders = [folder.name for _, folder in runs]
+    if len(set(folders)) < len(folders):
+        raise ValueError(f"each run once, please; got {', '.join(folders)}")
+    return runs
+
+
+def _numbers(kind: type, flag: str, texts: Sequence[str]) -> list[Any]:
+    try:
+        found = [kind(text) for text in texts]
+    except ValueError:
+        found = [math.nan]
+    if not all(math.isfinite(number) for number in found):
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"--{flag}={','.join(texts)}: expected {what} with commas between")
+    return found

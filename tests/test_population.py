@@ -1,0 +1,337 @@
+"""Runs that train together leave what each leaves alone, wherever they are stopped."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from train_lab import Lab, fields, kill_at, signal_at
+
+from scalelab import checkpoint, cli, population_config, pretrained, state, together
+from scalelab.config import Config
+from scalelab.recorder import Recorder
+
+Runs = list[tuple[Config, pathlib.Path]]
+TOLERANCE = dict(rtol=1e-5, atol=1e-5)
+STEPS = 12
+SHARED = ("seconds", "train/tokens_per_sec")  # what time it takes is not a run's own
+
+
+@pytest.fixture(scope="module")
+def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Lab(wikitext, cache_dir, patch)
+
+
+def members(
+    lab: Lab, folder: pathlib.Path, arguments: str = f"system=bert,steps={STEPS}", **fields: Any
+) -> Runs:
+    """Two seeds, and one of them at another rate; one phase, if nothing else is said."""
+    config = lab.config(arguments, **({"long__example_rate": 0.0} | fields))
+    runs = population_config.members(config, folder, ["0", "1"], ["3e-3", "1e-3"])
+    return [run for run in runs if run[1].name != "seed0-rate0.001"]
+
+
+@pytest.fixture(scope="module")
+def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The runs, one by one."""
+    runs = members(lab, tmp_path_factory.mktemp("alone"))
+    for config, folder in runs:
+        lab.run(folder, config)
+    return runs
+
+
+def lines(folder: pathlib.Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in SHARED} for line in found]
+
+
+def files(folder: pathlib.Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"curves.png"}  # the lab draws it once
+
+
+def params(folder: pathlib.Path) -> Any:
+    kept = checkpoint.Checkpoints(folder / "checkpoints", None)
+    found = kept.restore_as_saved()
+    kept.close()
+    assert found is not None
+    return found[0]
+
+
+def assert_close(ours: Any, theirs: Any) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **TOLERANCE), ours, theirs)
+
+
+def assert_same_run(ours: pathlib.Path, theirs: pathlib.Path) -> None:
+    """Files, metrics, results, and the whole state of the last checkpoint."""
+    assert files(ours) == files(theirs)
+    for name in ("config.json", "tokenizer/tokenizer.json"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+    assert_close(lines(ours), lines(theirs))
+    kept = [{p.name for p in (folder / "checkpoints").iterdir()} for folder in (ours, theirs)]
+    assert kept[0] == kept[1]
+    assert_close(params(ours), params(theirs))
+    first, second = (json.loads((f / "result.json").read_text()) for f in (ours, theirs))
+    timed = {name for name in second if name.endswith("_secs") or name == "seconds"}
+    timed |= {"peak_memory_bytes"}
+    assert first.keys() == second.keys()
+    differing = {k for k in first if first[k] != second[k]} - timed - {"eval"}
+    assert not differing
+    assert_close(first["eval"], second["eval"])
+
+
+# --- The same runs --------------------------------------------------------------------------------
+
+
+def test_together_they_leave_what_each_leaves_alone(
+    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+) -> None:
+    runs = members(lab, tmp_path)
+    results = lab.run_together(runs)
+    for (_, ours), (_, theirs), result in zip(runs, alone, results, strict=True):
+        assert_same_run(ours, theirs)
+        assert result == json.loads((ours / "result.json").read_text())
+    first, second, third = (params(folder)["params"] for _, folder in runs)
+    assert not np.allclose(first["embed"]["tokens"]["table"], second["embed"]["tokens"]["table"])
+    assert not np.allclose(second["embed"]["tokens"]["table"], third["embed"]["tokens"]["table"])
+    opened = pretrained.load(runs[1][1])
+    assert opened.finished and opened.step == STEPS
+
+
+def test_seconds_are_shares(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
+    """The clocks of those that trained together agree, and add up to less than what passed."""
+    import time
+
+    begun = time.perf_counter()
+    results = lab.run_together(members(lab, tmp_path))
+    seconds = [result["seconds"] for result in results]
+    assert max(seconds) < 1.2 * min(seconds)
+    assert sum(seconds) < time.perf_counter() - begun
+
+
+def first_lines(folder: pathlib.Path, step: int) -> list[dict[str, Any]]:
+    return [line for line in lines(folder) if line["step"] <= step]
+
+
+def shared_keys(states: list[state.TrainState]) -> state.TrainState:
+    """As `together.stack`, but the draws of all are those of the first."""
+    return STACK([one.replace(rng=states[0].rng) for one in states])
+
+
+def shared_order(recorder: Recorder) -> Any:
+    """As Recorder.batches, but in the order of seed 0."""
+    own, recorder.config = recorder.config, dataclasses.replace(recorder.config, seed=0)
+    try:
+        return BATCHES(recorder)
+    finally:
+        recorder.config = own
+
+
+STACK, BATCHES = together.stack, Recorder.batches
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [(together, "stack", shared_keys), (Recorder, "batches", shared_order)],
+)
+def test_what_they_share_by_mistake_shows(
+    owner: Any, name: str, wrong: Any, lab: Lab, alone: Runs, tmp_path: pathlib.Path, monkeypatch
+) -> None:
+    """The first of them is right, the others are not."""
+    monkeypatch.setattr(owner, name, wrong)
+    runs = members(lab, tmp_path)
+    lab.run_together(runs, before_step=lambda step, _: kill_at(5)(step))
+    assert_close(first_lines(runs[0][1], 4), first_lines(alone[0][1], 4))
+    for k in (1, 2):
+        with pytest.raises(AssertionError):
+            assert_close(first_lines(runs[k][1], 4), first_lines(alone[k][1], 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["gpt2", "roberta"])
+def test_other_systems_too_and_a_shared_dropout_key_shows(
+    system: str, lab: Lab, tmp_path: pathlib.Path, monkeypatch
+) -> None:
+    """A GPT-2 draws nothing but dropout, so there the keys are its alone."""
+    two_phases = dict(arguments=f"system={system},steps=12", long__example_rate=0.1)
+    alone, runs = (members(lab, tmp_path / name, **two_phases) for name in ("alone", "together"))
+    for config, folder in alone:
+        lab.run(folder, config)
+    lab.run_together(runs)
+    for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
+        assert_same_run(ours, theirs)
+    monkeypatch.setattr(together, "stack", shared_keys)
+    wrong = members(lab, tmp_path / "wrong", **two_phases)
+    lab.run_together(wrong)
+    assert_same_run(wrong[0][1], alone[0][1])
+    with pytest.raises(AssertionError):
+        assert_same_run(wrong[1][1], alone[1][1])
+
+
+@pytest.mark.slow
+def test_a_budget_in_tokens_which_they_reach_at_different_steps(
+    lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    """One is over a step before the others, which go on in the same program."""
+    given = dict(arguments="system=bert,tokens=3674", long__example_rate=0.1)
+    alone, runs = (members(lab, tmp_path / name, **given) for name in ("alone", "together"))
+    for config, folder in alone:
+        lab.run(folder, config)
+    results = lab.run_together(runs)
+    assert [result["steps"] for result in results] == [15, 16, 16]
+    for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
+        assert_same_run(ours, theirs)
+
+
+# --- Stopping and going on ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_one_goes_on_alone_and_the_others_join_it(
+    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+) -> None:
+    """All stop at 8 and keep step 6; the second alone is killed at 11, after 10; all go on."""
+    runs = members(lab, tmp_path)
+    assert not lab.run_together(runs, before_step=lambda step, _: kill_at(8)(step))
+    config, folder = runs[1]
+    record = lab.run(folder, config, before=kill_at(11))
+    assert min(record.states) == 7 and max(record.states) == 11
+    steps = []
+    note = lambda step, batch: steps.append((step, len(batch["lengths"])))  # noqa: E731
+    lab.run_together(runs, before_step=note)
+    assert steps == [(k, 2) for k in range(6, 10)] + [(k, 3) for k in range(10, STEPS)]
+    for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
+        assert_same_run(ours, theirs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM])
+def test_a_signal_saves_all_and_each_alone_ends_the_same(
+    number: int, lab: Lab, alone: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+) -> None:
+    runs = members(lab, tmp_path)
+    with pytest.raises(cli.Stopped, match="stopped by SIGTERM after step 10.*same command") as told:
+        lab.run_together(runs, before_step=lambda step, _: signal_at(9, number)(step))
+    assert told.value.exit_code == cli.PREEMPTED
+    for (config, ours), (_, theirs) in zip(runs, alone, strict=True):
+        assert str(ours) in str(told.value) and not (ours / "result.json").exists()
+        lab.run(ours, config)
+        assert_same_run(ours, theirs)
+    capsys.readouterr()
+    assert len(lab.run_together(runs)) == 3
+    assert capsys.readouterr().out.count("is finished (12 steps); nothing to do") == 3
+
+
+# --- What goes wrong ------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_ends_that_run_alone(
+    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+) -> None:
+    runs = members(lab, tmp_path)
+    config = dataclasses.replace(
+        runs[1][0], optim=dataclasses.replace(runs[1][0].optim, learning_rate=1e30)
+    )
+    runs[1] = config, tmp_path / "lost"
+    with pytest.raises(cli.Stopped, match="not finite: step .*lost/checkpoints") as told:
+        lab.run_together(runs)
+    assert told.value.exit_code == cli.FAILED and "stopped" not in str(told.value)
+    for k in (0, 2):
+        assert_same_run(runs[k][1], alone[k][1])
+    with pytest.raises(cli.Stopped, match="not finite") as told_alone:
+        lab.run(tmp_path / "lost-alone", config)
+    assert str(told_alone.value) == str(told.value).replace("/lost/", "/lost-alone/")
+    one, other = tmp_path / "lost", tmp_path / "lost-alone"
+    assert files(one) == files(other)
+    assert lines(one) == lines(other) == []
+    assert_close(params(one), params(other))
+
+
+def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
+    one = lab.config()
+    other = lab.config(
+        "system=roberta,steps=25,seed=1", net__width=16, short__batch_size=4,
+        tokenizer__vocab_size=290, optim__learning_rate=3e-4,
+    )  # fmt: skip
+    with pytest.raises(
+        ValueError, match="may differ in seed and optim.learning_rate alone"
+    ) as told:
+        population_config.check([one, other, one])
+    found = {line.split(":")[0].strip() for line in str(told.value).splitlines()[1:]}
+    assert found == {
+        "net.width", "short.batch_size", "tokenizer.vocab_size", "optim.total_steps",
+    }  # fmt: skip
+    population_config.check([one, lab.config("system=roberta,steps=24,seed=1")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "told"),
+    [
+        ("system=roberta,secs=10", {}, "budget in seconds"),
+        ("system=roberta,steps=24", {"machine__distributed": True}, "one process"),
+    ],
+)
+def test_what_several_cannot_do(arguments: str, changes: dict, told: str, lab: Lab) -> None:
+    config = lab.config(arguments, **changes)
+    population_config.check([config])
+    with pytest.raises(ValueError, match=told):
+        population_config.check([config, dataclasses.replace(config, seed=1)])
+
+
+def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None:
+    config = lab.config("system=roberta,steps=24,seed=5")
+    made = population_config.members(config, tmp_path, ["0", "3"], ["1e-3", ".002"])
+    assert [(c.seed, c.optim.learning_rate, f.name) for c, f in made] == [
+        (0, 1e-3, "seed0-rate0.001"), (0, 2e-3, "seed0-rate0.002"),
+        (3, 1e-3, "seed3-rate0.001"), (3, 2e-3, "seed3-rate0.002"),
+    ]  # fmt: skip
+    assert population_config.members(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
+    for seeds, rates, told in (
+        (["0", "1.5"], [], "--seeds=0,1.5: expected whole numbers"),
+        (["0"], ["fast"], "--learning_rates=fast: expected numbers"),
+        (["0"], ["nan"], "--learning_rates=nan: expected numbers"),
+        (["0"], ["-1"], "learning_rate = -1"),
+        (["1", "0", "1"], [], "each run once.*seed1, seed0, seed1"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            population_config.members(config, tmp_path, seeds, rates)
+
+
+# --- The real program -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_program_on_two_devices(
+    lab: Lab, wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Each of them shares the examples, or the width of the nets, of every run."""
+    settings = {k.replace("__", "."): v for k, v in fields(cache_dir).items() if v is not None}
+    command = [
+        sys.executable, "-m", "scalelab.population", f"--workdir={tmp_path}", "--seeds=0,1",
+        f"--config=configs/pretrain.py:system=bert,shape=2x8x1,steps=8,corpus=wikitext:{wikitext}",
+        *(f"--config.{k}={v}" for k, v in settings.items()), "--config.machine.fsdp_parallel=2",
+    ]  # fmt: skip
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+
+    def run(*more: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*command, *more], cwd=tiny.ROOT, capture_output=True, text=True, timeout=500, env=env
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    lab.run(tmp_path / "alone", lab.config("system=bert,steps=8,seed=1"))
+    assert_close(lines(tmp_path / "seed1"), lines(tmp_path / "alone"))
+    assert json.loads((tmp_path / "seed0/result.json").read_text())["steps"] == 8
+    assert (tmp_path / "seed0/curves.png").is_file()
+    done = run("--config.seed=7", "--config.optim.learning_rate=1")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "optim.learning_rate: 0.01 -> 1.0" in done.stderr
