@@ -38,6 +38,10 @@ MAY_IMPORT = {
     "checkpoint": set(),
     "run_folder": {"config", "environment", "flops", "metrics"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
+    "devices": set(),
+    "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
+    "memory": {"sharding"},
+    "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
     "finetune_config": {"config"},
@@ -55,9 +59,9 @@ MAY_IMPORT = {
     "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
     | {"token_scores"},
     "studies": {
-        *("build", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
+        *("blueprint", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
         *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
-        *("run_folder", "sharding", "state", "step", "systems", "train"),
+        *("run_folder", "sharding", "systems", "train"),
     },
     "study": {"cli", "environment", "lab", "studies"},
     "worlds": {"cli"},
@@ -77,7 +81,16 @@ MAY_IMPORT = {
     },
 }
 # Binaries may import every room but each other.
-BINARIES = {"train", "sample", "data.inspect", "data.probes", "interop.hf", "eval.lm", "fill_mask"}
+BINARIES = {
+    "train",
+    "sample",
+    "data.inspect",
+    "data.probes",
+    "interop.hf",
+    "eval.lm",
+    "fill_mask",
+    "fit",
+}
 BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
@@ -89,7 +102,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study"},
+    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study", "fit"},
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -215,7 +228,7 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 
 
-@pytest.mark.parametrize("binary", ["train", "sample"])
+@pytest.mark.parametrize("binary", ["train", "sample", "fit"])
 def test_help_answers_without_jax(binary: str) -> None:
     there = imported_by(
         f"import scalelab.{binary}\n"

@@ -145,81 +145,83 @@ class Built:
       config: the run's.
       num_params: of the net.
       phases: (batch size, length, Flops, features) of the short phase, and of the long one.
-      parts: (system, net, objectives, optimizer).
+      plan: its blueprint.Blueprint.
     """
 
     config: Any
     num_params: int
     phases: tuple[tuple[int, int, Any, np.ndarray], ...]
-    parts: tuple[Any, ...]
+    plan: Any
 
 
 def build_run(config: Any) -> Built:
     """Builds a run's net in the abstract; nothing is computed and no data is read."""
-    import flax.linen as nn
-    import jax
+    from scalelab import blueprint
 
-    from scalelab import build, flops, state, systems
-
-    system = systems.load(config.system)
-    build.check_pairing(config, system)
-    net = build.make_net(config, system)
-    ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
-    made, tx = build.make_objectives(config, ids), build.make_optimizer(config)
-    params = jax.eval_shape(
-        lambda key: nn.unbox(state.fresh(key, net, made, tx, max_len=config.short.max_len).params),
-        jax.random.key(0),
-    )
-    plan = (config.short, config.long) if config.long.example_rate else (config.short,)
-    phases = []
-    for phase in plan:
-        forward = build.step_flops(config, system, made, params, phase.batch_size, phase.max_len)
-        predicted = sum(objective.num_predicted(phase.max_len) for objective in made)
-        counts = features(config, params, forward, phase.batch_size, phase.max_len, predicted)
-        phases.append((phase.batch_size, phase.max_len, forward, counts))
-    return Built(config, flops.count_parameters(params), tuple(phases), (system, net, made, tx))
+    plan = blueprint.draw(config)
+    params = plan.state.params
+    phases = tuple(
+        (p.batch_size, p.length, p.forward,
+         features(config, params, p.forward, p.batch_size, p.length, p.predicted))
+        for p in plan.phases
+    )  # fmt: skip
+    return Built(config, blueprint.num_params(plan), phases, plan)
 
 
-def measure(built: Built, phase: int, num_steps: int = 3) -> Measurement:
-    """Compiles the training step of a phase and times it on random tokens.
+class Stepper:
+    """The compiled training step of a phase, on random tokens.
 
     Args:
       built: the run.
       phase: 0 or 1.
+    """
+
+    def __init__(self, built: Built, phase: int) -> None:
+        from scalelab import sharding
+
+        machine = built.config.machine
+        batch_size, length, _, self.features = built.phases[phase]
+        mesh = sharding.make_mesh(
+            machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
+        )
+        self.run = built.plan.compile(length, batch_size, mesh)
+        self.state = built.plan.start(mesh)
+        batch = built.plan.random_batch(length, batch_size)
+        self.batch = sharding.put_batch(batch, mesh, batch_size)
+        self.num_params = built.num_params
+        self.label = label(built, phase)
+
+    def __call__(self) -> float:
+        """Takes a step; its seconds."""
+        import jax
+
+        begin = time.perf_counter()
+        self.state, pairs = self.run(self.state, self.batch, np.float32(1e-4))
+        jax.block_until_ready((self.state, pairs))
+        return time.perf_counter() - begin
+
+    def measurement(self, secs: Sequence[float]) -> Measurement:
+        """What came of steps that took so long."""
+        temp = float(self.run.memory_analysis().temp_size_in_bytes)
+        return Measurement(self.label, self.features, float(np.median(secs)), temp, self.num_params)
+
+
+def label(built: Built, phase: int) -> str:
+    """What to call a step: "bert 2x128x2 at 64 x 128"."""
+    net, (size, length, *_) = built.config.net, built.phases[phase]
+    shape = f"{net.num_heads}x{net.width}x{net.num_layers}"
+    return f"{built.config.system} {shape} at {size} x {length}"
+
+
+def measure(stepper: Stepper, num_steps: int = 3) -> Measurement:
+    """Times a training step.
+
+    Args:
+      stepper: takes it.
       num_steps: to take the median of, after one that is not counted.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from scalelab import sharding, state, step
-
-    config, (_, net, made, tx) = built.config, built.parts
-    batch_size, length, _, counts = built.phases[phase]
-    mesh = sharding.make_mesh(1, 1, 1)
-    now, placed = state.create(net, made, tx, max_len=config.short.max_len, seed=0, mesh=mesh)
-    batch = dict(state.example_batch(length, any(o.needs_pairs for o in made), batch_size))
-    first = len(built.parts[0].SPECIAL_TOKENS)
-    tokens = jax.random.randint(
-        jax.random.key(0), (batch_size, length), first, config.tokenizer.vocab_size, jnp.int32
-    )
-    full = jnp.full((batch_size,), length, jnp.int32)
-    batch |= {"tokens": tokens, "lengths": full, "boundaries": full // 2}
-    run = step.compile_train(
-        step.make_train_step(net, made, tx, config.machine.num_microbatches),
-        mesh, placed, now, batch,
-    )  # fmt: skip
-    secs = []
-    for _ in range(num_steps + 1):
-        begin = time.perf_counter()
-        now, pairs = run(now, batch, jnp.float32(1e-4))
-        jax.block_until_ready(pairs)
-        secs.append(time.perf_counter() - begin)
-    label = f"{config.system} {config.net.num_heads}x{config.net.width}x{config.net.num_layers}"
-    analysis = run.memory_analysis()
-    return Measurement(
-        f"{label} at {length}", counts, float(np.median(secs[1:])),
-        float(analysis.temp_size_in_bytes), built.num_params,
-    )  # fmt: skip
+    stepper()
+    return stepper.measurement([stepper() for _ in range(num_steps)])
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:

@@ -150,20 +150,16 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
     from scalelab import environment
 
     chosen = cost.choose(builts)
-    labels = [
-        f"{b.config.system} {b.config.net.num_heads}x{b.config.net.width}x{b.config.net.num_layers}"
-        f" at {b.phases[phase][1]}"
-        for b, phase in chosen
-    ]
+    labels = [cost.label(*step) for step in chosen]
     where = cost.machine()
     model = cost.load(path, where, labels)
     if model is not None:
         return model
     base = float(environment.peak_memory_bytes())
     found = []
-    for (built, phase), label in zip(chosen, labels, strict=True):
-        found.append(cost.measure(built, phase))
-        say(f"measured {label}: {found[-1].secs * 1e3:,.0f} ms a step")
+    for step in chosen:
+        found.append(cost.measure(cost.Stepper(*step)))
+        say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
     model = cost.fit(found, base)
     cost.save(path, model, where)
     return model
