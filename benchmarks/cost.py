@@ -70,13 +70,18 @@ def builts(config: str, stage: str, quick: bool) -> list[Any]:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Calibrates, measures alternately, and predicts."""
-    from scalelab.studies import cost
+    from scalelab.studies import cost, plan
 
     load = os.getloadavg()[0]
     runs = builts(arguments.config, arguments.stage, arguments.quick)
     begun = time.perf_counter()
-    early = [cost.Stepper(*step) for step in cost.choose(runs)]
-    first = [cost.measure(stepper) for stepper in early]
+    early, first = [], []
+    for step in cost.choose(runs):
+        spent = time.perf_counter() - begun
+        if early and spent * (len(early) + 1) / len(early) > plan.CALIBRATION_SECS:
+            break  # as a plan does
+        early.append(cost.Stepper(*step))
+        first.append(cost.measure(early[-1]))
     calibration_secs = time.perf_counter() - begun
 
     kept = {stepper.label: stepper for stepper in early}

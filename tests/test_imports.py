@@ -91,7 +91,7 @@ BINARIES = {
     "fill_mask",
     "fit",
 }
-BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
+BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier", "lab.shapes"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -224,6 +224,8 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
     there = imported_by("import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn", "matplotlib"}
+    there = imported_by("import scalelab.lab.shapes")
+    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
     there = imported_by("import scalelab.lab.runs, scalelab.lab.card, scalelab.lab.compact")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 

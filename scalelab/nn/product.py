@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def _product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:
     """An einsum of two arrays of one dtype, its result in float32.
 
     Its gradient takes the operands' dtype before it is multiplied: left to itself it would stay
@@ -22,8 +21,11 @@ def product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.einsum(subscripts, a, b, preferred_element_type=jnp.float32)
 
 
+product = jax.custom_vjp(_product, nondiff_argnums=(0,))
+
+
 def _forward(subscripts: str, a: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple]:
-    return product(subscripts, a, b), (a, b)
+    return _product(subscripts, a, b), (a, b)
 
 
 def _backward(subscripts: str, operands: tuple, gradient: jax.Array) -> tuple:

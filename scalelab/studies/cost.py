@@ -25,10 +25,12 @@ import numpy as np
 import scipy.optimize
 
 NAMES = ("matmul", "width", "scores", "logits", "update", "step")
-# The guess: seconds for each count on a core that multiplies matrices at 100 GFLOP/s.
-GUESS = np.array([1 / 80e9, 2e-9, 2e-9, 1e-9, 1e-9, 1e-4])
+# The guess: seconds for each count on a core that multiplies matrices at 80 GFLOP/s; what touches
+# numbers once is slower beside it than counting its operations would tell.
+GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
+ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
 STATE_BYTES = 16  # a parameter: itself, its gradient, two moments; float32
 
 
@@ -225,18 +227,34 @@ def measure(stepper: Stepper, num_steps: int = 3) -> Measurement:
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
-    """The steps to measure: of each system the cheapest and the dearest, and a long phase."""
-    chosen: list[tuple[Built, int]] = []
-    for system in dict.fromkeys(b.config.system for b in runs):
-        ours = sorted(
-            (b for b in runs if b.config.system == system), key=lambda b: b.phases[0][2].train
-        )
-        chosen.append((ours[0], 0))
-        if ours[-1].phases[0][2].train > 1.5 * ours[0].phases[0][2].train:
-            chosen.append((ours[-1], 0))
-        if len(ours[0].phases) > 1:
-            chosen.append((ours[0], 1))
-    return chosen
+    """The steps to measure, what matters most first: (run, phase) pairs.
+
+    The cheapest of each system; then again and again the step that is least like those chosen, by
+    how the guess shares its time out and by its size, until all are alike or there are enough.
+    """
+    steps = {label(b, phase): (b, phase) for b in runs for phase in range(len(b.phases))}
+    places = {name: _place(b.phases[phase][3]) for name, (b, phase) in steps.items()}
+    by_size = sorted(steps, key=lambda name: steps[name][0].phases[steps[name][1]][2].train)
+    cheapest: dict[str, str] = {}
+    for name in by_size:
+        cheapest.setdefault(steps[name][0].config.system, name)
+    chosen = list(cheapest.values())
+
+    def distance(name: str) -> float:
+        return min(float(np.abs(places[name] - places[other]).max()) for other in chosen)
+
+    for _ in range(MOST_LIKE_NO_OTHER):
+        farthest = max(by_size, key=distance)
+        if distance(farthest) < ALIKE:
+            break
+        chosen.append(farthest)
+    return [steps[name] for name in chosen]
+
+
+def _place(counts: np.ndarray) -> np.ndarray:
+    """Shares of the guessed time, and its logarithm on a scale to compare with them."""
+    parts = counts * GUESS
+    return np.append(parts / parts.sum(), 0.1 * np.log(parts.sum()))
 
 
 def machine() -> dict[str, Any]:
@@ -253,21 +271,23 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(path: pathlib.Path, model: CostModel, where: dict[str, Any]) -> None:
-    """Keeps a calibration for the next plan on this machine."""
+def save(
+    path: pathlib.Path, model: CostModel, where: dict[str, Any], labels: Sequence[str]
+) -> None:
+    """Keeps a calibration that was asked for these steps for the next plan on this machine."""
     from scalelab.metrics import write_json
 
     values = dataclasses.asdict(model)
     values |= {name: list(map(float, values[name])) for name in ("secs", "memory")}
-    write_json(path, {"machine": where, "names": NAMES, "model": values})
+    write_json(path, {"machine": where, "names": NAMES, "asked": list(labels), "model": values})
 
 
 def load(path: pathlib.Path, where: dict[str, Any], labels: Sequence[str]) -> CostModel | None:
-    """A kept calibration of this machine that has measured these steps; None: there is none."""
+    """A kept calibration of this machine that was asked for these steps; None: there is none."""
     try:
         kept = json.loads(path.read_text())
         values = kept["model"]
-        if kept["machine"] != where or not set(labels) <= values["measured"].keys():
+        if kept["machine"] != where or not set(labels) <= set(kept["asked"]):
             return None
         return CostModel(
             np.array(values["secs"]), np.array(values["memory"]), values["base_bytes"],

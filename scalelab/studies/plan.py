@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from scalelab.studies.cost import Built, CostModel
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
+CALIBRATION_SECS = 60.0  # of measuring steps, but for the first
 START_SECS = 12.0  # of a process: imports, data, compilation
 FILL = {128: 110.0 / 128, 512: 416.0 / 512}  # real tokens of padded ones (protocol, Table 7.1)
 WORD_PIECES = 1.35  # tokens of a word, and
@@ -157,9 +159,14 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
         return model
     base = float(environment.peak_memory_bytes())
     found = []
+    begun = time.perf_counter()
     for step in chosen:
+        spent = time.perf_counter() - begun
+        if found and spent * (len(found) + 1) / len(found) > CALIBRATION_SECS:
+            say(f"{len(chosen) - len(found)} steps more are left to the model: a minute is over")
+            break
         found.append(cost.measure(cost.Stepper(*step)))
         say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
     model = cost.fit(found, base)
-    cost.save(path, model, where)
+    cost.save(path, model, where, labels)
     return model
