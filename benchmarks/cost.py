@@ -9,13 +9,15 @@
   --quick            a tiny net, two rounds
 
 First the calibration, as a plan makes it: a few runs are compiled and timed; its seconds are told.
-Then every run, those of the calibration too: median seconds of a step over the rounds. Two
-predictions stand beside them:
+Then every run, those of the calibration too: median seconds of a step over the rounds, by the
+clock and of all cores' work. Three predictions stand beside them:
 
   before   by the calibration that came first, as a plan has it; what changed on the machine
            between the two counts as its error
   model    fitted to the same runs as the calibration, to their medians of these very rounds: the
            error of the model alone
+  work     the same with seconds of work in place of the clock's, which say more where others use
+           the cores
 
 Target: each of the nine within 15%, after at most a minute of calibration.
 """
@@ -88,28 +90,36 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     steppers = [kept.get(cost.label(built, 0)) or cost.Stepper(built, 0) for built in runs]
     for stepper in steppers:
         stepper()
-    times: dict[str, list[float]] = {stepper.label: [] for stepper in steppers}
+    times: dict[str, list[tuple[float, float]]] = {stepper.label: [] for stepper in steppers}
     for _ in range(arguments.repeats):
         for stepper in steppers:
-            times[stepper.label].append(stepper())
-    again = {s.label: s.measurement(times[s.label]) for s in steppers}
+            begun_cpu = time.process_time()
+            secs = stepper()
+            times[stepper.label].append((secs, time.process_time() - begun_cpu))
+    calibrated = {m.label for m in first}
+    clock, work = (
+        {s.label: s.measurement([each[kind] for each in times[s.label]]) for s in steppers}
+        for kind in (0, 1)
+    )
     models = {
-        "before": cost.fit(first, 0.0),
-        "model": cost.fit([again.get(m.label, m) for m in first], 0.0),
+        "before": (clock, cost.fit(first, 0.0)),
+        "model": (clock, cost.fit([clock.get(m.label, m) for m in first], 0.0)),
+        "work": (work, cost.fit([work[name] for name in calibrated & work.keys()], 0.0)),
     }
     rows = []
     for stepper in steppers:
-        measured = again[stepper.label].secs
-        row = {
-            "step": stepper.label,
-            "calibrated": stepper.label in {m.label for m in first},
-            "secs": measured,
-            "each": times[stepper.label],
+        label = stepper.label
+        row: dict[str, Any] = {
+            "step": label,
+            "calibrated": label in calibrated,
+            "secs": clock[label].secs,
+            "work_secs": work[label].secs,
+            "each": times[label],
             "features": stepper.features.tolist(),
         }
-        for name, model in models.items():
+        for name, (measured, model) in models.items():
             row[name] = model.step_secs(stepper.features)
-            row[f"{name}_error"] = row[name] / measured - 1
+            row[f"{name}_error"] = row[name] / measured[label].secs - 1
         rows.append(row)
     return {
         "rows": rows,
@@ -132,20 +142,24 @@ def report(found: dict[str, Any]) -> None:
         f"{BUSY if load > 0.5 else ''}\ncalibrated in {found['calibration_secs']:.0f} s on the runs"
         f" with a star; medians of {found['repeats']} rounds\n"
     )
-    print(f"{'step':28}{'measured':>12}{'spread':>9}{'before':>12}{'':>8}{'model':>12}{'':>8}")
+    print(
+        f"{'step':28}{'measured':>13}{'spread':>8}{'before':>13}{'':>6}{'model':>13}{'':>6}"
+        f"{'work':>13}{'predicted':>13}"
+    )
     for row in found["rows"]:
-        low, *_, high = statistics.quantiles(row["each"], n=4)
-        star = "*" if row["calibrated"] else " "
-        print(
-            f"{row['step'] + star:28}{row['secs'] * 1e3:9,.1f} ms{(high - low) / row['secs']:9.0%}"
-            f"{row['before'] * 1e3:9,.1f} ms{row['before_error']:+8.0%}"
-            f"{row['model'] * 1e3:9,.1f} ms{row['model_error']:+8.0%}"
-        )
+        low, _, high = statistics.quantiles([secs for secs, _ in row["each"]], n=4)
+        name = row["step"] + "*" * row["calibrated"]
+        cells = [f"{row['secs'] * 1e3:10,.1f} ms{(high - low) / row['secs']:8.0%}"]
+        for kind in ("before", "model"):
+            cells.append(f"{row[kind] * 1e3:10,.1f} ms{row[kind + '_error']:+6.0%}")
+        cells.append(f"{row['work_secs'] * 1e3:10,.1f} ms")
+        cells.append(f"{row['work'] * 1e3:10,.1f} ms{row['work_error']:+6.0%}")
+        print(f"{name:28}" + "".join(cells))
     largest = found["largest_error"]
     print(
         f"\nlargest error: {largest['before']:.0%} as a plan has it, {largest['model']:.0%} of the"
-        f" model alone; target {TARGET:.0%} after {TARGET_SECS:.0f} s. Spread: between the quarters"
-        " of the rounds"
+        f" model alone, {largest['work']:.0%} of the model of work; target {TARGET:.0%} after"
+        f" {TARGET_SECS:.0f} s. Spread: between the quarters of the rounds"
     )
 
 

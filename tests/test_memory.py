@@ -139,14 +139,16 @@ def measured(plan_for: Any, length: int, batch_size: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("system", "remat"), [("bert", "none"), ("gpt2", "full")])
-def test_the_plan_is_the_real_peak(system: str, remat: str) -> None:
-    """To 10%, at 600 MB and more, where what else a process does is small beside it."""
+@pytest.mark.parametrize(
+    ("system", "remat", "batch_size"), [("bert", "none", 32), ("gpt2", "full", 96)]
+)
+def test_the_plan_is_the_real_peak(system: str, remat: str, batch_size: int) -> None:
+    """To 10%, where the 60 MB that a process takes whatever the batch are small beside the plan."""
     config = tiny.config(
         system, net__width=256, net__num_heads=4, net__num_layers=6, net__max_len=128,
-        short__max_len=128, short__batch_size=32, tokenizer__vocab_size=30_000,
+        short__max_len=128, short__batch_size=batch_size, tokenizer__vocab_size=30_000,
         machine__remat=remat, machine__compile_cache_dir=None,
     )  # fmt: skip
-    planned, real = measured(config, 128, 32)
-    assert planned > 4e8
+    planned, real = measured(config, 128, batch_size)
+    assert planned > 6e8
     assert real == pytest.approx(planned, rel=0.1)
