@@ -143,7 +143,7 @@ def measured(plan_for: Any, length: int, batch_size: int) -> tuple[int, int]:
     ("system", "remat", "batch_size"), [("bert", "none", 32), ("gpt2", "full", 96)]
 )
 def test_the_plan_is_the_real_peak(system: str, remat: str, batch_size: int) -> None:
-    """To 10%, where the 60 MB that a process takes whatever the batch are small beside the plan."""
+    """To 10%, where the 60 MB by which the allocator moves it are small beside the plan."""
     config = tiny.config(
         system, net__width=256, net__num_heads=4, net__num_layers=6, net__max_len=128,
         short__max_len=128, short__batch_size=batch_size, tokenizer__vocab_size=30_000,
