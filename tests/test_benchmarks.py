@@ -11,6 +11,8 @@ from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
+    accelerator,
+    cost,
     decode,
     finetune,
     finetune_measure,
@@ -142,3 +144,58 @@ def test_finetune_draws_whole_stretches() -> None:
     assert [finetune_measure.num_steps(Run, n) for n in (0, 1, 50, 51, 120, 151, 999)] == [
         156, 50, 50, 100, 150, 156, 156,
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_accelerator_writes_as_it_goes(tmp_path: pathlib.Path) -> None:
+    accelerator.main(accelerator.parse(["--quick", f"--out={tmp_path}"]))
+    found = json.loads((tmp_path / "accelerator.json").read_text())
+    assert [(r["dtype"], r["seeds"], r["block"]) for r in found["rows"]] == [
+        ("bfloat16", 1, 2), ("bfloat16", 8, 2), ("bfloat16", 1, 1), ("float32", 1, 2),
+    ]  # fmt: skip
+    assert all(row["ms"] > 0 and row["share_of_product"] > 0 for row in found["rows"])
+    assert "8 seeds of 2x8x1 together" in (tmp_path / "accelerator.md").read_text()
+
+
+def test_accelerator_cut_and_broken_lines(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that fails leaves its reason; those for which there is no time are named."""
+
+    def measure(case: accelerator.Case, *_: object) -> dict:
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory\nmore")
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    given = ["--quick", f"--out={tmp_path}"]
+    accelerator.main(accelerator.parse(given))
+    assert "RESOURCE_EXHAUSTED: out of memory |" in (tmp_path / "accelerator.md").read_text()
+    accelerator.main(accelerator.parse([*given, "--minutes=0"]))
+    found = json.loads((tmp_path / "accelerator.json").read_text())
+    assert len(found["left"]) + len(found["rows"]) == 4 and found["left"]
+
+
+def test_accelerator_lines() -> None:
+    lines = accelerator.cases(accelerator.SHAPES, accelerator.BATCHES, 16)
+    assert len(lines) == len(set(lines)) == 6 * 5 + 1
+    assert lines[0].name == "2x256x9 bfloat16 64 x 128 by 16"
+    (together,) = (c for c in lines if c.seeds > 1)
+    assert together.shape == "2x128x2" and lines.index(together) == 3
+    row = {"dtype": "bfloat16", "length": 128, "block": 16, "share_of_peak": 0.4, "seeds": 1}
+    rows = [row | {"shape": "2x256x9", "ms": 1.5}, row | {"shape": "2x128x2", "ms": 1.0},
+            row | {"shape": "2x128x2", "ms": 4.0, "seeds": 8}]  # fmt: skip
+    said = accelerator.conclusions(rows)
+    assert said[0].endswith("1.5, met") and "2.00x one after another" in said[1]
+
+
+@pytest.mark.slow
+def test_cost_beside_measured_steps(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "found.json"
+    cost.main(cost.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert len(found["rows"]) == 2 and all(row["secs"] > 0 for row in found["rows"])
+    assert found["rows"][0]["model_error"] == pytest.approx(
+        found["rows"][0]["model"] / found["rows"][0]["secs"] - 1
+    )
+    assert "largest error" in capsys.readouterr().out

@@ -55,6 +55,10 @@ MAY_IMPORT = {
     }
     | {"sharding", "train_group", "train_setup"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
+    "devices": set(),
+    "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
+    "memory": {"sharding"},
+    "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
     "finetune_config": {"config"},
@@ -72,9 +76,9 @@ MAY_IMPORT = {
     "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
     | {"token_scores"},
     "studies": {
-        *("build", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
+        *("blueprint", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
         *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
-        *("population_config", "run_folder", "sharding", "state", "step", "systems", "train_loop"),
+        *("population_config", "run_folder", "sharding", "systems", "train_loop"),
     },
     "study": {"cli", "environment", "lab", "studies"},
     "worlds": {"cli"},
@@ -104,8 +108,9 @@ BINARIES = {
     "eval.lm",
     "eval.word_order",
     "fill_mask",
+    "fit",
 }
-BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier"}
+BINARIES |= {"lab.runs", "lab.laws", "lab.compound", "lab.frontier", "lab.shapes"}
 # Packages that one room alone, or none, may import.
 ONLY_IN = {
     "tensorflow": {"data"},
@@ -117,6 +122,7 @@ ONLY_IN = {
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
     "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study"},
+    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study", "fit"},
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
@@ -238,11 +244,14 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
     there = imported_by("import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn", "matplotlib"}
+    there = imported_by("import scalelab.lab.shapes")
+    assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
     there = imported_by("import scalelab.lab.runs, scalelab.lab.card, scalelab.lab.compact")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 
 
 @pytest.mark.parametrize("binary", ["train", "population", "sample"])
+@pytest.mark.parametrize("binary", ["train", "sample", "fit"])
 def test_help_answers_without_jax(binary: str) -> None:
     there = imported_by(
         f"import scalelab.{binary}\n"

@@ -14,7 +14,8 @@ How far up: --target_n, sizes; --phi, compound coefficients; --step, added to th
 doubling the size; --target_flops, in proportion to --base_flops of the base, or by --costs;
 --target_secs, by --costs: RUNS that trained alike, or a CSV with columns n_model (or shape) and
 flops or seconds, to which a power law is fitted. Where the output head outweighs the layers, FLOPs
-are not in proportion to N: use --costs there. `scalelab.lab.shapes` says how shapes are rounded.
+are not in proportion to N: use --costs there. `scalelab.lab.shape_rules` says how shapes are
+rounded.
 """
 
 import argparse
@@ -22,9 +23,9 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab import cli
-from scalelab.lab import grid_results, quantities, shapes, tables
+from scalelab.lab import grid_results, quantities, shape_rules, tables
 from scalelab.lab.fitting import MAX_EXTRAPOLATION
-from scalelab.lab.shapes import Scaling
+from scalelab.lab.shape_rules import Scaling
 from scalelab.lab.study_runs import Shape
 
 PROGRAM = "python -m scalelab.lab.compound"
@@ -33,7 +34,7 @@ TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
 
 def grid_text(n_model: float, depths: Sequence[int]) -> str:
     """The grid of one size, for a terminal."""
-    found = shapes.grid(n_model, depths)
+    found = shape_rules.grid(n_model, depths)
     rows = [[str(shape), f"{shape.n_model:,}", f"{shape.n_model / n_model - 1:+.1%}"]
             for shape in found]  # fmt: skip
     left_out = len(depths) - len(found)
@@ -44,12 +45,12 @@ def grid_text(n_model: float, depths: Sequence[int]) -> str:
 def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
     """The base shape, and how it was chosen, in words."""
     if given.base:
-        return shapes.parse(given.base), ""
+        return shape_rules.parse(given.base), ""
     score = None if given.score.lower() == "none" else given.score
     if score == "score" and given.results.is_dir():
         score = "glue_large"
     losses, scores = grid_results.losses_and_scores(given.results, given.loss, score, given.where)
-    base, looked_at = shapes.choose(losses, scores, given.best)
+    base, looked_at = shape_rules.choose(losses, scores, given.best)
     rows = [
         [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
         for shape in looked_at
@@ -70,7 +71,7 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
         return [(f"{name} {text}", start + _number(text, name)) for text in texts]
     found = []
     if given.target_n:
-        return [(f"N = {text}", shapes.phi_of(quantities.parse(text)))
+        return [(f"N = {text}", shape_rules.phi_of(quantities.parse(text)))
                 for text in given.target_n.split(",")]  # fmt: skip
     clock, texts = ("flops", given.target_flops) if given.target_flops else (
         "seconds", given.target_secs)  # fmt: skip
@@ -81,7 +82,7 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
             size = scaling.base.n_model * cost / quantities.parse(given.base_flops)
         else:
             size = grid_results.size_at(cost, law, given.limit)
-        found.append((f"{text} {clock}", shapes.phi_of(size)))
+        found.append((f"{text} {clock}", shape_rules.phi_of(size)))
     return found
 
 
@@ -135,14 +136,14 @@ def parser() -> cli.Parser:
         allow_abbrev=False,
     )
     made.add_argument("--n", metavar="N", help="list a grid of this size, such as 0.39M")
-    made.add_argument("--depths", metavar="L,L", default=",".join(map(str, shapes.DEPTHS)),
+    made.add_argument("--depths", metavar="L,L", default=",".join(map(str, shape_rules.DEPTHS)),
                       help="layers of the grid's shapes; default: %(default)s")  # fmt: skip
     made.add_argument("--base", metavar="AxHxL", help="shape to scale")
     made.add_argument("--results", metavar="RUNS_OR_CSV", type=pathlib.Path, help="of a grid")
     made.add_argument("--loss", default="loss", help="its column in a CSV; default: loss")
     made.add_argument("--score", default="score", help="likewise; of runs, what was fine-tuned:"
                       " a task, glue_large (default), glue; none: the least loss wins")  # fmt: skip
-    made.add_argument("--best", type=int, default=shapes.NUM_BEST, metavar="K",
+    made.add_argument("--best", type=int, default=shape_rules.NUM_BEST, metavar="K",
                       help="of so many of the least loss, the best score; default: 3")  # fmt: skip
     for name in TARGETS:
         made.add_argument(f"--{name}", metavar="X,X")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalelab.lab import fitting, law_points, run_points, shapes
+from scalelab.lab import fitting, law_points, run_points, shape_rules
 from scalelab.lab.fitting import Law
 from scalelab.lab.run_points import LOSS
 from scalelab.lab.study_runs import Shape
@@ -82,7 +82,7 @@ def _of_runs(folder: pathlib.Path, measure: str, where: str) -> Means:
         raise ValueError(
             f"{folder} holds {', '.join(systems)}: choose, as --where=system=bert does"
         )
-    return _mean([(shapes.parse(p.shape), p.value) for p in points])
+    return _mean([(shape_rules.parse(p.shape), p.value) for p in points])
 
 
 def _rows(path: pathlib.Path) -> list[dict[str, str]]:
@@ -113,10 +113,10 @@ def _check_columns(path: pathlib.Path, rows: list[dict[str, str]], names: list[s
 
 def _shape(path: pathlib.Path, row: Mapping[str, str]) -> Shape:
     if "shape" in row:
-        return shapes.parse(row["shape"])
+        return shape_rules.parse(row["shape"])
     if not {"A", "H", "L"} <= row.keys():
         raise ValueError(f"{path} needs a column 'shape', or A, H and L; it has {', '.join(row)}")
-    return shapes.parse(f"{row['A']}x{row['H']}x{row['L']}")
+    return shape_rules.parse(f"{row['A']}x{row['H']}x{row['L']}")
 
 
 def _size(path: pathlib.Path, row: Mapping[str, str]) -> float:

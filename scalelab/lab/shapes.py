@@ -1,158 +1,182 @@
-"""Shapes of one size, and compound scaling (protocol 7.5.5, after Tan and Le 2019, EfficientNet).
+"""Shape advice: near a shape that is wanted, those that the hardware likes.
 
-The equation is L = alpha^phi, H = beta^phi, A near H/64, with alpha beta^2 = 2, so that L H^2 is
-2^phi and N is 12 * 2^phi: one step of phi doubles the size. A base shape fixes phi = log2(L H^2),
-and with it alpha = L^(1/phi) and beta = H^(1/phi).
+  python -m scalelab.lab.shapes --near=7x469x4 [--measure] [--calibration=DIR/calibration.json]
 
-Shapes are whole numbers, so at a phi (or a size N, which is the same: phi = log2(N / 12))
-
-1. L is alpha^phi, rounded;
-2. the width that is wanted is sqrt(2^phi / L): beta^phi but for the rounding of L, so that a
-   rounded depth does not move the size, which at four layers would be by up to an eighth;
-3. A is that width over 64, rounded, at least 2;
-4. H is the multiple of A nearest to that width, so that A divides H.
-
-From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes,
-10.6M, 20.5M and 41.5M, and also at 10.41M doubled twice (phi = 19.727, 20.727, 21.727). The
-protocol prints no phi. With H = beta^phi taken at its word, step 2 left out, the same shapes come
-out at phi within 19.84-19.89, 20.55-20.60 and 21.69-21.74 (with phi = 15 for the base, as it
-rounds): these are not whole steps apart, and a size of 10.6M would give (7,455,4).
-
-A grid has the same steps 3 and 4 at given depths: at N = 0.39M the protocol's nine shapes.
+Lists shapes of nearly the same N = 12 L H^2 whose width and head size are multiples of 8, better of
+64, best of 128 (the width): the best kind first, in each the nearest first. With each stands its
+change of N and the predicted time of a training step beside that of the first line: the cost model
+of `study plan`, with matrix products rounded up to whole tiles (`--tile`; 16 on CPU, 64 on a GPU,
+128 on a TPU). Without a calibration of this machine, which `study plan` leaves in its folder, the
+model's guess is taken, and only ratios are told. --measure compiles every line and takes steps of
+all of them in turn.
 """
 
-import dataclasses
-import math
-import re
-from collections.abc import Mapping, Sequence
+import argparse
+import importlib.util
+import pathlib
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
+from scalelab import cli
+from scalelab.lab import shape_advice, tables
+from scalelab.lab.shape_advice import GRADES, Advice
 from scalelab.lab.study_runs import Shape
 
-HEAD_SIZE = 64
-MIN_HEADS = 2
-DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # of the protocol's grid
-NEAR = 0.1  # a shape whose size is farther off than this is not of that size
-NUM_BEST = 3  # shapes of the least loss, of which the best score wins
+PROGRAM = "python -m scalelab.lab.shapes"
+CONFIG = pathlib.Path(__file__).resolve().parents[2] / "configs/pretrain.py"
+TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
+ROUNDS = 7
+HEADER = ("shape", "liked for", "head size", "N", "change of N", "predicted")
 
 
-def parse(text: str) -> Shape:
-    """Reads "2x104x3": heads, width, layers.
+def build(given: argparse.Namespace, shape: Shape) -> Any:
+    """A shape's run in the abstract; None where heads do not divide the width."""
+    from scalelab import config as config_lib
+    from scalelab.studies import cost
 
-    Raises:
-      ValueError: it is not written so, or heads do not divide width.
-    """
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is no shape: expected heads x width x layers, as 2x104x3")
-    shape = Shape(*map(int, found.groups()))
     if shape.width % shape.num_heads:
-        raise ValueError(f"{text}: {shape.num_heads} heads do not divide a width of {shape.width}")
-    return shape
+        return None
+    spec = importlib.util.spec_from_file_location("pretrain", CONFIG)
+    if spec is None or spec.loader is None or not CONFIG.exists():
+        raise ValueError(f"no {CONFIG}: start this from a checkout, where configs/ is")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.get_config(f"system={given.system},shape={shape},steps=1000")
+    made.net.dtype, made.tokenizer.vocab_size = given.dtype, given.vocab_size
+    made.net.max_len = max(made.net.max_len, given.length)
+    made.short.max_len, made.short.batch_size = given.length, given.batch_size
+    made.long.example_rate = 0.0
+    return cost.build_run(config_lib.resolve(made.to_dict()))
 
 
-def near_width(width: float, num_layers: int) -> Shape:
-    """The shape whose width is nearest to `width`, with heads of about 64 that divide it."""
-    num_heads = max(MIN_HEADS, _nearest(width / HEAD_SIZE))
-    return Shape(num_heads, num_heads * max(1, _nearest(width / num_heads)), num_layers)
+def predict(built: Any, shape: Shape, secs: Any, tile: int) -> float:
+    """Seconds of a step, by seconds for each count; matrix products in whole tiles."""
+    _, _, forward, counts = built.phases[0]
+    weights, heads = shape_advice.padded(shape, tile)
+    head = -(-shape.width // tile) * tile / shape.width
+    products = 3 * (forward.body * weights + forward.attention * heads + forward.head * head)
+    return float(counts[1:] @ secs[1:] + products * secs[0])
 
 
-def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
-    """Shapes of one size, the shallow ones first.
-
-    Args:
-      n_model: N = 12 L H^2.
-      depths: L of each.
-
-    Returns:
-      Those within 10% of N: the narrow ones of a small N are too coarse.
-
-    Raises:
-      ValueError: there is none.
-    """
-    shapes = [near_width(math.sqrt(n_model / (12 * depth)), depth) for depth in depths]
-    near = [shape for shape in shapes if abs(shape.n_model / n_model - 1) <= NEAR]
-    if not near:
-        raise ValueError(
-            f"no shape of {', '.join(map(str, depths))} layers has N within {NEAR:.0%} of"
-            f" {n_model:,.0f}; ask for a larger N or for other depths"
-        )
-    return near
-
-
-@dataclasses.dataclass(frozen=True)
-class Scaling:
-    """The coefficients that a base shape fixes.
-
-    Attributes:
-      base: the shape.
-    """
-
-    base: Shape
-
-    @property
-    def phi(self) -> float:
-        """The base's compound coefficient, log2(L H^2)."""
-        return math.log2(self.base.num_layers * self.base.width**2)
-
-    @property
-    def alpha(self) -> float:
-        """The growth of depth for one step of phi."""
-        return self.base.num_layers ** (1 / self.phi)
-
-    @property
-    def beta(self) -> float:
-        """The growth of width for one step of phi."""
-        return self.base.width ** (1 / self.phi)
-
-    def at(self, phi: float) -> Shape:
-        """The shape at a compound coefficient; the rounding is told above.
-
-        Raises:
-          ValueError: phi is not a number that gives a shape.
-        """
-        if not 1 <= phi <= 60:
-            raise ValueError(f"phi = {phi:g} gives no shape: N = 12 * 2^phi, and 15 is 0.39M")
-        depth = max(1, _nearest(self.alpha**phi))
-        return near_width(math.sqrt(2**phi / depth), depth)
-
-
-def phi_of(n_model: float) -> float:
-    """The compound coefficient of a size N > 0: log2(N / 12)."""
-    return math.log2(n_model / 12)
-
-
-def choose(
-    losses: Mapping[Shape, float], scores: Mapping[Shape, float], num_best: int = NUM_BEST
-) -> tuple[Shape, list[Shape]]:
-    """Chooses the base from a grid: the best score among the shapes of the least loss.
-
-    Args:
-      losses: of each shape.
-      scores: of those that were fine-tuned; none at all: the least loss wins.
-      num_best: how many of the least loss are looked at.
-
-    Returns:
-      The base, and the shapes that were looked at, the least loss first.
+def coefficients(path: pathlib.Path | None) -> Any:
+    """Seconds for each count: this machine's, or the guess.
 
     Raises:
-      ValueError: there is no shape, or of those looked at only some have a score.
+      ValueError: the file is no calibration of this machine.
     """
-    if not losses:
-        raise ValueError("no shape has a loss")
-    looked_at = sorted(losses, key=losses.__getitem__)[:num_best]
-    missing = [shape for shape in looked_at if shape not in scores]
-    if not scores:
-        return looked_at[0], looked_at
-    if missing:
+    from scalelab.studies import cost
+
+    if path is None:
+        return cost.GUESS
+    model = cost.load(path, cost.machine(), [])
+    if model is None:
         raise ValueError(
-            f"no score for {', '.join(map(str, missing))}, among the {len(looked_at)} of the least"
-            " loss: fine-tune it, or look at fewer"
+            f"{path} is no calibration of this machine: `scalelab.study plan` leaves one as"
+            " calibration.json in its --workdir"
         )
-    return max(looked_at, key=scores.__getitem__), looked_at
+    return model.secs
 
 
-def _nearest(value: float) -> int:
-    """The whole number nearest to a positive value; a half goes up."""
-    return int(np.floor(value + 0.5))
+def measure(builts: Sequence[Any]) -> list[float | None]:
+    """Median seconds of a step of each, taken in turn, so that others slow all alike."""
+    from scalelab.studies import cost
+
+    steppers = []
+    for built in builts:
+        if built is not None:
+            print(f"compiling {cost.label(built, 0)}", file=sys.stderr, flush=True)
+        steppers.append(None if built is None else cost.Stepper(built, 0))
+    for stepper in filter(None, steppers):
+        stepper()
+    rounds = [[stepper and stepper() for stepper in steppers] for _ in range(ROUNDS)]
+    return [times[0] and statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def table(
+    given: argparse.Namespace, found: Sequence[Advice], secs: Sequence[float | None],
+    measured: Sequence[float | None] | None,
+) -> str:  # fmt: skip
+    """The lines for a terminal; times beside that of the first shape that can be built."""
+
+    def cells(times: Sequence[float | None], show_ms: bool) -> list[str]:
+        first = next(t for t in times if t)
+        ms = [f" ({t * 1e3:,.1f} ms)" if show_ms and t else "" for t in times]
+        return [f"{t / first:.2f}x{m}" if t else "-" for t, m in zip(times, ms, strict=True)]
+
+    columns = [cells(secs, given.calibration is not None)]
+    if measured is not None:
+        columns.append(cells(measured, True))
+    rows = []
+    for i, advice in enumerate(found):
+        shape = advice.shape
+        rows.append([
+            str(shape), GRADES[advice.grade][0] if advice.grade < len(GRADES) else "-",
+            f"{shape.width / shape.num_heads:g}", f"{shape.n_model:,}",
+            f"{advice.size_change:+.1%}", *(column[i] for column in columns),
+        ])  # fmt: skip
+    return tables.plain(HEADER + ("measured",) * (measured is not None), rows, 2)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Advises and prints.
+
+    Raises:
+      ValueError: the shape or the net cannot be.
+    """
+    wanted = shape_advice.parse(given.near)
+    if given.batch_size < 1 or given.length < 2 or given.each < 1:
+        raise ValueError("--batch_size and --each must be 1 or more, --length 2 or more")
+    import jax
+
+    from scalelab import environment
+
+    environment.configure_jax(given.compile_cache_dir, given.dtype)
+    found = shape_advice.near(wanted, given.each)
+    builts = [build(given, advice.shape) for advice in found]
+    if not any(builts):
+        raise ValueError(f"nothing near {wanted} with N within {shape_advice.MOST_OFF:.0%}")
+    tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
+    known = coefficients(given.calibration)
+    secs = [b and predict(b, a.shape, known, tile) for a, b in zip(found, builts, strict=True)]
+    measured = measure(builts) if given.measure else None
+    print(table(given, found, secs, measured), end="")
+    if builts[0] is None:
+        print(f"* {wanted}: {wanted.num_heads} heads do not divide a width of {wanted.width}")
+    print(
+        f"a step of {given.system}, {given.batch_size} x {given.length}, {given.dtype}, vocabulary"
+        f" {given.vocab_size:,}; tiles of {tile}"
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """What there is to ask."""
+    made = cli.Parser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )  # fmt: skip
+    made.add_argument("--near", required=True, metavar="AxHxL", help="the shape that is wanted")
+    made.add_argument("--measure", action="store_true", help="take steps of every line")
+    made.add_argument("--calibration", type=pathlib.Path, metavar="FILE",
+                      help="a calibration.json of this machine")  # fmt: skip
+    made.add_argument("--each", type=int, default=2, help="lines of each kind; default: 2")
+    made.add_argument("--tile", type=int, help="numbers along the side of a tile")
+    made.add_argument("--system", default="bert", help="default: bert")
+    made.add_argument("--batch_size", type=int, default=64, help="default: 64")
+    made.add_argument("--length", type=int, default=128, help="tokens; default: 128")
+    made.add_argument("--vocab_size", type=int, default=30_000, help="default: 30,000")
+    made.add_argument("--dtype", default="float32", help="float32 or bfloat16; default: float32")
+    made.add_argument("--compile_cache_dir", metavar="DIR", help="where programs are kept")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The program; a mistake in its arguments is one message and exit code 2."""
+    given = parser().parse_args(arguments)
+    with cli.one_message("start the same command again"):
+        run(given)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from scalelab.nn.context import Context
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
 from scalelab.nn.named import constrain
+from scalelab.nn.product import product
 
 # Finite, so that a row in which nothing may be seen (a padding example) gives no NaN.
 MASKED_SCORE = -1e30
@@ -104,8 +105,7 @@ class SelfAttention(nn.Module):
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
             keys, values, place = cache.keys, cache.values, "bnsk"
-        scores = jnp.einsum(f"btnk,{place}->bnts", query, keys, preferred_element_type=jnp.float32)
-        scores = scores * self.head_size**-0.5
+        scores = product(f"btnk,{place}->bnts", query, keys) * self.head_size**-0.5
         if ctx.bias is not None:
             scores = scores + ctx.bias
         allowed = ctx.mask.dense(*scores.shape[2:])

@@ -41,4 +41,5 @@ class Linear(nn.Module):
         size_in, size_out = math.prod(x.shape[-num_in:]), math.prod(self.out_shape)
         flat = x.reshape(-1, size_in).astype(self.dtype)
         y = flat @ kernel.reshape(size_in, size_out).astype(self.dtype)
-        return y.reshape(rows + self.out_shape) + bias.astype(self.dtype)
+        # Added in float32, as the bias is: its gradient then sums over all rows in float32.
+        return (y.reshape(rows + self.out_shape) + bias).astype(self.dtype)

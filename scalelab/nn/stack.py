@@ -60,18 +60,20 @@ class Stack(nn.Module):
                 f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
             )
 
+        policy = REMAT_POLICIES[self.remat]
         # With a cache, too: a step of one token takes as long as reading the parameters does, and a
-        # loop would first copy them out of their stack.
-        unrolled = self.num_layers <= UNROLLED_LAYERS or cache is not None
+        # loop would first copy them out of their stack. Never where something is to be recomputed:
+        # only a loop keeps XLA on CPU from merging the two forward passes, and keeping it all.
+        few = self.num_layers <= UNROLLED_LAYERS and policy is None
+        unrolled = few or cache is not None
 
         def apply(layer: nn.Module, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
             carry, cache = layer(carry, ctx, cache)
             layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
             return carry, cache
 
-        if REMAT_POLICIES[self.remat] is not None:
-            # A loop already keeps the compiler from merging the two forward passes.
-            apply = nn.remat(apply, policy=REMAT_POLICIES[self.remat], prevent_cse=unrolled)
+        if policy is not None:
+            apply = nn.remat(apply, policy=policy, prevent_cse=unrolled)
         scan = nn.scan(
             apply,
             variable_axes={"params": 0, STATES: 0},

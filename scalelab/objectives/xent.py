@@ -12,6 +12,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from scalelab.nn.product import product
+
 # Scores that are held at a time on one device: fits the caches of a CPU, and fills an accelerator.
 CHUNK_SCORES = {"cpu": 2**24}
 DEFAULT_CHUNK_SCORES = 2**28
@@ -40,7 +42,7 @@ def token_cross_entropy(
       {"loss": (sum, weight)} and, if asked for, "accuracy".
     """
     rows = jnp.take(table, targets, axis=0, mode="clip").astype(features.dtype)
-    own = jnp.einsum("btd,btd->bt", features, rows, preferred_element_type=jnp.float32)
+    own = product("btd,btd->bt", features, rows)
     if bias is not None:
         own = own + jnp.take(bias, targets, mode="clip")
     weight = jnp.sum(weights)

@@ -25,10 +25,12 @@ import numpy as np
 import scipy.optimize
 
 NAMES = ("matmul", "width", "scores", "logits", "update", "step")
-# The guess: seconds for each count on a core that multiplies matrices at 100 GFLOP/s.
-GUESS = np.array([1 / 80e9, 2e-9, 2e-9, 1e-9, 1e-9, 1e-4])
+# The guess: seconds for each count on a core that multiplies matrices at 80 GFLOP/s; what touches
+# numbers once is slower beside it than counting its operations would tell.
+GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
+ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
 STATE_BYTES = 16  # a parameter: itself, its gradient, two moments; float32
 
 
@@ -145,96 +147,114 @@ class Built:
       config: the run's.
       num_params: of the net.
       phases: (batch size, length, Flops, features) of the short phase, and of the long one.
-      parts: (system, net, objectives, optimizer).
+      plan: its blueprint.Blueprint.
     """
 
     config: Any
     num_params: int
     phases: tuple[tuple[int, int, Any, np.ndarray], ...]
-    parts: tuple[Any, ...]
+    plan: Any
 
 
 def build_run(config: Any) -> Built:
     """Builds a run's net in the abstract; nothing is computed and no data is read."""
-    import flax.linen as nn
-    import jax
+    from scalelab import blueprint
 
-    from scalelab import build, flops, state, systems
-
-    system = systems.load(config.system)
-    build.check_pairing(config, system)
-    net = build.make_net(config, system)
-    ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
-    made, tx = build.make_objectives(config, ids), build.make_optimizer(config)
-    params = jax.eval_shape(
-        lambda key: nn.unbox(state.fresh(key, net, made, tx, max_len=config.short.max_len).params),
-        jax.random.key(0),
-    )
-    plan = (config.short, config.long) if config.long.example_rate else (config.short,)
-    phases = []
-    for phase in plan:
-        forward = build.step_flops(config, system, made, params, phase.batch_size, phase.max_len)
-        predicted = sum(objective.num_predicted(phase.max_len) for objective in made)
-        counts = features(config, params, forward, phase.batch_size, phase.max_len, predicted)
-        phases.append((phase.batch_size, phase.max_len, forward, counts))
-    return Built(config, flops.count_parameters(params), tuple(phases), (system, net, made, tx))
+    plan = blueprint.draw(config)
+    params = plan.state.params
+    phases = tuple(
+        (p.batch_size, p.length, p.forward,
+         features(config, params, p.forward, p.batch_size, p.length, p.predicted))
+        for p in plan.phases
+    )  # fmt: skip
+    return Built(config, blueprint.num_params(plan), phases, plan)
 
 
-def measure(built: Built, phase: int, num_steps: int = 3) -> Measurement:
-    """Compiles the training step of a phase and times it on random tokens.
+class Stepper:
+    """The compiled training step of a phase, on random tokens.
 
     Args:
       built: the run.
       phase: 0 or 1.
+    """
+
+    def __init__(self, built: Built, phase: int) -> None:
+        from scalelab import sharding
+
+        machine = built.config.machine
+        batch_size, length, _, self.features = built.phases[phase]
+        mesh = sharding.make_mesh(
+            machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
+        )
+        self.run = built.plan.compile(length, batch_size, mesh)
+        self.state = built.plan.start(mesh)
+        batch = built.plan.random_batch(length, batch_size)
+        self.batch = sharding.put_batch(batch, mesh, batch_size)
+        self.num_params = built.num_params
+        self.label = label(built, phase)
+
+    def __call__(self) -> float:
+        """Takes a step; its seconds."""
+        import jax
+
+        begin = time.perf_counter()
+        self.state, pairs = self.run(self.state, self.batch, np.float32(1e-4))
+        jax.block_until_ready((self.state, pairs))
+        return time.perf_counter() - begin
+
+    def measurement(self, secs: Sequence[float]) -> Measurement:
+        """What came of steps that took so long."""
+        temp = float(self.run.memory_analysis().temp_size_in_bytes)
+        return Measurement(self.label, self.features, float(np.median(secs)), temp, self.num_params)
+
+
+def label(built: Built, phase: int) -> str:
+    """What to call a step: "bert 2x128x2 at 64 x 128"."""
+    net, (size, length, *_) = built.config.net, built.phases[phase]
+    shape = f"{net.num_heads}x{net.width}x{net.num_layers}"
+    return f"{built.config.system} {shape} at {size} x {length}"
+
+
+def measure(stepper: Stepper, num_steps: int = 3) -> Measurement:
+    """Times a training step.
+
+    Args:
+      stepper: takes it.
       num_steps: to take the median of, after one that is not counted.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from scalelab import sharding, state, step
-
-    config, (_, net, made, tx) = built.config, built.parts
-    batch_size, length, _, counts = built.phases[phase]
-    mesh = sharding.make_mesh(1, 1, 1)
-    now, placed = state.create(net, made, tx, max_len=config.short.max_len, seed=0, mesh=mesh)
-    batch = dict(state.example_batch(length, any(o.needs_pairs for o in made), batch_size))
-    first = len(built.parts[0].SPECIAL_TOKENS)
-    tokens = jax.random.randint(
-        jax.random.key(0), (batch_size, length), first, config.tokenizer.vocab_size, jnp.int32
-    )
-    full = jnp.full((batch_size,), length, jnp.int32)
-    batch |= {"tokens": tokens, "lengths": full, "boundaries": full // 2}
-    run = step.compile_train(
-        step.make_train_step(net, made, tx, config.machine.num_microbatches),
-        mesh, placed, now, batch,
-    )  # fmt: skip
-    secs = []
-    for _ in range(num_steps + 1):
-        begin = time.perf_counter()
-        now, pairs = run(now, batch, jnp.float32(1e-4))
-        jax.block_until_ready(pairs)
-        secs.append(time.perf_counter() - begin)
-    label = f"{config.system} {config.net.num_heads}x{config.net.width}x{config.net.num_layers}"
-    analysis = run.memory_analysis()
-    return Measurement(
-        f"{label} at {length}", counts, float(np.median(secs[1:])),
-        float(analysis.temp_size_in_bytes), built.num_params,
-    )  # fmt: skip
+    stepper()
+    return stepper.measurement([stepper() for _ in range(num_steps)])
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
-    """The steps to measure: of each system the cheapest and the dearest, and a long phase."""
-    chosen: list[tuple[Built, int]] = []
-    for system in dict.fromkeys(b.config.system for b in runs):
-        ours = sorted(
-            (b for b in runs if b.config.system == system), key=lambda b: b.phases[0][2].train
-        )
-        chosen.append((ours[0], 0))
-        if ours[-1].phases[0][2].train > 1.5 * ours[0].phases[0][2].train:
-            chosen.append((ours[-1], 0))
-        if len(ours[0].phases) > 1:
-            chosen.append((ours[0], 1))
-    return chosen
+    """The steps to measure, what matters most first: (run, phase) pairs.
+
+    The cheapest of each system; then again and again the step that is least like those chosen, by
+    how the guess shares its time out and by its size, until all are alike or there are enough.
+    """
+    steps = {label(b, phase): (b, phase) for b in runs for phase in range(len(b.phases))}
+    places = {name: _place(b.phases[phase][3]) for name, (b, phase) in steps.items()}
+    by_size = sorted(steps, key=lambda name: steps[name][0].phases[steps[name][1]][2].train)
+    cheapest: dict[str, str] = {}
+    for name in by_size:
+        cheapest.setdefault(steps[name][0].config.system, name)
+    chosen = list(cheapest.values())
+
+    def distance(name: str) -> float:
+        return min(float(np.abs(places[name] - places[other]).max()) for other in chosen)
+
+    for _ in range(MOST_LIKE_NO_OTHER):
+        farthest = max(by_size, key=distance)
+        if distance(farthest) < ALIKE:
+            break
+        chosen.append(farthest)
+    return [steps[name] for name in chosen]
+
+
+def _place(counts: np.ndarray) -> np.ndarray:
+    """Shares of the guessed time, and its logarithm on a scale to compare with them."""
+    parts = counts * GUESS
+    return np.append(parts / parts.sum(), 0.1 * np.log(parts.sum()))
 
 
 def machine() -> dict[str, Any]:
@@ -251,21 +271,23 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(path: pathlib.Path, model: CostModel, where: dict[str, Any]) -> None:
-    """Keeps a calibration for the next plan on this machine."""
+def save(
+    path: pathlib.Path, model: CostModel, where: dict[str, Any], labels: Sequence[str]
+) -> None:
+    """Keeps a calibration that was asked for these steps for the next plan on this machine."""
     from scalelab.metrics import write_json
 
     values = dataclasses.asdict(model)
     values |= {name: list(map(float, values[name])) for name in ("secs", "memory")}
-    write_json(path, {"machine": where, "names": NAMES, "model": values})
+    write_json(path, {"machine": where, "names": NAMES, "asked": list(labels), "model": values})
 
 
 def load(path: pathlib.Path, where: dict[str, Any], labels: Sequence[str]) -> CostModel | None:
-    """A kept calibration of this machine that has measured these steps; None: there is none."""
+    """A kept calibration of this machine that was asked for these steps; None: there is none."""
     try:
         kept = json.loads(path.read_text())
         values = kept["model"]
-        if kept["machine"] != where or not set(labels) <= values["measured"].keys():
+        if kept["machine"] != where or not set(labels) <= set(kept["asked"]):
             return None
         return CostModel(
             np.array(values["secs"]), np.array(values["memory"]), values["base_bytes"],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import shapes as shapes_lib
+from scalelab.lab import shape_rules
 from scalelab.lab.study_runs import PretrainRun, Shape
 
 LARGE = ("mnli", "qqp", "qnli")
@@ -38,13 +38,13 @@ def scaled(
         losses[shape] = float(np.mean(values))
     if not losses:
         return None
-    best = sorted(losses, key=losses.__getitem__)[: shapes_lib.NUM_BEST]
+    best = sorted(losses, key=losses.__getitem__)[: shape_rules.NUM_BEST]
     scores: dict[Shape, float] = {}
     if tasks:
         if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
             return None
         scores = {shape: _score(shapes[shape]) for shape in best}
-    scaling = shapes_lib.Scaling(shapes_lib.choose(losses, scores)[0])
+    scaling = shape_rules.Scaling(shape_rules.choose(losses, scores)[0])
     return scaling.at(scaling.phi + step)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from scalelab.studies.cost import Built, CostModel
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
+CALIBRATION_SECS = 60.0  # of measuring steps, but for the first
 START_SECS = 12.0  # of a process: imports, data, compilation
 FILL = {128: 110.0 / 128, 512: 416.0 / 512}  # real tokens of padded ones (protocol, Table 7.1)
 WORD_PIECES = 1.35  # tokens of a word, and
@@ -150,20 +152,21 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
     from scalelab import environment
 
     chosen = cost.choose(builts)
-    labels = [
-        f"{b.config.system} {b.config.net.num_heads}x{b.config.net.width}x{b.config.net.num_layers}"
-        f" at {b.phases[phase][1]}"
-        for b, phase in chosen
-    ]
+    labels = [cost.label(*step) for step in chosen]
     where = cost.machine()
     model = cost.load(path, where, labels)
     if model is not None:
         return model
     base = float(environment.peak_memory_bytes())
     found = []
-    for (built, phase), label in zip(chosen, labels, strict=True):
-        found.append(cost.measure(built, phase))
-        say(f"measured {label}: {found[-1].secs * 1e3:,.0f} ms a step")
+    begun = time.perf_counter()
+    for step in chosen:
+        spent = time.perf_counter() - begun
+        if found and spent * (len(found) + 1) / len(found) > CALIBRATION_SECS:
+            say(f"{len(chosen) - len(found)} steps more are left to the model: a minute is over")
+            break
+        found.append(cost.measure(cost.Stepper(*step)))
+        say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
     model = cost.fit(found, base)
-    cost.save(path, model, where)
+    cost.save(path, model, where, labels)
     return model

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab import compound, grid_results, quantities, shapes
-from scalelab.lab.shapes import Scaling
+from scalelab.lab import compound, grid_results, quantities, shape_rules
+from scalelab.lab.shape_rules import Scaling
 from scalelab.lab.study_runs import Shape
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
@@ -55,8 +55,8 @@ def fails(capsys, *arguments) -> str:
 @pytest.mark.parametrize("n_model", [0.39e6, 393_216])
 def test_the_grid_is_the_protocols(n_model: float) -> None:
     rows = list(csv.DictReader(GRID.splitlines()))
-    assert shapes.grid(n_model) == [Shape(int(r["A"]), int(r["H"]), int(r["L"])) for r in rows]
-    assert [s.n_model for s in shapes.grid(n_model)] == [int(r["n_model"]) for r in rows]
+    assert shape_rules.grid(n_model) == [Shape(int(r["A"]), int(r["H"]), int(r["L"])) for r in rows]
+    assert [s.n_model for s in shape_rules.grid(n_model)] == [int(r["n_model"]) for r in rows]
 
 
 def test_a_base_gives_the_protocols_coefficients() -> None:
@@ -73,9 +73,9 @@ SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
 
 @pytest.mark.parametrize(("n_model", "shape"), SCALED)
 def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
-    assert str(BASE.at(shapes.phi_of(n_model))) == shape
-    exact = shapes.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
-    assert str(BASE.at(shapes.phi_of(exact))) == shape
+    assert str(BASE.at(shape_rules.phi_of(n_model))) == shape
+    exact = shape_rules.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
+    assert str(BASE.at(shape_rules.phi_of(exact))) == shape
     assert exact == {"7x469x4": 10_558_128, "9x585x5": 20_533_500, "13x832x5": 41_533_440}[shape]
 
 
@@ -88,7 +88,7 @@ def test_the_bare_equation_gives_them_too_but_not_in_whole_steps() -> None:
 
     def bare(phi: float) -> str:
         width, depth = 104 ** (phi / 15), round(3 ** (phi / 15))
-        return str(shapes.near_width(width, depth))
+        return str(shape_rules.near_width(width, depth))
 
     ends = [(19.841, 19.888), (20.554, 20.603), (21.691, 21.741)]
     for (low, high), (_, shape) in zip(ends, SCALED, strict=True):
@@ -104,7 +104,7 @@ def test_a_step_doubles_the_size() -> None:
         scaling = Scaling(shape)
         return scaling.at(scaling.phi + 1)
 
-    for shape in shapes.grid(3e6):
+    for shape in shape_rules.grid(3e6):
         larger = up(shape)
         assert larger.n_model / shape.n_model == pytest.approx(2, rel=0.1)
         assert larger.width % larger.num_heads == 0
@@ -119,10 +119,10 @@ def test_heads_divide_the_width_at_every_size() -> None:
 
 
 def test_shapes_and_numbers_are_read() -> None:
-    assert shapes.parse("2x104x3") == (2, 104, 3)
+    assert shape_rules.parse("2x104x3") == (2, 104, 3)
     for wrong in ("2x104", "0x8x2", "ax8x2", "3x104x2", ""):
         with pytest.raises(ValueError, match="shape|divide"):
-            shapes.parse(wrong)
+            shape_rules.parse(wrong)
     read = [quantities.parse(text) for text in ("0.39M", "390000", "3.9e5", "390k", "390,000")]
     assert read == [390_000.0] * 5
     for wrong in ("", "M", "-3", "0", "1e999", "nan", "3 apples"):
@@ -135,12 +135,12 @@ def test_shapes_and_numbers_are_read() -> None:
 
 def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
     losses, scores = grid_results.losses_and_scores(grid, "val_loss_wikitext103", "glue_large")
-    base, looked_at = shapes.choose(losses, scores)
+    base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
-    assert shapes.choose(losses, {})[0] == (2, 128, 2)
+    assert shape_rules.choose(losses, {})[0] == (2, 128, 2)
     with pytest.raises(ValueError, match="no score for 2x74x6, among the 4"):
-        shapes.choose(losses, scores, 4)
+        shape_rules.choose(losses, scores, 4)
 
 
 def write_runs(folder: pathlib.Path) -> None:
@@ -194,7 +194,7 @@ def test_costs_of_a_table(tmp_path) -> None:
 
 def test_the_binary_lists_the_grid(capsys) -> None:
     lines = output(capsys, "--n=0.39M").splitlines()
-    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shapes.grid(0.39e6)]
+    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shape_rules.grid(0.39e6)]
     assert "389,376  -0.2%" in lines[3]
     said = output(capsys, "--n=20k")
     assert "* 2 depths have no shape within 10% of N" in said

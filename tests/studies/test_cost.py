@@ -1,5 +1,7 @@
 """The cost model: planted coefficients are found, and counts are what they say."""
 
+import types
+
 import a_study
 import numpy as np
 import pytest
@@ -41,6 +43,36 @@ def test_a_wrong_count_would_be_noticed() -> None:
     blind = [cost.Measurement(m.label, m.features * [1, 1, 1, 0, 1, 1], m.secs, 1e6, 1)
              for m in data]  # fmt: skip
     assert cost.fit(blind, 0).error > 5 * cost.fit(data, 0).error
+
+
+def step_of(system: str, name: int, counts: list[float]) -> types.SimpleNamespace:
+    """Stands for a built run with one phase."""
+    net = types.SimpleNamespace(num_heads=2, width=name, num_layers=1)
+    forward = types.SimpleNamespace(train=counts[0])
+    phases = ((4, 8, forward, np.array(counts)),)
+    config = types.SimpleNamespace(system=system, net=net)
+    return types.SimpleNamespace(config=config, phases=phases)
+
+
+def test_steps_to_measure_are_unlike_each_other() -> None:
+    """One of each system, then the extremes: of three mixtures the middle one is left out."""
+    plain, mixed, scored = ([1e9, 1e6, s, 1e5, 1e5, 1.0] for s in (1e4, 2e5, 4e5))
+    runs = [step_of("a", i, c) for i, c in enumerate((plain, mixed, scored))]
+    chosen = [b.config.net.width for b, _ in cost.choose(runs)]
+    assert chosen[:2] == [0, 2]
+    runs += [step_of("b", 9, plain)]
+    assert {b.config.net.width for b, _ in cost.choose(runs)[:3]} == {0, 9, 2}
+    alike = [step_of("a", i, [c * (1 + i / 50) for c in plain]) for i in range(3)]
+    assert len(cost.choose(alike)) == 1
+
+
+def test_a_kept_calibration_is_of_this_machine_and_these_steps(tmp_path) -> None:
+    model, path = cost.fit(planted(2, cost.GUESS), base_bytes=5.0), tmp_path / "calibration.json"
+    cost.save(path, model, {"host": "here"}, ["m0", "m1", "left out"])
+    kept = cost.load(path, {"host": "here"}, ["left out", "m0"])
+    np.testing.assert_array_equal(kept.secs, model.secs)
+    assert cost.load(path, {"host": "there"}, ["m0"]) is None
+    assert cost.load(path, {"host": "here"}, ["m2"]) is None
 
 
 def test_counts_by_hand(tmp_path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import task_folders
 
 from scalelab import cli, train_loop
-from scalelab.lab import shapes, study_runs
+from scalelab.lab import shape_rules, study_runs
 from scalelab.studies import derive, expand, job, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
@@ -106,7 +106,7 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
         task_folders.write_run(tmp_path / "runs" / name / "tasks/wnli", "wnli", 0, wrong)
     *_, last = expand.runs(made, tmp_path)
     assert last.stage == "up"
-    scaling = shapes.Scaling(study_runs.Shape(2, 12, 1))
+    scaling = shape_rules.Scaling(study_runs.Shape(2, 12, 1))
     assert last.shape == scaling.at(scaling.phi + 1)
     assert last.shape.n_model == pytest.approx(2 * 12 * 12**2, rel=0.2)  # whole heads
     assert derive.scaled([], 1.0, (), 1) is None
