@@ -12,7 +12,15 @@ import test_flops
 import tiny
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import floor, profile, side_by_side, step, step_case  # noqa: E402
+from benchmarks import (  # noqa: E402
+    floor,
+    products,
+    profile,
+    side_by_side,
+    step,
+    step_case,
+    trace,
+)
 
 
 def case(system: str = "bert", shape: str = "2x8x3") -> step_case.Case:
@@ -171,3 +179,20 @@ def test_profile_refuses_unknown_parts(capsys: pytest.CaptureFixture[str]) -> No
         profile.parse(["--parts=thinking"])
     assert ended.value.code == 2
     assert "expected some of dropout,softmax" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_trace(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    trace.main(trace.parse(["--quick", "--top=3", f"--json={path}"]))
+    (made,) = json.loads(path.read_text())["cases"]
+    kinds = {operation["kind"] for operation in made["operations"]}
+    assert {"products", "head", "stack"} <= kinds
+    assert all(operation["ms"] >= 0 for operation in made["operations"])
+    assert "| products |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_products() -> None:
+    found = products.measure([8], 1, rows=16)
+    assert len(found) == 4 and all(rate > 0 for rate in found.values())
