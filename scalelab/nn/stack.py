@@ -17,9 +17,8 @@ REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# So few layers run without a loop: the loop's bookkeeping costs 5 to 10% of their time on CPU, at two
-# layers and at nine. Compiling nine takes 1.8 times as long as their loop. The parameters are stacked
-# all the same.
+# So few layers run without a loop: its bookkeeping costs 5 to 10% of their time on CPU, at two and
+# at nine layers; compiling nine takes 1.8 times as long. The parameters are stacked all the same.
 UNROLLED_LAYERS = 10
 
 
