@@ -18,7 +18,6 @@ from benchmarks import (  # noqa: E402
     finetune_measure,
     population,
     side_by_side,
-    train_step,
 )
 
 
@@ -103,35 +102,6 @@ def test_population(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) 
     assert "in one program" in capsys.readouterr().out
     assert found["ratio"] > 0 and found["members"] == 2
     assert len(found["together"]["each"]) == len(found["one_by_one"]["each"]) == 2
-
-
-@pytest.mark.slow
-def test_train_step_without_peer(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(side_by_side, "peer_left_out", lambda: "PyTorch is not installed")
-    path = tmp_path / "found.json"
-    train_step.main(train_step.parse(["--quick", f"--json={path}"]))
-    found = json.loads(path.read_text())
-    assert "the peer is left out: PyTorch is not installed" in capsys.readouterr().out
-    assert found["ours"]["step_secs"] > 0 and len(found["ours"]["each"]) == 2
-    assert "peer" not in found and "ratio" not in found
-
-
-@pytest.mark.parity
-def test_train_step_beside_its_peer(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their losses are equal, which the program checks."""
-    pytest.importorskip("torch")
-    path = tmp_path / "found.json"
-    train_step.main(train_step.parse(["--quick", f"--json={path}"]))
-    found = json.loads(path.read_text())
-    assert found["ratio"] > 0 and abs(found["losses"]["ours"] - found["losses"]["peer"]) < 1e-4
-    assert "losses without dropout" in capsys.readouterr().out
-    monkeypatch.setattr(train_step.Peer, "loss", lambda _: 1.0)
-    with pytest.raises(SystemExit, match="not the same net"):
-        train_step.main(train_step.parse(["--quick"]))
 
 
 def test_finetune_draws_whole_stretches() -> None:

@@ -121,8 +121,7 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study"},
-    "absl": {"cli", "train", "sample", "data", "eval", "finetune", "study", "fit"},
+    "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study", "fit"},
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}

@@ -119,20 +119,22 @@ def _forward(
         scale = chunk_weights / sums
         exps = exps.astype(dtype)
         scaled = (rows * scale[:, None]).astype(dtype)
-        product = {"preferred_element_type": jnp.float32}
-        rows_grad = jnp.matmul(exps, table.astype(dtype), **product) * scale[:, None]
-        table_grad = table_grad + jnp.matmul(exps.T, scaled, **product)
+        in_float32 = {"preferred_element_type": jnp.float32}
+        rows_grad = jnp.matmul(exps, table.astype(dtype), **in_float32) * scale[:, None]
+        # [D, V]: one operand has to be transposed, and on CPU the narrow one costs less.
+        table_grad = table_grad + jnp.matmul(scaled.T, exps, **in_float32)
         if bias is not None:
-            bias_grad = bias_grad + jnp.matmul(scale.astype(dtype), exps, **product)
+            bias_grad = bias_grad + jnp.matmul(scale.astype(dtype), exps, **in_float32)
         total = total + jnp.sum(lse * chunk_weights)
         shape = batch_size, size
         out = rows_grad.reshape(*shape, -1).astype(dtype), lse.reshape(shape)
         return (total, table_grad, bias_grad), out
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (weights[0, 0], table, bias))
+    like = weights[0, 0], table.T, bias
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
     chunks = _chunked(features, size), _chunked(weights, size)
     (total, table_grad, bias_grad), (features_grad, lse) = jax.lax.scan(add, zeros, chunks)
-    grads = _joined(features_grad, length), table_grad, bias_grad, _joined(lse, length)
+    grads = _joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length)
     return total, grads
 
 

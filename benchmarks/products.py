@@ -1,0 +1,58 @@
+"""How fast the forms of a kernel's gradient are: which operand is transposed.
+
+  python -m benchmarks.products [--widths=128,256,448] [--repeats=5]
+
+The gradient of a kernel [4D, D] contracts the rows of inputs [R, 4D] and of cotangents [R, D]; that
+of the vocabulary's table those of softmax [P, V] and features [P, D]. Alternately, the least CPU
+time: the wide operand transposed, as XLA makes it of JAX's gradient, and the narrow one.
+"""
+
+import argparse
+import collections
+
+from benchmarks import side_by_side
+from scalelab import environment
+
+ROWS, PREDICTED, VOCAB_SIZE = 8192, 448, 30_000
+
+
+def measure(widths: list[int], repeats: int, rows: int = ROWS) -> dict[str, float]:
+    """Name -> GFLOP a second of CPU time."""
+    import jax
+    import jax.numpy as jnp
+
+    runs = {}
+    for width in widths:
+        for what, count, wide in (("kernel", rows, 4 * width), ("table", PREDICTED, VOCAB_SIZE)):
+            a, b = (jnp.ones((count, size), jnp.float32) for size in (wide, width))
+            for form, function in (
+                ("wide transposed", lambda a, b: a.T @ b),
+                ("narrow transposed", lambda a, b: b.T @ a),
+            ):
+                run = jax.jit(function).lower(a, b).compile()
+                runs[f"{what} {width}, {form}"] = (run, a, b, 2e-9 * count * wide * width)
+    best: dict[str, float] = collections.defaultdict(float)
+    for _ in range(repeats + 1):
+        for name, (run, a, b, gigaflops) in runs.items():
+            call = lambda _, run=run, a=a, b=b: run(a, b).block_until_ready()  # noqa: E731
+            _, cpu = side_by_side.timed(call, 1)
+            best[name] = max(best[name], gigaflops / cpu)
+    return dict(best)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--widths", default="128,256,448")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    environment.keep_freed_memory()
+    side_by_side.pin(2)
+    environment.configure_jax(None, "float32")
+    widths = list(map(int, arguments.widths.split(",")))
+    for name, rate in measure(widths, arguments.repeats).items():
+        print(f"| {name} | {rate:,.0f} GFLOP/s |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Where the time of a step goes: the step with one part left out, and its matrix products alone.
+
+  python -m benchmarks.profile [--systems=bert] [--shapes=2x128x2] [--parts=dropout,...]
+      [--repeats=9] [--json=FILE] [--quick] [sizes as benchmarks.step]
+
+Alternately in one process: the whole step, the step without each part, and the floor; medians over
+the repetitions. What a part takes is the difference. Parts overlap on two cores and share passes
+over memory, so that they need not add up; by CPU time of all threads they nearly do.
+
+  dropout      no mask is drawn or applied
+  softmax      attention weights are the scores themselves
+  norms        layer norms only scale and shift
+  gelu         the activation is the identity
+  head         no masked tokens are predicted: no head, no table's gradient from it (masked nets)
+  lookup       no gradient through the look-up of token embeddings
+  optimizer    parameters move by their gradient: no clipping, no moments, no decay
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from benchmarks import side_by_side, step
+from benchmarks.floor import Floor, Peak
+from benchmarks.step_case import Case, Ours
+from scalelab import environment
+
+PARTS = ("dropout", "softmax", "norms", "gelu", "head", "lookup", "optimizer")
+KINDS = ("step_secs", "step_cpu_secs")
+
+
+def without(case: Case, part: str) -> Ours:
+    """Our step, one part left out."""
+    import optax
+
+    if part == "dropout":
+        return Ours(dataclasses.replace(case, dropout_rate=0.0))
+    if part == "optimizer":
+        return Ours(case, tx=optax.scale(-1.0))
+    if part == "head":
+        case = dataclasses.replace(case)
+        case.__dict__["objectives"] = [o for o in case.objectives if o.needs_pairs]
+        return Ours(case)
+    with patched(case, part):
+        return Ours(case)
+
+
+@contextlib.contextmanager
+def patched(case: Case, part: str) -> Iterator[None]:
+    """The nets' parts, one of them replaced by what costs next to nothing."""
+    import jax
+    from flax import linen as nn
+
+    from scalelab.nn import axes, embed
+    from scalelab.nn.named import parameter
+
+    class Shift(nn.Module):
+        epsilon: float
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            shape, init = (x.shape[-1],), nn.initializers
+            scale = parameter(self, "scale", init.ones_init(), (axes.NORM,), shape)
+            return x * scale + parameter(self, "bias", init.zeros_init(), (axes.NORM,), shape)
+
+    def look_up(self: Any, ids: Any) -> Any:
+        return jax.numpy.take(jax.lax.stop_gradient(self.table), ids, axis=0, mode="clip")
+
+    with contextlib.ExitStack() as stack:
+        replace = lambda *arguments: stack.enter_context(mock.patch.object(*arguments))  # noqa: E731
+        if part == "softmax":
+            replace(jax.nn, "softmax", lambda x, axis: x)
+        elif part == "norms":
+            replace(case.module, "LayerNorm", Shift)
+        elif part == "lookup":
+            replace(embed.Embed, "__call__", look_up)
+        else:
+            name = next(n for n in ("gelu_exact", "gelu_tanh") if hasattr(case.module, n))
+            replace(case.module, name, lambda x: x)
+        yield
+
+
+def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[str, Any]:
+    """Runs the whole step, the floor and every variant, alternately."""
+    sides: dict[str, Any] = {"whole": Ours(case), "floor": Floor(case)}
+    masked = any(objective.name == "mlm" for objective in case.objectives)
+    paired = any(objective.needs_pairs for objective in case.objectives)
+    for part in arguments.parts:
+        if part != "head" or (masked and paired):
+            sides[f"without {part}"] = without(case, part)
+    for side in sides.values():
+        side(1)
+    calls = collections.defaultdict(list)
+    for _ in range(arguments.repeats):
+        peak()
+        for name, side in sides.items():
+            calls[name].append(side_by_side.timed(side, 1))
+    found: dict[str, Any] = {"system": case.system, "shape": case.shape, "sides": {}}
+    for name in sides:
+        made = found["sides"][name] = step.summary(calls[name], case, 1)
+        for kind, each in zip(KINDS, zip(*calls[name], strict=True), strict=True):
+            whole = list(zip(*calls["whole"], strict=True))[KINDS.index(kind)]
+            made[f"share_{kind}"] = 1 - statistics.median(
+                x / y for x, y in zip(each, whole, strict=True)
+            )
+    return found
+
+
+def report(found: dict[str, Any]) -> None:
+    """Prints a table for each system and shape."""
+    print(
+        f"\n{found['batch_size']} x {found['length']}, {found['vocab_size']:,} tokens, dropout"
+        f" {found['dropout_rate']}, {found['repeats']} repetitions, load {found['load']:.1f}"
+    )
+    for case in found["cases"]:
+        print(f"\n{case['system']} {case['shape']}\n")
+        print("| | ms | CPU ms | saves | by CPU |\n|---|---|---|---|---|")
+        for name, made in case["sides"].items():
+            print(
+                f"| {name} | {made['step_secs'] * 1e3:,.1f} | {made['step_cpu_secs'] * 1e3:,.1f}"
+                f" | {made['share_step_secs']:.1%} | {made['share_step_cpu_secs']:.1%} |"
+            )
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], add_help=False)
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to leave out, each alone")
+    own, rest = parser.parse_known_args(argv)
+    arguments = step.parse(rest)
+    arguments.parts = [part for part in own.parts.split(",") if part]
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"--parts: expected some of {','.join(PARTS)}, got {','.join(unknown)}")
+    return arguments
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Measures and prints."""
+    found = step.measure(arguments, measure_case)
+    report(found)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    asked = parse()
+    environment.keep_freed_memory()
+    side_by_side.pin(asked.threads)
+    main(asked)

@@ -1,0 +1,201 @@
+"""Speed of a training step: ours, PyTorch's, and the floor of its matrix products.
+
+  python -m benchmarks.step [--systems=bert] [--shapes=2x128x2,2x256x9,7x448x4] [--batch_size=64]
+      [--length=128] [--vocab_size=30000] [--dropout_rate=0.1] [--peers=stock,tuned,compiled]
+      [--steps=1] [--repeats=5] [--threads=2] [--memory] [--json=FILE] [--quick]
+
+A step is forward, backward and update: the system's own objectives on a batch without padding, 15%
+of the tokens predicted where it masks, dropout, clipping, AdamW, in float32. For each system and
+shape, alternately in one process, medians of the repetitions:
+
+  ours      the step that scalelab.train runs, masking included
+  floor     its matrix products alone, forward and backward (floor.py)
+  stock     the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
+  tuned     the same with the head on the predicted positions alone
+  compiled  that through torch.compile
+
+PyTorch is given batches that are masked already, and starts from our weights; that without dropout
+all losses are equal is checked. Compiling stands apart. "Of peak" are the useful FLOPs of flops.py
+over the largest rate of a square matrix product in the same process, measured before each
+repetition. Each ratio is given by wall and by CPU time of all threads: on a machine that others
+use, the second says more, though PyTorch's threads wait spinning for each other.
+
+--memory starts a process for each side and gives what a step has resident at most, less what the
+process had before the net. `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base.
+
+Targets at 64 x 128, two cores: 8x, 2.9x and 3.7x stock; 0.75, 0.85 and 0.85 of the floor; 1.3x the
+tuned and the compiled step.
+"""
+
+import argparse
+import collections
+import gc
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import side_by_side, step_memory, step_report
+from benchmarks.floor import Floor, Peak
+from benchmarks.side_by_side import pin
+from benchmarks.step_case import Case, Ours
+from scalelab import environment
+
+SHAPES, PEERS = ("2x128x2", "2x256x9", "7x448x4"), ("stock", "tuned", "compiled")
+QUICK = {
+    "shapes": ["2x8x2"], "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
+    "peers": ["stock", "tuned"],
+}  # fmt: skip
+
+
+def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Builds all that is measured.
+
+    Args:
+      case: what is measured.
+      peers: in KINDS.
+
+    Returns:
+      Name -> side, a call of which takes so many steps; and name -> why it is left out.
+    """
+    ours = Ours(case)
+    sides: dict[str, Any] = {"ours": ours, "floor": Floor(case)}
+    left_out: dict[str, str] = {}
+    reason = side_by_side.peer_left_out()
+    for name in peers:
+        if reason:
+            left_out[name] = reason
+            continue
+        from benchmarks.step_peers import KINDS
+
+        try:
+            sides[name] = KINDS[name](ours)
+        except Exception as error:  # whatever torch.compile meets on this machine
+            if name != "compiled":
+                raise
+            left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return sides, left_out
+
+
+def same_losses(sides: dict[str, Any]) -> dict[str, float]:
+    """Of each side without dropout; ends the program where they differ."""
+    losses = {name: side.loss() for name, side in sides.items() if hasattr(side, "loss")}
+    if any(abs(loss / losses["ours"] - 1) > 1e-4 for loss in losses.values()):
+        raise SystemExit(f"these are not the same net: losses {losses}")
+    return losses
+
+
+def summary(calls: list[tuple[float, float]], case: Case, steps: int) -> dict[str, Any]:
+    """Medians over the repetitions, and the seconds of a step of each."""
+    wall, cpu = ([secs / steps for secs in times] for times in zip(*calls, strict=True))
+    found = {"step_secs": statistics.median(wall), "step_cpu_secs": statistics.median(cpu)}
+    tokens = case.batch_size * case.length / found["step_secs"]
+    return found | {"tokens_per_sec": tokens, "each": wall, "each_cpu": cpu}
+
+
+def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[str, Any]:
+    """Runs all sides of a case, alternately."""
+    from scalelab import flops
+
+    sides, left_out = make_sides(case, arguments.peers)
+    ours = sides["ours"]
+    count = case.flops(ours.state.params)
+    found: dict[str, Any] = {
+        "system": case.system,
+        "shape": case.shape,
+        "parameters": flops.count_parameters(ours.state.params),
+        "flops": {
+            "body": count.body, "attention": count.attention, "head": count.head,
+            "train": count.train,
+        },
+        "losses": same_losses(sides),
+        "left_out": left_out,
+    }  # fmt: skip
+    for side in sides.values():
+        side(1)
+    calls = collections.defaultdict(list)
+    for _ in range(arguments.repeats):
+        peak()
+        for name, side in sides.items():
+            calls[name].append(side_by_side.timed(side, arguments.steps))
+    for name, side in sides.items():
+        made = summary(calls[name], case, arguments.steps)
+        made["compile_secs"] = side.compile_secs
+        made["of_peak"] = count.train / made["step_secs"] / peak.wall
+        made["of_peak_cpu"] = count.train / made["step_cpu_secs"] / peak.cpu
+        own = found.setdefault("ours", made)  # the first
+        made["over_ours"] = made["step_secs"] / own["step_secs"]
+        made["over_ours_cpu"] = made["step_cpu_secs"] / own["step_cpu_secs"]
+        found[name] = made
+    found["ours"]["buffer_bytes"] = ours.memory_bytes()
+    if arguments.memory:
+        for name in sides:
+            found[name]["resident_bytes"] = step_memory.of_side(case, name)
+    return found
+
+
+def measure(arguments: argparse.Namespace, one: Any = measure_case) -> dict[str, Any]:
+    """Measures every system at every shape by `one`, and says on what."""
+    import jax
+
+    load = os.getloadavg()[0]
+    environment.configure_jax(None, "float32")
+    peak, cases = Peak(), []
+    for system in arguments.systems:
+        for shape in arguments.shapes:
+            cases.append(one(Case.of(arguments, system, shape), arguments, peak))
+            gc.collect()
+    described = environment.describe()
+    names = ("vocab_size", "batch_size", "length", "dropout_rate", "steps", "repeats", "threads")
+    return {name: getattr(arguments, name) for name in names} | {
+        "cases": cases,
+        "peak_flops_per_sec": peak.wall,
+        "peak_flops_per_cpu_sec": peak.cpu,
+        "device": jax.devices()[0].device_kind,
+        "load": load,
+        "peer_versions": None if side_by_side.peer_left_out() else side_by_side.peer_versions(),
+        "environment": described,
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    names = lambda text: [part for part in text.split(",") if part]  # noqa: E731
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--systems", type=names, default=["bert"])
+    parser.add_argument("--shapes", type=names, default=list(SHAPES), help="heads x width x layers")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=128, help="tokens of an example")
+    parser.add_argument("--vocab_size", type=int, default=30_000)
+    parser.add_argument("--dropout_rate", type=float, default=0.1)
+    parser.add_argument("--peers", type=names, default=list(PEERS), help=",".join(PEERS))
+    parser.add_argument("--steps", type=int, default=1, help="a repetition")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="of every side, on CPU")
+    parser.add_argument("--memory", action="store_true", help="measure it, a process for each side")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--quick", action="store_true", help="a tiny net and short examples")
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.peers) - set(PEERS):
+        parser.error(f"--peers: expected some of {','.join(PEERS)}, got {','.join(unknown)}")
+    if arguments.quick:
+        vars(arguments).update(QUICK)
+    return arguments
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Measures and prints."""
+    found = measure(arguments)
+    step_report.report(found)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    asked = parse()
+    environment.keep_freed_memory()
+    pin(asked.threads)
+    main(asked)

@@ -1,0 +1,198 @@
+"""benchmarks.step and benchmarks.profile: what they count, by hand, and that they measure."""
+
+import json
+import pathlib
+import re
+import sys
+from typing import Any
+
+import jax
+import pytest
+import test_flops
+import tiny
+
+sys.path.insert(0, str(tiny.ROOT))
+from benchmarks import (  # noqa: E402
+    floor,
+    products,
+    profile,
+    side_by_side,
+    step,
+    step_case,
+    trace,
+)
+
+
+def case(system: str = "bert", shape: str = "2x8x3") -> step_case.Case:
+    return step_case.Case(system, shape, 97, 4, 16, 0.1, 2)
+
+
+def products_of(made: step_case.Case) -> float:
+    """FLOPs of the floor's matrix products, counted in the traced program."""
+    kernels = floor.weights(made)
+    x = jax.ShapeDtypeStruct((made.batch_size, made.length, made.sizes[1]), "float32")
+
+    def run(kernels: Any, x: Any) -> Any:
+        scores, back = jax.vjp(lambda w, x: floor.forward(made, w, x), kernels, x)
+        return back(scores)
+
+    return test_flops.dot_flops(jax.make_jaxpr(run)(kernels, x).jaxpr)
+
+
+@pytest.mark.parametrize("shape", ["2x8x3", "2x8x12"], ids=["unrolled", "scanned"])
+def test_the_floors_products_by_hand(shape: str) -> None:
+    """B 4, T 16, D 8, F 32, V 97, P 3; three products each, one forward and two backward."""
+    layers = int(shape.split("x")[-1])
+    body = 2 * 64 * (4 * 8 * 8 + 2 * 8 * 32)  # 64 positions
+    attention = 2 * 2 * 64 * 16 * 8  # scores and weighted sums
+    head = 2 * 12 * (8 * 97 + 8 * 8) + 2 * 4 * 8 * 8  # 12 predicted positions, 4 first tokens
+    assert products_of(case(shape=shape)) == 3 * (layers * (body + attention) + head)
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_the_floor_has_the_products_that_flops_counts(system: str) -> None:
+    """But the classifier of pairs; a causal net's scores are computed whole and useful by half."""
+    made = case(system)
+    ours = step_case.fresh_parameters(made)
+    count = made.flops(ours)
+    classifier = 2 * 4 * 2 * 8 if system == "bert" else 0
+    masked = count.attention if made.module.CAUSAL else 0
+    assert products_of(made) == 3 * (count.forward - classifier + masked)
+
+
+def test_a_larger_peak_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = floor.Peak((8,))
+    wall, cpu = peak.wall, peak.cpu
+    assert wall > 0 and cpu > 0
+    peak()
+    assert peak.wall >= wall and peak.cpu >= cpu
+
+
+def test_summary_by_hand() -> None:
+    made = step.summary([(2.0, 4.0), (1.0, 3.0), (9.0, 5.0)], case(), 2)
+    assert made["step_secs"] == 1.0 and made["step_cpu_secs"] == 2.0
+    assert made["tokens_per_sec"] == 64 and made["each"] == [1.0, 0.5, 4.5]
+
+
+def test_refuses_unknown_peers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        step.parse(["--peers=tensorflow"])
+    assert ended.value.code == 2
+    assert "expected some of stock,tuned,compiled, got tensorflow" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_step_without_peer(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(side_by_side, "peer_left_out", lambda: "PyTorch is not installed")
+    path = tmp_path / "found.json"
+    step.main(step.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    out = capsys.readouterr().out
+    assert "stock is left out: PyTorch is not installed" in out and "share of the floor" in out
+    (made,) = found["cases"]
+    # B 4, T 16, D 8, L 2, V 97, P 3, by hand as above, the classifier of pairs too.
+    terms = {"body": 2 * 64 * 768 * 2, "attention": 2 * 2 * 64 * 16 * 8 * 2}
+    terms["head"] = 2 * 12 * (8 * 97 + 64) + 2 * 4 * (64 + 16)
+    assert made["flops"] == terms | {"train": 3 * sum(terms.values())}
+    ours, base = made["ours"], made["floor"]
+    assert len(ours["each"]) == 2 and ours["over_ours"] == 1 and ours["buffer_bytes"] > 0
+    assert base["over_ours"] == pytest.approx(base["step_secs"] / ours["step_secs"])
+    rate = made["flops"]["train"] / ours["step_secs"]
+    assert ours["of_peak"] == pytest.approx(rate / found["peak_flops_per_sec"])
+    assert "stock" not in made
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_step_beside_its_peers(
+    system: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their losses are equal, which the program checks."""
+    pytest.importorskip("torch")
+    path = tmp_path / "found.json"
+    step.main(step.parse(["--quick", f"--systems={system}", f"--json={path}"]))
+    (made,) = json.loads(path.read_text())["cases"]
+    assert made["losses"].keys() == {"ours", "stock", "tuned"}
+    assert made["stock"]["over_ours"] > 0 and made["left_out"] == {}
+    for name in ("stock", "tuned"):
+        assert abs(made["losses"][name] - made["losses"]["ours"]) < 1e-4
+
+
+def test_another_net_ends_the_program() -> None:
+    class Side:
+        def __init__(self, value: float) -> None:
+            self.loss = lambda: value
+
+    with pytest.raises(SystemExit, match="not the same net"):
+        step.same_losses({"ours": Side(2.0), "floor": object(), "stock": Side(2.001)})
+
+
+@pytest.mark.slow
+def test_memory_of_a_side() -> None:
+    """At least the parameters, their gradients and two moments; a process of its own measures."""
+    from benchmarks import step_memory
+
+    found = step_memory.of_side(step_case.Case("bert", "2x64x2", 30_000, 4, 16, 0.1, 2), "ours")
+    assert found is None or 4 * 4 * 64 * 30_000 < found < 2e9
+
+
+@pytest.mark.parametrize(
+    ("part", "operation"),
+    [("softmax", "exp"), ("norms", "rsqrt"), ("gelu", "erf"), ("lookup", "scatter-add")],
+)
+def test_a_part_left_out_is_out(part: str, operation: str) -> None:
+    """And nothing stays replaced."""
+    made = case(shape="2x8x1")
+
+    def program() -> str:
+        params = step_case.fresh_parameters(made)
+        net, batch = made.net(), made.batch()
+
+        def loss(params: Any) -> jax.Array:
+            rng = {"dropout": jax.random.key(0)}
+            return net.apply({"params": params}, batch, train=True, rngs=rng)[0].sum()
+
+        return str(jax.make_jaxpr(jax.grad(loss))(params))
+
+    whole = program()
+    with profile.patched(made, part):
+        without = program()
+    pattern = re.compile(rf"\b{operation}\b(?!_)")
+    assert len(pattern.findall(without)) < len(pattern.findall(whole))
+    assert program() == whole
+
+
+@pytest.mark.slow
+def test_profile(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    profile.main(profile.parse(["--quick", "--parts=dropout,head,optimizer", f"--json={path}"]))
+    (made,) = json.loads(path.read_text())["cases"]
+    names = {"whole", "floor", "without dropout", "without head", "without optimizer"}
+    assert made["sides"].keys() == names and made["sides"]["whole"]["share_step_secs"] == 0
+    assert "| without head |" in capsys.readouterr().out
+
+
+def test_profile_refuses_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        profile.parse(["--parts=thinking"])
+    assert ended.value.code == 2
+    assert "expected some of dropout,softmax" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_trace(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    trace.main(trace.parse(["--quick", "--top=3", f"--json={path}"]))
+    (made,) = json.loads(path.read_text())["cases"]
+    kinds = {operation["kind"] for operation in made["operations"]}
+    assert {"products", "head", "stack"} <= kinds
+    assert all(operation["ms"] >= 0 for operation in made["operations"])
+    assert "| products |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_products() -> None:
+    found = products.measure([8], 1, rows=16)
+    assert len(found) == 4 and all(rate > 0 for rate in found.values())
