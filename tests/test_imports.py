@@ -249,8 +249,7 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 
 
-@pytest.mark.parametrize("binary", ["train", "population", "sample"])
-@pytest.mark.parametrize("binary", ["train", "sample", "fit"])
+@pytest.mark.parametrize("binary", ["train", "population", "sample", "fit"])
 def test_help_answers_without_jax(binary: str) -> None:
     there = imported_by(
         f"import scalelab.{binary}\n"

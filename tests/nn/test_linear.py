@@ -22,7 +22,7 @@ def operands(size_in: int, size_out: int) -> tuple[jax.Array, jax.Array]:
 def test_value_and_gradients_are_those_of_numpy(sizes: tuple[int, int]) -> None:
     rows, kernel = operands(*sizes)
     cotangent = np.random.default_rng(1).standard_normal((R, sizes[1])).astype(np.float32)
-    value, back = jax.vjp(product, rows, kernel)
+    value, back = jax.vjp(rows_times_kernel, rows, kernel)
     rows_grad, kernel_grad = back(jnp.asarray(cotangent))
     np.testing.assert_allclose(value, np.asarray(rows) @ kernel, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(rows_grad, cotangent @ np.asarray(kernel).T, rtol=1e-5, atol=1e-5)
@@ -41,7 +41,7 @@ def test_gradients_keep_their_dtypes() -> None:
 @pytest.mark.parametrize("turned", [True, False])
 def test_a_narrowing_kernels_gradient_is_computed_turned(turned: bool) -> None:
     """Also in the compiled program: XLA folds a transposition into a product where it may."""
-    multiply = product if turned else jnp.matmul
+    multiply = rows_times_kernel if turned else jnp.matmul
     rows, kernel = operands(WIDE, NARROW)
     gradient = jax.grad(lambda k: jnp.sin(multiply(rows, k)).sum())
     program = jax.jit(gradient).lower(kernel).compile().as_text()
