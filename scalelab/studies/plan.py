@@ -1,8 +1,11 @@
 """The plan of a study: what every run will take on this machine, before anything starts."""
 
 import dataclasses
+import importlib.util
 import math
 import pathlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,6 +144,28 @@ def task_sizes(
     return found
 
 
+def loaded_bytes(loader: str) -> float:
+    """What a training holds before there is a net: its libraries, in a process of their own.
+
+    Args:
+      loader: of the batches; "tf" brings TensorFlow, half a gigabyte.
+    """
+    parts = [
+        "scalelab.environment",
+        "scalelab.train_loop",
+        "scalelab.train_setup",
+        "orbax.checkpoint",
+    ]
+    parts += ["tensorflow"] * (
+        loader == "tf" and importlib.util.find_spec("tensorflow") is not None
+    )
+    code = f"import {', '.join(parts)}; print(scalelab.environment.peak_memory_bytes())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    return float(done.stdout.split()[-1])
+
+
 def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], None]) -> CostModel:
     """The cost model of this machine: the one that is kept, or a new one, measured in a minute.
 
@@ -149,15 +174,13 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
       path: where it is kept.
       say: told what is measured.
     """
-    from scalelab import environment
-
     chosen = cost.choose(builts)
     labels = [cost.label(*step) for step in chosen]
     where = cost.machine()
     model = cost.load(path, where, labels)
     if model is not None:
         return model
-    base = float(environment.peak_memory_bytes())
+    base = loaded_bytes(builts[0].config.machine.loader)
     found = []
     begun = time.perf_counter()
     for step in chosen:

@@ -1,5 +1,6 @@
 """The cost model: planted coefficients are found, and counts are what they say."""
 
+import importlib.util
 import types
 
 import a_study
@@ -98,3 +99,11 @@ def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
     assert found.secs == pytest.approx(6 * model.step_secs(built.phases[0][3]))
     assert found.tokens == pytest.approx(6 * 8 * 32 * 0.85)
     assert found.peak_bytes > 5.0 + 16 * built.num_params
+
+
+@pytest.mark.slow
+def test_what_a_training_holds_before_there_is_a_net() -> None:
+    bare, whole = plan.loaded_bytes("numpy"), plan.loaded_bytes("tf")
+    assert 5e7 < bare < 1e9
+    if importlib.util.find_spec("tensorflow"):
+        assert whole > bare + 2e8  # half a gigabyte where it was measured
