@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import side_by_side, train_step
+from benchmarks import side_by_side, step_case
 from benchmarks.side_by_side import BUSY, pin
 from scalelab import environment
 
+SYSTEM, VOCAB_SIZE, DROPOUT_RATE = "bert", 30_000, 0.1
 QUICK = {"shape": "2x8x1", "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
          "members": 2}  # fmt: skip
 
@@ -38,32 +39,19 @@ class Members:
     """
 
     def __init__(self, arguments: argparse.Namespace, together: int) -> None:
-        from scalelab import objectives, sharding, state, step, systems
+        from scalelab import sharding, state, step
         from scalelab import together as together_lib
         from scalelab.optim import adamw
 
         self._put, self._count = sharding.put_batch, together
-        module = systems.load(train_step.SYSTEM)
-        num_heads, width, num_layers = map(int, arguments.shape.split("x"))
-        net = module.build(
-            num_heads=num_heads, width=width, num_layers=num_layers, ffn_width=4 * width,
-            vocab_size=arguments.vocab_size, max_len=max(512, arguments.length),
-            dropout_rate=train_step.DROPOUT_RATE,
-        )  # fmt: skip
-        special_ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-        made = tuple(
-            objectives.load(name).make(
-                vocab_size=arguments.vocab_size, special_ids=special_ids,
-                mask_rate=train_step.MASK_RATE,
-            )
-            for name in module.OBJECTIVES
-        )  # fmt: skip
-        self._mesh, tx = sharding.make_mesh(), adamw.adamw(**train_step.ADAMW)
+        case = step_case.Case.of(arguments, SYSTEM, arguments.shape)
+        net, made = case.net(), tuple(case.objectives)
+        self._mesh, tx = sharding.make_mesh(), adamw.adamw(**step_case.ADAMW)
         begun = [
             state.create(net, made, tx, max_len=arguments.length, seed=seed, mesh=self._mesh)
             for seed in range(arguments.members)
         ]
-        batch = train_step.make_batch(arguments, special_ids)
+        batch = case.batch()
         batches = [
             batch | {"tokens": np.roll(batch["tokens"], seed, axis=0)}
             for seed in range(arguments.members)
@@ -71,7 +59,7 @@ class Members:
         chunks = [slice(k, k + together) for k in range(0, arguments.members, together)]
         self.states = [together_lib.stack([now for now, _ in begun[chunk]]) for chunk in chunks]
         self._batches = [together_lib.stack_rows(batches[chunk]) for chunk in chunks]
-        self._rate = together_lib.stack_rows([np.float32(train_step.LEARNING_RATE)] * together)
+        self._rate = together_lib.stack_rows([np.float32(step_case.LEARNING_RATE)] * together)
         since = time.perf_counter()
         one = step.make_train_step(net, made, tx)
         self._run = step.compile_train(
@@ -137,7 +125,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def report(found: dict[str, Any]) -> None:
     """Prints the numbers as a table."""
     print(
-        f"\n{train_step.SYSTEM} {found['shape']}, {found['vocab_size']:,} tokens,"
+        f"\n{SYSTEM} {found['shape']}, {found['vocab_size']:,} tokens,"
         f" {found['parameters']:,} parameters, float32\n{found['device']}, {found['threads']}"
         f" thread(s), load {found['load']:.1f} at the start{BUSY if found['load'] > 0.5 else ''}\n"
         f"batches of {found['batch_size']} x {found['length']}; {found['repeats']} repetitions of"
@@ -158,7 +146,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--members", type=int, default=4, help="runs that train together")
     parser.add_argument("--shape", default="2x32x2", help="heads x width x layers")
-    parser.add_argument("--vocab_size", type=int, default=train_step.VOCAB_SIZE)
+    parser.add_argument("--vocab_size", type=int, default=VOCAB_SIZE)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--length", type=int, default=128, help="tokens of an example")
     parser.add_argument("--steps", type=int, default=4, help="a repetition, of each member")
@@ -166,6 +154,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="on CPU")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
     parser.add_argument("--quick", action="store_true", help="a tiny net and short examples")
+    parser.set_defaults(dropout_rate=DROPOUT_RATE)
     arguments = parser.parse_args(argv)
     if arguments.quick:
         vars(arguments).update(QUICK)
