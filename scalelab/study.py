@@ -42,8 +42,9 @@ def plan(workdir: pathlib.Path) -> None:
     from scalelab.studies import planning
 
     spec = read_spec()
-    planning.bind(num_workers())
-    print(planning.make(spec, workdir, command(), num_workers()))
+    workers = num_workers()  # before `bind` leaves this process the cores of one
+    planning.bind(workers)
+    print(planning.make(spec, workdir, command(), workers))
 
 
 def run(workdir: pathlib.Path) -> None:

@@ -62,9 +62,11 @@ def contract(a: Run, b: Run) -> list[str]:
     for run, letter in ((a, "A"), (b, "B")):
         if run.environment.get("git_dirty"):
             said.append(f"code: {letter} had changes that its commit does not name")
+    same = a.config.get("objective") == b.config.get("objective")
+    bytes_compare = "; bits per byte compare" * same  # of likelihoods of the same kind alone
     for field, why in (
         ("objective", "losses are of different objectives"),
-        ("tokenizer", "losses are of different tokens; bits per byte compare"),
+        ("tokenizer", "losses are of different tokens" + bytes_compare),
     ):
         if a.config.get(field) != b.config.get(field):
             said.append(f"{field}: differs, so {why}")

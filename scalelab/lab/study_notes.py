@@ -166,6 +166,9 @@ def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[s
         ):
             if runs:
                 found.append(f"{title}: {len(runs)} of {len(of_seeds)} fine-tunings {word}.")
+        # Subsets, capped training sets, absent splits: never passed off as the whole.
+        remarks = dict.fromkeys(x for run in of_seeds for x in run.result.get("remarks", ()))
+        found += [f"{remark}." for remark in remarks]
     return found
 
 

@@ -1,6 +1,7 @@
 """The run table: every run in whatever state, filters, sorts, CSV; two runs; a card."""
 
 import csv
+import dataclasses
 import fcntl
 import io
 import json
@@ -450,6 +451,8 @@ def test_bits_per_byte_where_tokens_differ(tmp_path) -> None:
     assert header[-3:] == ["bits/byte 128 A", "B", "B - A"]
     assert rows[-1][-3:] == ["1.5000", "1.5000", "+0.0000"]
     assert any("bits per byte compare" in line for line in run_pair.contract(a, c))
+    c = dataclasses.replace(c, config=c.config | {"objective": "another"})
+    assert not any("bits per byte compare" in line for line in run_pair.contract(a, c))
 
 
 def test_what_must_agree(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import statistics
 
@@ -148,6 +149,16 @@ def test_a_missing_task_is_named(study, tmp_path) -> None:
     assert "QNLI: no finished fine-tuning of gpt2-2x16x2-seed0." in said
     assert "left out: GLUE-Large, MNLI-m, MNLI-mm, QQP, SST-2, CoLA" in said
     assert "QNLI: 2 of 16 fine-tunings unfinished." in said
+
+
+def test_what_was_not_the_whole_training_set_is_said(tmp_path) -> None:
+    reported_study.write(tmp_path, tasks=("qnli",), tables=["large"])
+    for path in (tmp_path / "runs").glob("*/tasks/qnli/seed*/result.json"):
+        remarks = ["QNLI trained on the first 32 of 104,743 examples"]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"remarks": remarks}))
+    again = study_runs.read(tmp_path)
+    (table,) = study_tables.build(again, StudyScores(again))
+    assert table.notes.count("QNLI trained on the first 32 of 104,743 examples.") == 1
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
