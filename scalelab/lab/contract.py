@@ -137,8 +137,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _numerics(run: PretrainRun) -> Any:
-    """The version of the numerics that the run was trained with; None where it is not said."""
+    """Versions of the numerics of all its starts, one if it is one; None where it is not said."""
     try:
-        return json.loads((run.folder / "environment.json").read_text()).get("numerics")
-    except (OSError, ValueError):
+        last = json.loads((run.folder / "environment.json").read_text())
+        starts = [*last.get("earlier_starts", ()), last]
+        found = list(dict.fromkeys(start.get("numerics") for start in starts))
+    except (OSError, ValueError, AttributeError, TypeError):
         return None
+    return found[0] if len(found) == 1 else found

@@ -25,7 +25,7 @@ def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.S
     for name, fields in runs.items():
         config = json.loads(json.dumps(CONFIG))
         for field, value in fields.items():
-            if field in ("result", "numerics", "variant"):
+            if field in ("result", "numerics", "begun", "variant"):
                 continue
             *groups, last = field.split(".")
             group = config
@@ -45,6 +45,7 @@ def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.S
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "config.json").write_text(json.dumps(config))
         numerics = {"numerics": fields.get("numerics", 1)}
+        numerics |= {"earlier_starts": [{"numerics": fields.get("begun", numerics["numerics"])}]}
         (folder / "environment.json").write_text(json.dumps(numerics))
         planned.append({
             "name": name, "stage": "main", "system": config["system"], "shape": shape,
@@ -87,6 +88,7 @@ def test_declared_differences_pass(tmp_path) -> None:
         (GPT, {"free": ["seed"]}, "system"),
         ({"result": {"data_hash": "e"}}, {}, "data"),
         ({"numerics": 2}, {}, "numerics"),
+        ({"begun": 2}, {}, "numerics"),
         ({"result": {"steps": 120}}, {}, "matched"),
     ],
 )
