@@ -1,6 +1,7 @@
 """The checkpoints that come with the project load, and know English."""
 
 import json
+import math
 import pathlib
 
 import pytest
@@ -17,7 +18,7 @@ FOLDERS = sorted(path.parent for path in (tiny.ROOT / "zoo").glob("*/config.json
 def test_bits_per_byte_of_a_text_that_it_has_not_seen(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Random weights take log2(30,000) bits a token: well above 3 bits a byte."""
+    """Random weights take log2(30,000) bits a token, above 3 bits a byte: a fifth less at least."""
     importing.run(str(folder), tmp_path / "run")
     text = tmp_path / "text.txt"
     text.write_text((tiny.ROOT / "LICENSE").read_text())
@@ -26,4 +27,5 @@ def test_bits_per_byte_of_a_text_that_it_has_not_seen(
         f"--workdir={tmp_path}/found",
     ])  # fmt: skip
     found = json.loads((tmp_path / "found/result.json").read_text())
-    assert found["bits_per_byte"] < 2.5
+    random = math.log2(30_000) * found["tokens"] / found["bytes"]
+    assert random > 3 and found["bits_per_byte"] < 0.8 * random
