@@ -24,7 +24,6 @@ Target: each of the nine within 15%, after at most a minute of calibration.
 
 import argparse
 import importlib.util
-import json
 import os
 import pathlib
 import statistics
@@ -32,7 +31,8 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.side_by_side import BUSY, pin
+from benchmarks import side_by_side
+from benchmarks.side_by_side import BUSY
 from scalelab import environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -183,12 +183,8 @@ def main(arguments: argparse.Namespace) -> None:
     environment.configure_jax(None, "float32")
     found = measure(arguments)
     report(found)
-    if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

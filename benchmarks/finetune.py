@@ -32,12 +32,10 @@ Target: SST-2 at 2x128x2, at least 3x the peer.
 """
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
 
-from benchmarks.side_by_side import BUSY, pin
-from scalelab import environment
+from benchmarks import side_by_side
+from benchmarks.side_by_side import BUSY
 
 QUICK = {"shape": "2x8x1", "steps": 4, "repeats": 2}
 
@@ -131,12 +129,8 @@ def main(arguments: argparse.Namespace) -> None:
     except ValueError as error:
         raise SystemExit(f"error: {error}") from error
     report(found)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

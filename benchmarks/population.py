@@ -12,17 +12,15 @@ of the repetitions. Compiling stands apart.
 """
 
 import argparse
-import json
 import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import side_by_side, step_case
-from benchmarks.side_by_side import BUSY, pin
+from benchmarks.side_by_side import BUSY
 from scalelab import environment
 
 SYSTEM, VOCAB_SIZE, DROPOUT_RATE = "bert", 30_000, 0.1
@@ -165,12 +163,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = measure(arguments)
     report(found)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

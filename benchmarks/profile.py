@@ -20,17 +20,14 @@ import argparse
 import collections
 import contextlib
 import dataclasses
-import json
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from benchmarks import side_by_side, step
 from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
-from scalelab import environment
 
 PARTS = ("dropout", "softmax", "norms", "gelu", "head", "lookup", "optimizer")
 KINDS = ("step_secs", "step_cpu_secs")
@@ -145,12 +142,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = step.measure(arguments, measure_case)
     report(found)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    side_by_side.pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

@@ -2,10 +2,14 @@
 
 import gc
 import importlib.util
+import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from scalelab import environment
 
 BUSY = ": others use the cores, so these numbers say little"
 
@@ -58,6 +62,20 @@ def give_weights(model: Any, system: str, params: Any) -> None:
     for name, parameter in model.named_parameters():
         parameter.data.copy_(torch.tensor(found.pop(name)))
     assert not found, found.keys()
+
+
+def keep(found: dict[str, Any], path: str | None) -> None:
+    """Writes the numbers as JSON where --json names a file."""
+    if path:
+        Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def start(parse: Callable[[], Any], main: Callable[[Any], None]) -> None:
+    """A benchmark as a program, on as many cores as --threads says."""
+    asked = parse()
+    environment.keep_freed_memory()
+    pin(asked.threads)
+    main(asked)
 
 
 def timed(call: Callable[[int], Any], count: int) -> tuple[float, float]:

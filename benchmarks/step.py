@@ -30,16 +30,13 @@ tuned and the compiled step.
 import argparse
 import collections
 import gc
-import json
 import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks import side_by_side, step_memory, step_report
 from benchmarks.floor import Floor, Peak
-from benchmarks.side_by_side import pin
 from benchmarks.step_case import Case, Ours
 from scalelab import environment
 
@@ -190,12 +187,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = measure(arguments)
     step_report.report(found)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

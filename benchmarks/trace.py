@@ -11,7 +11,6 @@ each turn, the loop itself does not.
 
 import argparse
 import collections
-import json
 import re
 import tempfile
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 from benchmarks import side_by_side, step
 from benchmarks.floor import Peak
 from benchmarks.step_case import Case, Ours
-from scalelab import environment
 
 OPERATION = re.compile(r'%([\w.\-]+) = (\S+) ([\w\-]+)\(.*?op_name="([^"]*)"')
 CONTAINERS = ("while", "call", "conditional")
@@ -114,12 +112,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = step.measure(arguments, measure_case)
     report(found, arguments.top)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    side_by_side.keep(found, arguments.json)
 
 
 if __name__ == "__main__":
-    asked = parse()
-    environment.keep_freed_memory()
-    side_by_side.pin(asked.threads)
-    main(asked)
+    side_by_side.start(parse, main)

@@ -98,14 +98,21 @@ def keep_freed_memory() -> None:
     mallopt(trim_threshold, 2**31 - 1)
 
 
+def status_bytes(field: str) -> int | None:
+    """A size in /proc/self/status, such as VmRSS, in bytes; None elsewhere than on Linux."""
+    try:
+        text = pathlib.Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
 def peak_memory_bytes() -> int:
     """Largest resident size of this process so far, in bytes."""
     # Not getrusage where there is another way: on Linux a new program inherits its parent's peak.
-    status = pathlib.Path("/proc/self/status")
-    if status.exists():
-        found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
+    if (found := status_bytes("VmHWM")) is not None:
+        return found
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024)
 

@@ -5,8 +5,9 @@ import ctypes
 import gc
 import multiprocessing
 import pathlib
-import re
 from typing import Any
+
+from scalelab import environment
 
 STEPS = 3
 
@@ -34,7 +35,7 @@ def _peak(config: Any, length: int, batch_size: int) -> int | None:
     import jax
     import numpy as np
 
-    from scalelab import blueprint, environment, sharding
+    from scalelab import blueprint, sharding
 
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     plan, machine = blueprint.draw(config), config.machine
@@ -50,7 +51,7 @@ def _peak(config: Any, length: int, batch_size: int) -> int | None:
         make = zeros.lower().compile()
     batch = plan.random_batch(length, batch_size)
     gc.collect()
-    before = _resident(forget=True)
+    before = _resident_from_here()
     state, given = make(), sharding.put_batch(batch, mesh, batch_size)
     for _ in range(STEPS):
         state, metrics = run(state, given, np.float32(1e-4))
@@ -58,27 +59,14 @@ def _peak(config: Any, length: int, batch_size: int) -> int | None:
     device = jax.devices()[0]
     if device.platform != "cpu":
         return int(device.memory_stats()["peak_bytes_in_use"])
-    return None if before is None else _peak_resident() - before
+    return None if before is None else environment.peak_memory_bytes() - before
 
 
-def _resident(forget: bool) -> int | None:
-    """Resident bytes now, after what is free went back; `forget` starts the peak anew from here."""
+def _resident_from_here() -> int | None:
+    """Resident bytes, after what is free went back; the peak starts anew from here."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
-        if forget:
-            pathlib.Path("/proc/self/clear_refs").write_text("5")
-        return _status("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
     except (OSError, AttributeError):
         return None
-
-
-def _peak_resident() -> int:
-    return _status("VmHWM")
-
-
-def _status(field: str) -> int:
-    """A field of /proc/self/status in bytes."""
-    text = pathlib.Path("/proc/self/status").read_text()
-    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
-    assert found is not None, field
-    return int(found[1]) * 1024
+    return environment.status_bytes("VmRSS")

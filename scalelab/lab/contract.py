@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from scalelab.lab import run_files
 from scalelab.lab.study_runs import Point, PretrainRun, Study
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
@@ -136,12 +137,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _numerics(run: PretrainRun) -> Any:
-    """Versions of the numerics of all its starts, one if it is one; None where it is not said."""
+def _numerics(run: PretrainRun) -> str:
+    """Versions of the numerics of all its starts, in words."""
     try:
-        last = json.loads((run.folder / "environment.json").read_text())
-        starts = [*last.get("earlier_starts", ()), last]
-        found = list(dict.fromkeys(start.get("numerics") for start in starts))
+        found = run_files.numerics(json.loads((run.folder / "environment.json").read_text()))
     except (OSError, ValueError, AttributeError, TypeError):
-        return None
-    return found[0] if len(found) == 1 else found
+        found = ()
+    return " and ".join(map(str, found)) or "not recorded"

@@ -109,7 +109,7 @@ def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[s
         tasks = ", ".join(facts["tasks"])
         seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
         found.append(("Fine-tuned on", f"{tasks}; recipe {facts['recipe']}, {seeds}"))
-        found.append(("with", ", ".join(facts.get("finetune", {}).get("fields", ()))))
+        found.append(("Fine-tuning fields", ", ".join(facts.get("finetune", {}).get("fields", ()))))
     commits = Counter(_commit(e) for e in environments if e)
     found.append(("Commits", ", ".join(f"{c} ({_runs_of(n)})" for c, n in commits.most_common())))
     devices = Counter(", ".join(e["devices"]) for e in environments if e.get("devices"))

@@ -50,8 +50,13 @@ class Run:
     @property
     def numerics(self) -> tuple[int, ...]:
         """Versions of the numbers that its starts had, oldest first; () if not recorded."""
-        starts = [*self.environment.get("earlier_starts", []), self.environment]
-        return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
+        return numerics(self.environment)
+
+
+def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
+    """Versions of the numbers of all starts in an environment.json; see `Run.numerics`."""
+    starts = [*environment.get("earlier_starts", []), environment]
+    return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
 
 
 def open_run(folder: pathlib.Path) -> Run:

@@ -8,7 +8,6 @@ FFN's 4 H follows. What is kept is the size N = 12 L H^2, nearly, and what is le
 
 import dataclasses
 import math
-import re
 
 from scalelab.lab.study_runs import Shape
 
@@ -38,18 +37,6 @@ class Advice:
     grade: int
     size_change: float
     distance: float
-
-
-def parse(text: str) -> Shape:
-    """Reads "7x469x4"; heads need not divide the width, because advice is what is asked for.
-
-    Raises:
-      ValueError: it is not written so.
-    """
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is no shape: expected heads x width x layers, as 7x469x4")
-    return Shape(*map(int, found.groups()))
 
 
 def grade(shape: Shape) -> int:

@@ -37,16 +37,25 @@ NEAR = 0.1  # a shape whose size is farther off than this is not of that size
 NUM_BEST = 3  # shapes of the least loss, of which the best score wins
 
 
-def parse(text: str) -> Shape:
-    """Reads "2x104x3": heads, width, layers.
+def read(text: str) -> Shape:
+    """Reads "2x104x3": heads, width, layers; heads need not divide the width.
 
     Raises:
-      ValueError: it is not written so, or heads do not divide width.
+      ValueError: it is not written so.
     """
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.strip())
     if not found:
         raise ValueError(f"{text!r} is no shape: expected heads x width x layers, as 2x104x3")
-    shape = Shape(*map(int, found.groups()))
+    return Shape(*map(int, found.groups()))
+
+
+def parse(text: str) -> Shape:
+    """Reads the shape of a net that can be built.
+
+    Raises:
+      ValueError: it is not written so, or heads do not divide width.
+    """
+    shape = read(text)
     if shape.width % shape.num_heads:
         raise ValueError(f"{text}: {shape.num_heads} heads do not divide a width of {shape.width}")
     return shape

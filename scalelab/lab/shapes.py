@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalelab import cli
-from scalelab.lab import shape_advice, tables
+from scalelab.lab import shape_advice, shape_rules, tables
 from scalelab.lab.shape_advice import GRADES, Advice
 from scalelab.lab.study_runs import Shape
 
@@ -125,7 +125,7 @@ def run(given: argparse.Namespace) -> None:
     Raises:
       ValueError: the shape or the net cannot be.
     """
-    wanted = shape_advice.parse(given.near)
+    wanted = shape_rules.read(given.near)
     if given.batch_size < 1 or given.length < 2 or given.each < 1:
         raise ValueError("--batch_size and --each must be 1 or more, --length 2 or more")
     import jax

@@ -11,8 +11,8 @@ from scalelab.progress import clock_text
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
 
-HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "expected")
-HEADER += ("GiB", "expected", "loss")
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned")
+HEADER += ("GiB", "planned", "loss")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What shuffling moves, what it leaves, and what a net that knows no places says to it."""
+"""What shuffling moves and what it leaves; and that nothing else differs between the losses."""
 
 import pathlib
 from collections.abc import Callable

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from scalelab.lab import shape_advice, shapes
+from scalelab.lab import shape_advice, shape_rules, shapes
 from scalelab.lab.study_runs import Shape
 
 PLAIN = len(shape_advice.GRADES)
@@ -63,7 +63,7 @@ def test_nothing_nearer_is_left_out() -> None:
 def test_heads_that_do_not_divide_are_no_mistake() -> None:
     assert shape_advice.near(Shape(8, 469, 4))[1].shape.width % 128 == 0
     with pytest.raises(ValueError, match="is no shape"):
-        shape_advice.parse("7x469")
+        shape_rules.read("7x469")
 
 
 def test_tiles_by_hand() -> None:
