@@ -102,9 +102,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         for kind in (0, 1)
     )
     models = {
-        "before": (clock, cost.fit(first, 0.0)),
-        "model": (clock, cost.fit([clock.get(m.label, m) for m in first], 0.0)),
-        "work": (work, cost.fit([work[name] for name in calibrated & work.keys()], 0.0)),
+        "before": (clock, cost.fit(first)),
+        "model": (clock, cost.fit([clock.get(m.label, m) for m in first])),
+        "work": (work, cost.fit([work[name] for name in calibrated & work.keys()])),
     }
     rows = []
     for stepper in steppers:

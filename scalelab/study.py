@@ -15,8 +15,10 @@ pack    copies of the finished runs without checkpoints and texts, small enough 
 
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 from absl import flags
 
@@ -50,42 +52,57 @@ def plan(workdir: pathlib.Path) -> None:
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
     from scalelab.lab import study_runs
-    from scalelab.studies import expand, pool, status
+    from scalelab.studies import ending, expand, jobs, pool, status
 
     spec = read_spec()
-    expand.write(spec, expand.runs(spec, workdir), workdir, command())
-    _plan_first(workdir, spec.name)
+    _plan_first(spec, workdir)
 
     def refresh() -> None:
         expand.write(spec, expand.runs(spec, workdir), workdir, command())
 
+    refresh()
     screen = status.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, num_together())
     failed = workers.run()
-    print(f"{spec.name}: nothing left to do in {workdir}")
-    for name, reason in failed.items():
-        print(f"  failed: {name}: {reason}")
+    print(ending.text(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
     if failed:
-        raise cli.Stopped(f"{len(failed)} of the study's jobs failed; start it again to retry them")
+        raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
 
-def _plan_first(workdir: pathlib.Path, name: str) -> None:
-    """Plans in a process of its own, which leaves cores and device to the runs; once."""
-    if (workdir / "plans" / f"{name}.json").exists():
+def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
+    """Plans what is not planned yet, in a process of its own, which leaves the cores to the runs.
+
+    It also refuses, before anything is written, what cannot run.
+    """
+    from scalelab.lab import study_runs
+    from scalelab.studies import expand
+
+    known = study_runs.read_plan(workdir, spec.name)
+    wanted = expand.runs(spec, workdir, foreseen=True)
+    if all(study_runs.planned(known, r.name, r.stage, r.shape.n_model) for r in wanted):
         return
     arguments = [a for a in sys.argv[1:] if not a.lstrip("-").startswith(("to", "study"))]
-    done = subprocess.run([sys.executable, "-m", "scalelab.study", "plan", *arguments], check=False)
-    if done.returncode:
-        raise cli.Stopped("the plan could not be made, see above", done.returncode)
+    command = [sys.executable, "-m", "scalelab.study", "plan", *arguments]
+    with cli.Interrupt() as interrupt:
+        # In a session of its own, so that Ctrl-C reaches it once, through us, and is told once.
+        process = subprocess.Popen(command, start_new_session=True)
+        while process.poll() is None and interrupt.received is None:
+            time.sleep(0.1)
+        if interrupt.received is not None:
+            process.send_signal(getattr(signal, interrupt.received))
+        if process.wait():
+            sys.exit(process.returncode)  # it has said why
+    if interrupt.received is not None:
+        raise cli.Stopped("interrupted; start the same command again to continue")
 
 
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
     from scalelab.lab import study_runs, tables
-    from scalelab.studies import jobs
+    from scalelab.studies import ending, jobs
     from scalelab.studies import status as status_lib
-    from scalelab.studies.pool import claim
+    from scalelab.studies.pool import claim, failures
 
     study, found = jobs.read(workdir, study_name(workdir))
     working = []
@@ -97,10 +114,12 @@ def status(workdir: pathlib.Path) -> None:
         elif path.exists():
             working.append(job.name)
     made = study_runs.read_plan(workdir, study.name)
-    rows = status_lib.rows(study, found, working, {}, made)
-    print(tables.plain(status_lib.HEADER, rows))
+    failed = {k: v for k, v in failures(workdir, found).items() if k not in working}
+    print(tables.plain(status_lib.HEADER, status_lib.rows(study, found, working, failed, made)))
     remaining = status_lib.left(study, found, made)
-    print(status_lib.summary(study, found, working, {}, remaining, max(1, len(working))))
+    print(status_lib.summary(study, found, working, failed, remaining, max(1, len(working))))
+    if failed and not working:
+        print(ending.text(study, found, failed))
 
 
 def report(workdir: pathlib.Path) -> None:

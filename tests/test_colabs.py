@@ -2,9 +2,9 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
-import a_study
 import glue_folder
 import nbclient
 import nbformat
@@ -44,22 +44,34 @@ def shown(notebook: nbformat.NotebookNode, kind: str) -> str:
     )
 
 
-def test_quickstart(monkeypatch, tmp_path, wikitext, cache_dir) -> None:
-    config = a_study.config_file(
-        tmp_path / "two.py",
-        pretrain__data__corpus=f"wikitext:{wikitext}",
-        pretrain__machine__cache_dir=str(cache_dir),
-        stages={"main": a_study.stage(systems=("gpt2",))},
-        tables=("grid",),
-        figures=("loss_by_tokens",),
-    )
+def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
+    """The study of `make quickstart` itself, its three systems and its probes, smaller."""
+    corpus = tmp_path / "world"
+    world = ["--kind=grammar", f"--to={corpus}", "--documents=2000", "--tasks_examples=0"]
+    subprocess.run([sys.executable, "-m", "scalelab.worlds", *world], check=True, cwd=tiny.ROOT)
+    flags = [
+        f"--config.pretrain.machine.cache_dir={cache_dir}",
+        "--config.pretrain.machine.compile_cache_dir=None",
+        "--config.pretrain.tokenizer.vocab_size=300",
+        "--config.pretrain.optim.total_tokens=6000.0",
+        "--config.pretrain.optim.warmup_tokens=1000.0",
+        "--config.seeds=1",
+        "--config.stages.main.shapes=('2x8x1',)",
+        "--config.finetune.seeds=1",
+        "--config.finetune.fields=('max_train_examples=32','epochs=1','max_len=32')",
+    ]
     made = execute(
         "quickstart", monkeypatch,
-        CONFIG=str(config), NAME="two", WORK=str(tmp_path / "w"), FLAGS="",
+        CONFIG=f"configs/studies/quickstart.py:corpus=wikitext:{corpus}", NAME="quickstart",
+        WORK=str(tmp_path / "w"), FLAGS=" ".join(flags),
     )  # fmt: skip
-    assert "validation loss" in shown(made, "text/markdown")
+    said = shown(made, "text/markdown")
+    assert "validation loss" in said and "SwappedWords" in said
+    assert all(f"| {system} |" in said for system in ("bert", "gpt2", "roberta"))
     assert shown(made, "image/png")
-    assert (tmp_path / "w/reports/two/report.html").exists()
+    figures = {path.name for path in (tmp_path / "w/reports/quickstart/figures").iterdir()}
+    assert "score_by_task.png" in figures
+    assert (tmp_path / "w/reports/quickstart/report.html").exists()
 
 
 def test_reproduce_tables(monkeypatch, tmp_path, wikitext, cache_dir) -> None:

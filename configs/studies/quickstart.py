@@ -42,6 +42,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.finetune.seeds = 2
     config.finetune.fields = ("max_len=96",)
     config.tables = ("data", "probes")
-    config.figures = ("loss_by_tokens", "loss_by_time")
+    config.figures = ("score_by_task", "loss_by_tokens", "loss_by_time")
     config.hypotheses = ()
     return config

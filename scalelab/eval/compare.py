@@ -27,7 +27,8 @@ def cells(claim: Claim) -> list[str]:
     points = [f"{100 * x:.1f}" for x in (claim.a, claim.b)]
     ends = f"[{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
     corrected = "" if claim.corrected is None else f"{claim.corrected:.4f}"
-    detectable = f"{100 * d.detectable:.1f}" if min(claim.num_seeds) > 1 else "-"
+    known = None if min(claim.num_seeds) == 1 else d.detectable
+    detectable = "-" if known is None else f"{100 * known:.1f}"
     line = [claim.label, claim.metric, *points, f"{100 * d.value:+.1f}", ends]
     return [*line, f"{d.p_value:.4f}", corrected, claim.verdict, detectable]
 

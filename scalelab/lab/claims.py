@@ -229,7 +229,9 @@ def _by_claims(finding: Finding) -> tuple[str, str]:
         if c.effect is None or c.estimate is None:
             reasons.append(f"{c.what}: {c.why}")
         else:
-            at_most = f", the smallest that could be found {c.detectable:.3g}"
+            at_most = ""
+            if c.detectable is not None:
+                at_most = f", the smallest that could be found {c.detectable:.3g}"
             reasons.append(
                 f"{c.what}: {c.effect:.3g} [{c.estimate.low:.3g}, {c.estimate.high:.3g}] is not"
                 f" told from the border of '{c.region}' (corrected p {c.corrected:.2g}){at_most}"

@@ -5,7 +5,6 @@ import pathlib
 from typing import Any
 
 from scalelab.lab import palette
-from scalelab.lab.palette import COLORS
 
 CLOCKS = (
     ("step", "steps"),
@@ -13,6 +12,9 @@ CLOCKS = (
     ("flops", "training FLOPs"),
     ("seconds", "seconds of training"),
 )
+
+
+TRAINING = "training"
 
 
 def read_metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
@@ -34,26 +36,28 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     rows = read_metrics(workdir)
-    lines = {"training": ([row for row in rows if "train/loss" in row], "train/loss")}
+    lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
     for length in sorted({row["eval/max_len"] for row in rows if "eval/max_len" in row}):
         points = [row for row in rows if row.get("eval/max_len") == length]
-        lines[f"validation, length {length}"] = (points, "eval/loss")
+        lines[f"valid {length}"] = (points, "eval/loss")
     lines = {label: line for label, line in lines.items() if line[0]}
     if not lines:
         return None
     figure = palette.canvas(13, 3.6)
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
-        for (name, (points, key)), color in zip(lines.items(), COLORS, strict=False):
-            marker = None if key == "train/loss" else "o"
+        for k, (name, (points, key)) in enumerate(lines.items()):
+            look = palette.style(k).plot(**{"marker": None} if name == TRAINING else {})
             x, y = [p[clock] for p in points], [p[key] for p in points]
-            axis.plot(x, y, color=color, lw=1, marker=marker, ms=3.5, label=name)
+            axis.plot(x, y, lw=1, ms=4, label=name, **look)
+            if axis is panels[-1]:
+                palette.name_end(axis, x, y, name, look["color"])
         axis.set_xlabel(label)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
     panels[0].set_ylabel("loss (nats)")
-    panels[0].legend(frameon=False)
+    panels[0].legend(frameon=False, handlelength=3)
     figure.suptitle(title)
     path = workdir / "curves.png"
     palette.save(figure, path, dpi=110)

@@ -2,9 +2,11 @@
 
   python -m scalelab.lab.frontier DIR... [--y=loss] [--where=...] [--figure=FILE.png]
 
-Draws every finished run below the folders against size, tokens, FLOPs and seconds, and over them
-each system's envelope: what its best run of any shape got that cost no more. --y is "loss", a GLUE
-task, "glue_large" or "glue". Leaves FILE.png and FILE.svg, and prints the runs on each envelope.
+Draws every net trained below the folders, as the mean over its seeds, against size, tokens, FLOPs
+and seconds, and over them each system's envelope: what its best net of any shape got that cost no
+more. --y is "loss", a GLUE task, "glue_large" or "glue". Losses of different objectives do not
+compare, so each objective has a row of panels. A system has a colour, a marker and a line; filled
+and named are the nets on the envelope. Leaves FILE.png and FILE.svg, and prints those nets.
 """
 
 import argparse
@@ -45,67 +47,87 @@ def draw(points: Sequence[RunPoint], measure: str, path: pathlib.Path) -> list[p
     """Draws the measurements against each clock, with the envelope.
 
     Args:
-      points: of finished runs.
+      points: of finished runs; means over seeds are drawn.
       measure: what was measured, for the axis.
       path: of the picture; its ending is replaced by .png and .svg.
 
     Returns:
       Both paths.
     """
+    points = run_points.means(points)
     clocks = [name for name in CLOCKS if any(name in p.clocks for p in points)]
-    shapes = sorted({p.shape for p in points}, key=lambda s: [int(n) for n in s.split("x")[1:]])
-    figure = palette.canvas(3.4 * len(clocks) + 1.6, 3.8)
-    panels = figure.subplots(1, len(clocks), sharey=True, squeeze=False)[0]
-    for axis, clock in zip(panels, clocks, strict=True):
-        for i, (system, own) in enumerate(run_points.by_system(points).items()):
-            _draw_system(axis, own, clock, shapes, palette.style(i), system, measure)
-        axis.set_xscale("log")
-        axis.set_xlabel(CLOCKS[clock])
-        axis.grid(alpha=0.3)
-    for i, shape in enumerate(shapes):
-        panels[-1].plot([], [], "k", marker=palette.style(i).plot()["marker"], ls="", label=shape)
-    panels[0].set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
-    panels[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
-    figure.suptitle("each run, and the best of any shape at no higher cost")
+    systems = list(run_points.by_system(points))
+    rows = _rows(points, measure)
+    figure = palette.canvas(3.6 * len(clocks) + 0.6, 3.1 * len(rows) + 0.8)
+    panels = figure.subplots(len(rows), len(clocks), sharey="row", squeeze=False)
+    for row, (title, own) in zip(panels, rows.items(), strict=True):
+        for axis, clock in zip(row, clocks, strict=True):
+            for system, nets in run_points.by_system(own).items():
+                style = palette.style(systems.index(system))
+                _draw_system(axis, nets, clock, style, system, measure)
+            axis.set_xscale("log")
+            axis.set_xlabel(CLOCKS[clock])
+            axis.margins(0.12)
+            axis.grid(alpha=0.3)
+        row[0].set_ylabel(title)
+    known = {label: h for axis in panels.flat for h, label in
+             zip(*axis.get_legend_handles_labels(), strict=True)}  # fmt: skip
+    figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=6,
+                  frameon=False)  # fmt: skip
+    figure.suptitle("means over seeds; the line: the best of any shape at no higher cost")
     made = [path.with_suffix(ending) for ending in (".png", ".svg")]
     for place in made:
         palette.save(figure, place, dpi=palette.RESOLUTION)
     return made
 
 
+def _rows(points: Sequence[RunPoint], measure: str) -> dict[str, list[RunPoint]]:
+    """What stands in each row of panels, by the label of its axis."""
+    if measure != LOSS:
+        return {f"{measure} (dev)": list(points)}
+    objectives = dict.fromkeys(p.objective for p in points)
+    return {
+        f"{name} loss (nats)".strip(): [p for p in points if p.objective == name]
+        for name in objectives
+    }
+
+
 def _draw_system(
     axis: Any,
     points: Sequence[RunPoint],
     clock: str,
-    shapes: Sequence[str],
     style: palette.Style,
     system: str,
     measure: str,
 ) -> None:
-    """One system in one panel: its colour and line, a marker for each shape."""
+    """One system in one panel: a marker for each net, a line along the envelope."""
     known = [p for p in points if clock in p.clocks]
     cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
-    for x, y, point in zip(cost, values, known, strict=True):
-        marker = palette.style(shapes.index(point.shape)).plot()["marker"]
-        axis.plot([x], [y], color=style.color, marker=marker, ms=5, ls="")
     best = envelope(cost, values, rising=measure != LOSS)
+    if not best:
+        return
+    axis.plot(cost, values, **style.plot(ls="", ms=5, markerfacecolor="white"))
     x, y = [cost[i] for i in best], [values[i] for i in best]
-    if best:
-        line = style.plot(marker=None, lw=1, zorder=0, label=system)
-        axis.step([*x, max(cost)], [*y, y[-1]], where="post", **line)
+    look = style.plot(lw=1.2, ms=6, drawstyle="steps-post", markevery=list(range(len(best))))
+    axis.plot([*x, max(cost)], [*y, y[-1]], label=system, **look)
+    for i in best:
+        axis.annotate(
+            known[i].shape, (cost[i], values[i]), xytext=(4, 4), textcoords="offset points",
+            fontsize=7, color=style.color,
+        )  # fmt: skip
 
 
 def table(points: Sequence[RunPoint], measure: str) -> str:
-    """The runs on each system's envelope for each clock, for a terminal."""
+    """The nets on each system's envelope for each clock, for a terminal."""
     rows = []
     for clock, title in CLOCKS.items():
-        for system, own in run_points.by_system(points).items():
+        for system, own in run_points.by_system(run_points.means(points)).items():
             known = [p for p in own if clock in p.clocks]
             cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
             for i in envelope(cost, values, rising=measure != LOSS):
-                numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}"]
+                numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}", str(known[i].num_seeds)]
                 rows.append([title, system, known[i].shape, *numbers])
-    return tables.plain(("clock", "system", "shape", "cost", measure), rows, 3)
+    return tables.plain(("clock", "system", "shape", "cost", measure, "seeds"), rows, 3)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -118,6 +140,8 @@ def run(given: argparse.Namespace) -> None:
     made = draw(points, given.y, given.figure)
     print(table(points, given.y), end="")
     print("".join(f"* {note}\n" for note in notes), end="")
+    if given.y == LOSS and len({p.objective for p in points}) > 1:
+        print("* losses of different objectives do not compare")
     print(f"{len(points)} runs; wrote {' and '.join(map(str, made))}")
 
 

@@ -5,6 +5,7 @@ without their yellow, which is hard to see on white. No line is told by its colo
 """
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -36,6 +37,14 @@ def style(index: int) -> Style:
     return Style(
         COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
     )
+
+
+def name_end(axis: Any, x: Sequence[float], y: Sequence[float], name: str, color: str) -> None:
+    """Writes a line's name at its end, right of the axis if it ends there."""
+    axis.annotate(
+        name, (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points", color=color,
+        fontsize="small", va="center", annotation_clip=False,
+    )  # fmt: skip
 
 
 def canvas(width: float, height: float) -> Any:

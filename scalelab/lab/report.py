@@ -4,12 +4,15 @@ FOLDER/report.md           tables, figures, hypotheses, departures, commands
 FOLDER/report.html         the same, interactive; one file, no network
 FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
 FOLDER/figures/<figure>.png and .svg
+FOLDER/cards/<run>.md      the card of every finished run
 """
 
+import contextlib
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from scalelab.lab import report_content, report_page, scored_table, study_figures, tables
+from scalelab.lab import card, report_content, report_page, scored_table, study_figures, tables
 from scalelab.lab.claims import Finding
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_content import Report
@@ -19,6 +22,7 @@ from scalelab.lab.study_scores import StudyScores
 
 CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",
+    "score_by_task": "Each task with 95% intervals; dashed: the best constant answer.",
     "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
 }
 
@@ -53,7 +57,7 @@ def write(
     report = report_content.gather(
         study, evidence, findings=findings, published=published, footnotes=footnotes
     )
-    for part in ("tables", "figures"):
+    for part in ("tables", "figures", "cards"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     extra = [table for table in (report.claims, report.departures) if table]
     for table in (*report.tables, *extra):
@@ -62,17 +66,30 @@ def write(
         _write(path.with_suffix(".tex"), scored_table.latex(table, f"{study.name}-{table.name}"))
         _write(path.with_suffix(".csv"), scored_table.csv(table))
     figures = study_figures.write(study, evidence, folder / "figures", published=published)
-    _write(folder / "report.md", markdown(report, figures))
+    cards = _cards(study, folder / "cards")
+    _write(folder / "report.md", markdown(report, figures, cards))
     _write(folder / "report.html", report_page.page(report))
     return folder / "report.html"
 
 
-def markdown(report: Report, figures: Sequence[str]) -> str:
+def _cards(study: Study, folder: pathlib.Path) -> list[str]:
+    """Writes the cards of finished runs; returns the names of those that could be read."""
+    written = []
+    for run in study.runs:
+        with contextlib.suppress(ValueError, OSError, KeyError):  # damaged: said elsewhere
+            if run.finished:
+                _write(folder / f"{run.name}.md", card.of_run(run.folder))
+                written.append(run.name)
+    return written
+
+
+def markdown(report: Report, figures: Sequence[str], cards: Sequence[str] = ()) -> str:
     """report.md.
 
     Args:
       report: its content.
       figures: names of those in figures/.
+      cards: names of the runs that have one in cards/.
     """
     facts = report.study.facts
     lines = [f"# {facts['title']}", f"*{facts['question']}*"]
@@ -90,11 +107,11 @@ def markdown(report: Report, figures: Sequence[str]) -> str:
         lines += [_plain(finding.claims)] if finding.claims.rows else []
         lines.append("\n".join(f"- {line}" for line in finding.lines))
     lines += ["\n".join(f"- {note}" for note in report.claims.notes)] if report.claims else []
-    lines += _end(report)
+    lines += _end(report, cards)
     return "\n\n".join(line.rstrip("\n") for line in lines) + "\n"
 
 
-def _end(report: Report) -> list[str]:
+def _end(report: Report, cards: Sequence[str]) -> list[str]:
     lines = ["## Departures"]
     if report.departures:
         lines.append(_plain(report.departures))
@@ -102,7 +119,11 @@ def _end(report: Report) -> list[str]:
         lines.append("No system declares a departure from the control.")
     lines += ["\n".join(f"- {note}" for note in report.footnotes)] if report.footnotes else []
     lines += ["## Reproduce", f"```\n{report.commands[0]}\n```"] if report.commands else []
-    return [*lines, "## Runs", _plain(report.runs)]
+    rows = tuple(
+        (f"[{name}](cards/{name}.md)" if name in cards else name, *cells)
+        for name, *cells in report.runs.rows
+    )
+    return [*lines, "## Runs", _plain(dataclasses.replace(report.runs, rows=rows))]
 
 
 def _plain(table: Table) -> str:

@@ -15,6 +15,7 @@ from scalelab.lab import (
     study_notes,
     study_runs,
     study_tables,
+    task_figure,
 )
 from scalelab.lab.claims import Finding
 from scalelab.lab.evidence import Evidence
@@ -141,7 +142,7 @@ def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
         result = run.result or {}
         state = "finished" if run.finished else "damaged" if run.damaged else "unfinished"
         numbers = (result.get(k) for k in ("steps", "tokens", "flops", "seconds"))
-        expected = plan.get(run.name, {})
+        expected = study_runs.planned(plan, run.name, run.stage, run.n_model) or {}
         memory = [
             None if size is None else size / 2**30
             for size in (result.get("peak_memory_bytes"), expected.get("peak_bytes"))
@@ -215,7 +216,7 @@ def _losses(study: Study) -> dict[str, Any] | None:
 def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
     """Every score of a task, with its interval, against size and clocks; width and depth apart."""
     columns = [
-        c for c in (*study_tables.LARGE, *study_tables.SMALL)
+        c for c in (*study_tables.LARGE, *study_tables.SMALL, *study_tables.PROBES)
         if any(evidence.value(p, c.key) for p in study.points)
     ]  # fmt: skip
     scored = [p for p in study.points if any(evidence.value(p, c.key) for c in columns)]
@@ -234,7 +235,8 @@ def _scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
             series[systems.index(line[0].system)]["lines"].append(made)
     return {
         "title": "Scores on dev sets",
-        "note": "Bars: 95% intervals. Systems stand apart by a little, so that none hides another.",
+        "note": "Bars: 95% intervals. Systems stand apart by a little, so that none hides another."
+        + task_figure.said(study, [c for c in columns if c is not study_tables.LARGE[0]]),
         "aside": True,
         "x": [title for _, title in SIZES],
         "y": [column.title for column in columns],

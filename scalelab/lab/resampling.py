@@ -48,11 +48,15 @@ class Estimate:
         return min(1.0, 2 * float(min(below, above) + 1) / (len(self.resamples) + 1))
 
     @property
-    def detectable(self) -> float:
+    def detectable(self) -> float | None:
         """The smallest true value that such data would tell from 0.
 
-        In a two-sided test at 5% with power 80%: (t_0.975 + t_0.8) standard errors.
+        In a two-sided test at 5% with power 80%: (t_0.975 + t_0.8) standard errors. None where the
+        resamples do not vary at all, as when every run predicts one class: then nothing is known of
+        how runs that have learnt something would vary.
         """
+        if self.standard_error == 0:
+            return None
         return smallest_detectable(self.standard_error, self.degrees)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.lab import tables, task_runs
-from scalelab.lab.curves import CLOCKS, COLORS
+from scalelab.lab import palette, tables, task_runs
+from scalelab.lab.curves import CLOCKS, TRAINING
 from scalelab.lab.run_files import Run, is_number
+from scalelab.lab.run_table import natural
 
-TRAINING, BITS = "training", "bits/byte"
+BITS = "bits/byte"
 NEVER = "-"
 
 
@@ -151,31 +152,32 @@ def draw(path: pathlib.Path, a: Run, b: Run) -> None:
       a: a run.
       b: another.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = palette.canvas(13, 3.6)
+    kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
+    lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
-        for run, letter, color in ((a, "A", COLORS[0]), (b, "B", COLORS[1])):
+        for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
             for kind, (x, y) in curves_of(run, clock).items():
                 if kind.startswith(BITS):
                     continue
-                training = kind == TRAINING
-                style = {"lw": 1} if training else {"lw": 1, "ls": ":", "marker": "o", "ms": 3.5}
-                axis.plot(x, y, color=color, label=f"{letter} {kind}", **style)
+                look = palette.style(k).plot(marker=None, lw=1, ms=4)
+                if kind != TRAINING:  # and a marker for each length, hollow for B
+                    marker = palette.style(lengths.index(kind)).plot()["marker"]
+                    look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
+                axis.plot(x, y, label=f"{letter} {kind}", **look)
+                if axis is panels[-1]:
+                    palette.name_end(axis, x, y, f"{letter} {kind}", look["color"])
         axis.set_xlabel(label)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
     panels[0].set_ylabel("loss (nats)")
-    panels[0].legend(frameon=False, fontsize="small")
+    panels[0].legend(frameon=False, fontsize="small", handlelength=3)
     figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
-    temporary = path.with_name(path.stem + ".tmp.png")
-    figure.savefig(temporary, dpi=110, format="png")
-    temporary.replace(path)
+    palette.save(figure, path, dpi=110, format="png")
 
 
 def _of_data(one: str | None, two: str | None) -> str:

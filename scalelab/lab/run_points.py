@@ -35,12 +35,18 @@ class RunPoint:
       shape: AxHxL.
       clocks: each of CLOCKS that is known.
       value: the loss, or the score as a fraction.
+      objective: what was minimised.
+      config: its science fields but for the seed: runs that agree in it are seeds of one thing.
+      num_seeds: whose mean it is.
     """
 
     system: str
     shape: str
     clocks: dict[str, float]
     value: float
+    objective: str = ""
+    config: str = ""
+    num_seeds: int = 1
 
 
 def read(
@@ -97,6 +103,24 @@ def value(row: Row, measure: str) -> float | None:
     return sum(numbers) / len(numbers) if len(numbers) == len(parts) else None
 
 
+def means(points: Sequence[RunPoint]) -> list[RunPoint]:
+    """The means over seeds: of values, and of the clocks that all of them know."""
+    groups: dict[tuple[str, str, str, str], list[RunPoint]] = {}
+    for point in points:
+        key = (point.system, point.shape, point.objective, point.config)
+        groups.setdefault(key, []).append(point)
+    found = []
+    for own in groups.values():
+        clocks = {
+            name: sum(p.clocks[name] for p in own) / len(own)
+            for name in own[0].clocks if all(name in p.clocks for p in own)
+        }  # fmt: skip
+        value = sum(p.value for p in own) / len(own)
+        num = sum(p.num_seeds for p in own)
+        found.append(dataclasses.replace(own[0], clocks=clocks, value=value, num_seeds=num))
+    return found
+
+
 def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
     """The points of each system, by its name."""
     names = sorted({point.system for point in points})
@@ -111,7 +135,15 @@ def differing(points: Sequence[RunPoint], clock: str) -> bool:
 
 def _point(row: Row, y: float, clocks: Sequence[str]) -> RunPoint:
     known = {name: float(row[name]) for name in clocks if is_number(row[name])}  # type: ignore
-    return RunPoint(str(row["system"]), str(row["shape"]), known, y)
+    # Config fields have a dot in their name; but for these, one alone is no column of the table.
+    science = {
+        name: value for name, value in row.items()
+        if name == "mask_rate" or "." in name and not name.startswith("machine.")
+    }  # fmt: skip
+    return RunPoint(
+        str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""),
+        repr(sorted(science.items())),
+    )  # fmt: skip
 
 
 def _check_lengths(rows: Sequence[Row]) -> None:

@@ -80,7 +80,7 @@ def read_run(folder: pathlib.Path) -> Row | None:
     flat = _flatten(config)
     row |= {"run": str(folder)} | _of_config(flat, result)
     row |= _of_progress(result, lines) | _of_origin(folder, environment, result)
-    row |= {name: value for name, value in flat.items() if "." in name}
+    row |= {name: value for name, value in flat.items() if name not in row}
     running = locked or _wrote_lately(folder, environment)
     row["status"], row["note"] = _status(row, result, running, config_there, problems)
     return row if folder.is_dir() else None

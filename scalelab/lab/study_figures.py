@@ -1,6 +1,7 @@
 """The figures of a study, as PNG and SVG, in the style of the benchmark protocol's own.
 
   score_by_size   GLUE-Large against N, a panel for width, one for depth  (Figures 7.1, 7.2)
+  score_by_task   every task by itself, beside the best constant answer   (task_figure.py)
   loss_by_time    validation loss against seconds of training             (7.3, B.1)
   loss_by_steps, loss_by_tokens, loss_by_flops   against the other clocks (7.4)
 
@@ -13,13 +14,13 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, study_tables
+from scalelab.lab import curves, palette, study_tables, task_figure
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.names import nearest
 
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
-FIGURES = ("score_by_size", *(f"loss_by_{name}" for name in CLOCKS))
+FIGURES = ("score_by_size", "score_by_task", *(f"loss_by_{name}" for name in CLOCKS))
 FORMATS = ("png", "svg")
 PUBLISHED = "published"
 
@@ -49,6 +50,8 @@ def write(
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
         if name == "score_by_size":
             figure = score_by_size(study, evidence, beside)
+        elif name == "score_by_task":
+            figure = task_figure.draw(study, evidence)
         else:
             figure = loss_by_clock(study, CLOCKS[name.removeprefix("loss_by_")])
         if figure is not None:

@@ -24,7 +24,11 @@ DATA = (
 )
 DETECTABLE = (
     "Smallest detectable difference: a true difference to the first row that a two-sided test at 5%"
-    " would find with power 80%; of all rows the largest."
+    " would find with power 80%; of all rows the largest. None where no run differs from another."
+)
+THESE_WEIGHTS = (
+    " Of tasks it is for these weights only: rows have a single pre-training, and how much another"
+    " would differ is not in it."
 )
 LOSSES = "Losses of different objectives, or on other tokens, do not compare."
 
@@ -67,6 +71,12 @@ def of_scores(
     if left_out:
         found.append(f"Not in this study, so left out: {', '.join(left_out)}.")
     return found
+
+
+def detectable(points: Sequence[Point]) -> str:
+    """What the smallest detectable difference of a table is, and what it leaves out."""
+    alone = any(len(point.finished) == 1 for point in points)
+    return DETECTABLE + THESE_WEIGHTS * alone
 
 
 def of_study(

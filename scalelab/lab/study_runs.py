@@ -30,6 +30,7 @@ from scalelab.lab.task_runs import TaskRuns
 from scalelab.names import nearest
 
 BASELINE = "baseline"  # the variant that changes nothing
+Plan = Mapping[str, Mapping[str, Any]]  # from `read_plan`
 
 
 class Shape(NamedTuple):
@@ -78,6 +79,12 @@ class PretrainRun:
     def finished(self) -> bool:
         """Whether it has been pre-trained to its end."""
         return self.result is not None
+
+    @property
+    def n_model(self) -> int:
+        """12 L H^2."""
+        net = self.config["net"]
+        return 12 * net["num_layers"] * net["width"] ** 2
 
     @property
     def loss(self) -> float | None:
@@ -174,13 +181,41 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
 
 
-def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
+def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, Any]]:
     """What `study plan` expected of each run: name -> "secs", "peak_bytes", ...; or nothing."""
     try:
         kept = json.loads((workdir / "plans" / f"{name}.json").read_text())
         return {run["name"]: run for run in kept["runs"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def planned(plan: Plan, name: str, stage: str, n_model: int) -> Mapping[str, Any] | None:
+    """What `study plan` expected of a run; where its shape was not known, of one of its size.
+
+    Args:
+      plan: from `read_plan`.
+      name: of the run.
+      stage: likewise.
+      n_model: of its shape.
+
+    Returns:
+      None: the plan does not know it.
+    """
+    if name in plan:
+        return plan[name]
+    alike = [
+        entry for other, entry in plan.items()
+        if entry.get("foreseen") and entry["stage"] == stage
+        and _but_for_shape(other) == _but_for_shape(name)
+    ]  # fmt: skip
+    return min(alike, key=lambda entry: abs(entry["n_model"] - n_model), default=None)
+
+
+def _but_for_shape(name: str) -> list[str]:
+    """The parts of a run's name: system, variant if any, seed."""
+    system, _, *rest = name.split("-")
+    return [system, *rest]
 
 
 def read_run(folder: pathlib.Path, planned: Mapping[str, Any]) -> PretrainRun:

@@ -143,7 +143,7 @@ def _scored(
         doubts = [x for c in columns if c.scored for x in published.remarks(c.key)]
         notes += [x for x in doubts if any(f" {p.label}, " in x for p in points)]
     if footer:
-        notes.append(study_notes.DETECTABLE)
+        notes.append(study_notes.detectable(points))
     tasks = {task for c in columns for task in c.tasks}
     notes += study_notes.of_study(study, points, footnotes, tasks)
     return Table(name, title, columns, tuple(rows), footer, tuple(notes))
@@ -181,7 +181,8 @@ def _detectable(
     for place, column in enumerate(columns):
         there = [p for p in points if column.scored and evidence.value(p, column.key)]
         found = [evidence.difference(there[0], p, column.key) for p in there[1:]]
-        sizes = [d.detectable for d in found if d is not None and math.isfinite(d.detectable)]
+        known = [d.detectable for d in found if d is not None and d.detectable is not None]
+        sizes = [size for size in known if math.isfinite(size)]
         cells[place] = max(sizes, default=None)
     return (DETECTABLE, *cells[1:]) if any(c is not None for c in cells) else None
 

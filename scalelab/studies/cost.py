@@ -31,7 +31,7 @@ GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
-STATE_BYTES = 16  # a parameter: itself, its gradient, two moments; float32
+STATE_BYTES = 24  # a parameter with its two moments, and a copy on its way to disk; float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +60,14 @@ class CostModel:
     Attributes:
       secs: [6] seconds for each count.
       memory: [6] temporary bytes for each count.
-      base_bytes: of the process before there is a net.
+      beside_bytes: of a process that trains, beside what its net takes.
       error: root of the mean squared relative error on what it was fitted to.
       measured: what it was fitted to: label -> seconds of a step.
     """
 
     secs: np.ndarray
     memory: np.ndarray
-    base_bytes: float
+    beside_bytes: float
     error: float
     measured: dict[str, float]
 
@@ -75,18 +75,13 @@ class CostModel:
         """Seconds of a training step."""
         return float(features @ self.secs)
 
-    def peak_bytes(self, features: np.ndarray, num_params: int) -> float:
-        """Peak memory of the process that takes such steps."""
-        return self.base_bytes + STATE_BYTES * num_params + float(features @ self.memory)
+    def net_bytes(self, features: np.ndarray, num_params: int) -> float:
+        """What a net takes of the process that trains it: its state and the buffers of a step."""
+        return STATE_BYTES * num_params + float(features @ self.memory)
 
 
-def fit(measurements: Sequence[Measurement], base_bytes: float) -> CostModel:
-    """Fits the model.
-
-    Args:
-      measurements: at least one.
-      base_bytes: of the process before there is a net.
-    """
+def fit(measurements: Sequence[Measurement]) -> CostModel:
+    """Fits the model to one measurement or more; `beside_bytes` is left at 0."""
     counts = np.stack([m.features for m in measurements])
     secs = _solve(counts, np.array([m.secs for m in measurements]), GUESS)
     temp = np.array([m.temp_bytes for m in measurements])
@@ -94,9 +89,7 @@ def fit(measurements: Sequence[Measurement], base_bytes: float) -> CostModel:
     predicted = counts @ secs
     error = np.sqrt(np.mean([(p / m.secs - 1) ** 2 for p, m in zip(predicted, measurements,
                                                                    strict=True)]))  # fmt: skip
-    return CostModel(
-        secs, memory, base_bytes, float(error), {m.label: m.secs for m in measurements}
-    )
+    return CostModel(secs, memory, 0.0, float(error), {m.label: m.secs for m in measurements})
 
 
 def _solve(counts: np.ndarray, values: np.ndarray, guess: np.ndarray) -> np.ndarray:
@@ -290,7 +283,7 @@ def load(path: pathlib.Path, where: dict[str, Any], labels: Sequence[str]) -> Co
         if kept["machine"] != where or not set(labels) <= set(kept["asked"]):
             return None
         return CostModel(
-            np.array(values["secs"]), np.array(values["memory"]), values["base_bytes"],
+            np.array(values["secs"]), np.array(values["memory"]), values["beside_bytes"],
             values["error"], values["measured"],
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):

@@ -48,6 +48,13 @@ def scaled(
     return scaling.at(scaling.phi + step)
 
 
+def foreseen(shapes: Sequence[Shape], step: float) -> Shape:
+    """A shape of the size that `scaled` will give: what the middle one of the shapes would."""
+    middle = sorted(set(shapes), key=lambda s: (s.n_model, s.num_layers))[len(set(shapes)) // 2]
+    scaling = shape_rules.Scaling(middle)
+    return scaling.at(scaling.phi + step)
+
+
 def _tuned(run: PretrainRun, tasks: Sequence[str], num_seeds: int) -> bool:
     """Whether all fine-tunings of a run have ended."""
     return all(

@@ -31,7 +31,8 @@ class PlannedRun:
     """One pre-training that a study wants.
 
     Attributes:
-      name: its folder's, such as "bert-2x128x2-half_steps-seed0".
+      name: its folder's, such as "bert-2x128x2-half_steps-seed0"; where the shape is foreseen
+        only, such as "bert-compound:1-seed0".
       stage: the stage that it belongs to.
       system: its name.
       shape: of the net.
@@ -49,12 +50,13 @@ class PlannedRun:
     config: Config
 
 
-def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
+def runs(spec: StudySpec, workdir: pathlib.Path, *, foreseen: bool = False) -> list[PlannedRun]:
     """The runs of a study, those of a stage whose shapes are not known yet left out.
 
     Args:
       spec: the study.
       workdir: holds the runs of earlier stages, which later ones may depend on.
+      foreseen: gives those a shape of the size that theirs will have instead, for a plan.
 
     Raises:
       ValueError: a config cannot be resolved; the message names the run.
@@ -66,8 +68,8 @@ def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
         for seed in range(spec.seeds):
             for variant in stage.variants:
                 for system in stage.systems:
-                    for shape in _shapes(spec, stage.shapes, earlier, workdir):
-                        planned.append(_run(spec, stage_name, system, shape, variant, seed))
+                    for shape, text in _shapes(spec, stage.shapes, earlier, workdir, foreseen):
+                        planned.append(_run(spec, stage_name, system, shape, text, variant, seed))
         for run in planned:
             found.setdefault(run.name, run)
         earlier = planned
@@ -75,28 +77,33 @@ def runs(spec: StudySpec, workdir: pathlib.Path) -> list[PlannedRun]:
 
 
 def _shapes(
-    spec: StudySpec, shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path
-) -> Iterator[Shape]:
-    """The shapes of a stage; none yet for those that wait for the stage before."""
+    spec: StudySpec, shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path,
+    foreseen: bool,
+) -> Iterator[tuple[Shape, str]]:  # fmt: skip
+    """The shapes of a stage, and how names of runs have them."""
     for text in shapes:
         if not text.startswith(COMPOUND):
-            yield parse_shape(text)
+            shape = parse_shape(text)
+            yield shape, str(shape)
             continue
+        step = float(text.removeprefix(COMPOUND))
         states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
         shape = derive.scaled(
             [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
-            float(text.removeprefix(COMPOUND)),
+            step,
             spec.finetune.tasks,
             spec.finetune.seeds,
         )
         if shape is not None:
-            yield shape
+            yield shape, str(shape)
+        elif foreseen and earlier:
+            yield derive.foreseen([run.shape for run in earlier], step), text
 
 
 def _run(
-    spec: StudySpec, stage: str, system: str, shape: Shape, variant: str, seed: int
+    spec: StudySpec, stage: str, system: str, shape: Shape, text: str, variant: str, seed: int
 ) -> PlannedRun:
-    parts = [system, str(shape)] + ([] if variant == BASELINE else [variant]) + [f"seed{seed}"]
+    parts = [system, text] + ([] if variant == BASELINE else [variant]) + [f"seed{seed}"]
     name = "-".join(parts)
     try:
         config = _config(spec, system, shape, variant, seed)
@@ -207,11 +214,37 @@ def write(
     if path.exists():
         before = json.loads(path.read_text())
         _refuse_another(before, content, path)
+        content = _with_finished(before, content, workdir)
         if {**before, "command": None} == {**content, "command": None}:
             return path
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
     return path
+
+
+def _with_finished(
+    before: dict[str, Any], now: dict[str, Any], workdir: pathlib.Path
+) -> dict[str, Any]:
+    """Adds the runs of the file before that are finished but not planned any more.
+
+    Such as a scaled one, since a run of the grid that it came from is to be repeated.
+    """
+    planned = {run["name"] for run in now["runs"]}
+    kept = [
+        run for run in before.get("runs", ())
+        if run["name"] not in planned
+        and study_runs.read_run(workdir / "runs" / run["name"], run).finished
+    ]  # fmt: skip
+    wanted = {
+        "stages": {run["stage"] for run in kept},
+        "variants": {run["variant"] for run in kept},
+        "departures": {run["system"] for run in kept},
+    }
+    parts = {
+        part: {k: v for k, v in before.get(part, {}).items() if k in names} | now[part]
+        for part, names in wanted.items()
+    }
+    return now | parts | {"runs": now["runs"] + kept}
 
 
 def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:

@@ -1,11 +1,8 @@
 """The plan of a study: what every run will take on this machine, before anything starts."""
 
 import dataclasses
-import importlib.util
 import math
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from scalelab import clocks
-from scalelab.studies import cost
+from scalelab.studies import cost, footprint
 from scalelab.studies.cost import Built, CostModel
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
 CALIBRATION_SECS = 60.0  # of measuring steps, but for the first
 START_SECS = 12.0  # of a process: imports, data, compilation
-FILL = {128: 110.0 / 128, 512: 416.0 / 512}  # real tokens of padded ones (protocol, Table 7.1)
 WORD_PIECES = 1.35  # tokens of a word, and
 FRAME_TOKENS = 3  # special ones, where the length of a task's texts is guessed from their words
 
@@ -31,17 +27,22 @@ class Expected:
 
     Attributes:
       name: the run's.
+      stage: of the study.
+      foreseen: whether its shape is not known yet, and only its size is.
       n_model: 12 L H^2.
       num_params: of the net.
       steps: of training.
       tokens: real input tokens.
       flops: of training.
       secs: of training alone.
-      finetune_secs: of all its fine-tunings.
+      finetune_secs: of all its fine-tunings, if it is chosen for them.
+      finetune_share: of the stage's runs that are chosen for fine-tuning.
       peak_bytes: of the process that trains.
     """
 
     name: str
+    stage: str
+    foreseen: bool
     n_model: int
     num_params: int
     steps: int
@@ -49,28 +50,33 @@ class Expected:
     flops: float
     secs: float
     finetune_secs: float
+    finetune_share: float
     peak_bytes: float
 
+    @property
+    def total_secs(self) -> float:
+        """Of all that the run is for, on average over the runs of its stage."""
+        return START_SECS + self.secs + self.finetune_share * self.finetune_secs
 
-def expect(run: PlannedRun, built: Built, model: CostModel, data: Any | None) -> Expected:
+
+def expect(
+    run: PlannedRun, built: Built, model: CostModel, data: Any, *, foreseen: bool = False
+) -> Expected:
     """Predicts one pre-training.
 
     Args:
       run: the run.
       built: its net in the abstract.
       model: of this machine.
-      data: its prepared data (`scalelab.data.Data`), for budgets that depend on it; None: the
-        share of padding is guessed.
+      data: its prepared data (`scalelab.data.Data`).
+      foreseen: whether its shape is not known yet.
     """
     config = run.config
-    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases] if data else [0, 0]
+    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_step = []  # tokens, flops, secs of a step in each phase
-    for i, (size, length, forward, counts) in enumerate(built.phases):
-        if data:
-            store = data.phases[i].train
-            tokens = size * store.meta["num_tokens"] / len(store)
-        else:
-            tokens = size * length * FILL.get(length, 0.85)
+    for i, (size, _, forward, counts) in enumerate(built.phases):
+        store = data.phases[i].train
+        tokens = size * store.meta["num_tokens"] / len(store)
         per_step.append((tokens, forward.train, model.step_secs(counts)))
     budget = clocks.budget(config, sum(steps_per_epoch))
     column = {"steps": None, "tokens": 0, "flops": 1, "secs": 2}[budget.clock]
@@ -82,10 +88,10 @@ def expect(run: PlannedRun, built: Built, model: CostModel, data: Any | None) ->
     starts = [0.0, *ends[:-1]]
     steps = [math.ceil((e - s) / c) for s, e, c in zip(starts, ends, on_clock, strict=True)]
     totals = np.array(steps) @ np.array(per_step)
-    peak = max(model.peak_bytes(counts, built.num_params) for *_, counts in built.phases)
     return Expected(
-        run.name, run.shape.n_model, built.num_params, sum(steps), *map(float, totals), 0.0, peak
-    )
+        run.name, run.stage, foreseen, run.shape.n_model, built.num_params, sum(steps),
+        *map(float, totals), 0.0, 0.0, model.beside_bytes + net_bytes(model, built),
+    )  # fmt: skip
 
 
 def finetune_secs(
@@ -120,8 +126,8 @@ def finetune_secs(
         ])  # fmt: skip
         steps = own["epochs"] * num_train / size
         forward = counts[0] * model.secs[0] / 3 * num_dev / size
-        total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward)
-    return total + START_SECS * len(tasks)
+        total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward) + START_SECS
+    return total * (2 if spec.finetune.scratch and run.seed == 0 else 1)
 
 
 def task_sizes(
@@ -144,33 +150,19 @@ def task_sizes(
     return found
 
 
-def loaded_bytes(loader: str) -> float:
-    """What a training holds before there is a net: its libraries, in a process of their own.
-
-    Args:
-      loader: of the batches; "tf" brings TensorFlow, half a gigabyte.
-    """
-    parts = [
-        "scalelab.environment",
-        "scalelab.train_loop",
-        "scalelab.train_setup",
-        "orbax.checkpoint",
-    ]
-    parts += ["tensorflow"] * (
-        loader == "tf" and importlib.util.find_spec("tensorflow") is not None
-    )
-    code = f"import {', '.join(parts)}; print(scalelab.environment.peak_memory_bytes())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )  # fmt: skip
-    return float(done.stdout.split()[-1])
-
-
-def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], None]) -> CostModel:
+def calibrate(
+    spec: StudySpec,
+    runs: Sequence[PlannedRun],
+    builts: Sequence[Built],
+    path: pathlib.Path,
+    say: Callable[[str], None],
+) -> CostModel:
     """The cost model of this machine: the one that is kept, or a new one, measured in a minute.
 
     Args:
-      builts: the study's runs.
+      spec: the study.
+      runs: of it.
+      builts: the same in the abstract.
       path: where it is kept.
       say: told what is measured.
     """
@@ -180,7 +172,6 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
     model = cost.load(path, where, labels)
     if model is not None:
         return model
-    base = loaded_bytes(builts[0].config.machine.loader)
     found = []
     begun = time.perf_counter()
     for step in chosen:
@@ -190,6 +181,16 @@ def calibrate(builts: Sequence[Built], path: pathlib.Path, say: Callable[[str], 
             break
         found.append(cost.measure(cost.Stepper(*step)))
         say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
-    model = cost.fit(found, base)
+    model = cost.fit(found)
+    smallest = min(range(len(runs)), key=lambda i: net_bytes(model, builts[i]))
+    peak = footprint.measure(spec, runs[smallest])
+    say(f"measured {runs[smallest].name}: {peak / 2**30:.2f} GiB in a training of a few steps")
+    beside = max(0.0, peak - net_bytes(model, builts[smallest]))
+    model = dataclasses.replace(model, beside_bytes=beside)
     cost.save(path, model, where, labels)
     return model
+
+
+def net_bytes(model: CostModel, built: Built) -> float:
+    """What the net of a run takes, in the phase that takes most."""
+    return max(model.net_bytes(counts, built.num_params) for *_, counts in built.phases)

@@ -7,15 +7,16 @@ import sys
 from typing import Any
 
 from scalelab.eval import recipes
-from scalelab.eval import task as task_lib
 from scalelab.finetune_config import override
 from scalelab.lab import tables
 from scalelab.metrics import write_json
 from scalelab.progress import clock_text
 from scalelab.studies import cost, expand, job, plan, pool, tasks
+from scalelab.studies.expand import PlannedRun
 from scalelab.studies.plan import Expected
 from scalelab.studies.spec import StudySpec
 
+FORESEEN, CHOSEN = " ~", " *"  # marks in the table
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
 
 
@@ -37,29 +38,32 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     from scalelab import systems
     from scalelab.data import load_data
 
-    planned = expand.runs(spec, workdir)
-    expand.write(spec, planned, workdir, command)
+    planned = expand.runs(spec, workdir, foreseen=True)
+    known = expand.runs(spec, workdir)
     tasks.prepare(spec.finetune.data, planned[0].config, workdir)
-    data_dir = tasks.folder(spec.finetune.data, workdir)
     sizes = plan.task_sizes(
-        spec.finetune.tasks,
-        lambda name: task_lib.load(task_lib.load_task(name), data_dir, tests=False),
+        spec.finetune.tasks, lambda name: tasks.load(name, spec.finetune.data, workdir)
     )
+    expand.write(spec, known, workdir, command)
     builts = [cost.build_run(run.config) for run in planned]
     prepared: dict[Any, Any] = {}
     for run in planned:
         key = _data_key(run.config)
         if key not in prepared:
-            counted = run.config.optim.total_steps is None
-            prepared[key] = load_data(run.config, systems.load(run.system)) if counted else None
-    model = plan.calibrate(builts, workdir / "calibration.json", _say)
+            prepared[key] = load_data(run.config, systems.load(run.system))
+    model = plan.calibrate(spec, planned, builts, workdir / "calibration.json", _say)
     values = {name: _values(spec, name) for name in spec.finetune.tasks}
+    shares = finetune_shares(spec, planned)
+    names = {run.name for run in known}
     expected = []
     for run, built in zip(planned, builts, strict=True):
-        one = plan.expect(run, built, model, prepared[_data_key(run.config)])
-        if spec.stages[run.stage].finetune != "none":
+        data = prepared[_data_key(run.config)]
+        one = plan.expect(run, built, model, data, foreseen=run.name not in names)
+        if shares[run.stage]:
             secs = plan.finetune_secs(spec, run, model, sizes, values)
-            one = dataclasses.replace(one, finetune_secs=secs)
+            one = dataclasses.replace(
+                one, finetune_secs=secs, finetune_share=shares[run.stage]
+            )  # fmt: skip
         expected.append(one)
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(
@@ -74,32 +78,55 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     return show(expected, model.error, num_workers)
 
 
+def finetune_shares(spec: StudySpec, planned: list[PlannedRun]) -> dict[str, float]:
+    """The share of each stage's runs that is fine-tuned: of "best:k", k of its points."""
+    shares = {}
+    for name, stage in spec.stage_list:
+        points = {(r.system, r.shape, r.variant) for r in planned if r.stage == name}
+        best = stage.finetune.removeprefix("best:")
+        all_or_none = float(stage.finetune == "all")
+        chosen = int(best) / max(1, len(points)) if best != stage.finetune else all_or_none
+        shares[name] = min(1.0, chosen) if spec.finetune.tasks else 0.0
+    return shares
+
+
 def show(expected: list[Expected], error: float, num_workers: int) -> str:
-    """The plan as a table with its total."""
+    """The plan as a table with its total, and what its numbers are."""
     rows = [
         [
-            e.name, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}", f"{e.tokens / 1e6:.1f}M",
-            f"{e.flops:.2g}", clock_text(e.secs + plan.START_SECS), clock_text(e.finetune_secs),
-            f"{e.peak_bytes / 2**30:.1f} GiB",
+            e.name + FORESEEN * e.foreseen, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}",
+            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", clock_text(e.secs + plan.START_SECS),
+            clock_text(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
+            f"{e.peak_bytes / 2**30:.2f} GiB",
         ]
         for e in expected
     ]  # fmt: skip
-    total = sum(e.secs + plan.START_SECS + e.finetune_secs for e in expected)
+    total = sum(e.total_secs for e in expected)
     flops = sum(e.flops for e in expected)
-    return tables.plain(HEADER, rows) + (
+    text = tables.plain(HEADER, rows) + (
         f"{len(expected)} runs, {flops:.2g} FLOPs of pre-training; {clock_text(total)} of one"
         f" process, {clock_text(total / num_workers)} with {num_workers}. Seconds are those of"
         f" steps measured here, which the model fits to {error:.0%}; fine-tuning is a rougher"
-        " guess."
+        " guess. Memory is that of a short training measured here, and what the net adds."
     )
+    if any(e.foreseen for e in expected):
+        text += (
+            f"\n{FORESEEN.strip()} the shape comes out of the stage before: planned with another"
+            " of the size that it will have."
+        )
+    for stage in dict.fromkeys(e.stage for e in expected):
+        ours = [e for e in expected if e.stage == stage]
+        if 0 < ours[0].finetune_share < 1:
+            text += (
+                f"\n{CHOSEN.strip()} stage {stage}: {ours[0].finetune_share * len(ours):.0f} of its"
+                f" {len(ours)} runs will be fine-tuned, and so many are in the sum."
+            )
+    return text
 
 
 def _data_key(config: Any) -> tuple[Any, ...]:
     """What decides how many tokens a step of a run has."""
-    return (
-        config.data, config.tokenizer, config.short, config.long,
-        config.optim.total_steps is None, config.system,
-    )  # fmt: skip
+    return config.data, config.tokenizer, config.short, config.long, config.system
 
 
 def _values(spec: StudySpec, task: str) -> dict[str, Any]:

@@ -147,6 +147,8 @@ class Pool:
     def _launch(self, claimed: list[tuple[Job, TextIO]], slot: int) -> Working:
         ours, locks = [job for job, _ in claimed], [lock for _, lock in claimed]
         log = self.workdir / "logs" / f"{ours[0].name}.log"
+        for job in ours:
+            _note(self.workdir, job).unlink(missing_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 self.command(ours),
@@ -181,6 +183,7 @@ class Pool:
                     self.one_by_one |= {job.name for job in one.jobs}
                 elif one.process.returncode != 0:
                     self.failed[one.jobs[0].name] = last_words(one)
+                    _note(self.workdir, one.jobs[0]).write_text(last_words(one))
             if ended:
                 self.refresh()
                 return
@@ -206,6 +209,17 @@ class Pool:
             one.process.wait()
             one.release()
         self.working.clear()
+
+
+def failures(workdir: pathlib.Path, found: list[Job]) -> dict[str, str]:
+    """The jobs that failed when they were last tried, with what they said last."""
+    notes = {job.name: _note(workdir, job) for job in found if job.state != DONE}
+    return {name: note.read_text() for name, note in notes.items() if note.exists()}
+
+
+def _note(workdir: pathlib.Path, job: Job) -> pathlib.Path:
+    """Where it is kept that a job failed."""
+    return workdir / "logs" / f"{job.name}.failed"
 
 
 def claim(path: pathlib.Path) -> TextIO | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalelab.lab import tables
-from scalelab.lab.study_runs import PretrainRun, Study
+from scalelab.lab.study_runs import Plan, PretrainRun, Study, planned
 from scalelab.progress import clock_text
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
@@ -22,37 +22,61 @@ class Left:
     Attributes:
       secs: of one process, as planned and corrected by what finished runs took; None: no plan.
       ratio: seconds that finished runs took, to those planned; 1 while there is none.
+      unplanned: runs with work left that the plan does not know.
     """
 
     secs: float | None
     ratio: float
+    unplanned: int = 0
 
 
-def left(study: Study, found: Sequence[Job], plan: Mapping[str, Mapping[str, float]]) -> Left:
+def left(study: Study, found: Sequence[Job], plan: Plan) -> Left:
     """The work that is left.
 
     Args:
       study: the study.
       found: its jobs.
-      plan: from `study_runs.read_plan`.
+      plan: of the study.
     """
     runs = {run.name: run for run in study.runs}
-    taken = [(run.result["seconds"], plan[run.name]["secs"]) for run in study.runs
-             if run.result is not None and run.name in plan]  # fmt: skip
+    expected = {run.name: planned(plan, run.name, run.stage, run.n_model) for run in study.runs}
+    taken = [(run.result["seconds"], known["secs"]) for run in study.runs
+             if run.result is not None and (known := expected[run.name])]  # fmt: skip
     ratio = sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0
-    total = 0.0
+    chosen = {stage: _chosen(study, found, stage) for stage in study.facts["stages"]}
+    total, unplanned = 0.0, set()
     for job in found:
-        if job.state == DONE or job.run not in plan:
+        if job.state == DONE:
             continue
-        run, expected = runs[job.run], plan[job.run]
-        if job.kind == PRETRAIN:
+        run, known = runs[job.run], expected[job.run]
+        if known is None:
+            unplanned.add(run.name)
+        elif job.kind == PRETRAIN:
             done = jobs.progress(run.folder, run.config) or 0.0
-            total += expected["secs"] * (1 - done)
+            total += known["secs"] * (1 - done)
         else:
             whole = max(1, len(study.facts["tasks"]))
             share = sum("/" not in task for task in job.tasks) / whole
-            total += expected["finetune_secs"] * share
-    return Left(total * ratio if plan else None, ratio)
+            total += chosen[run.stage] * known["finetune_secs"] * share
+    begun = {run.stage for run in study.runs}
+    later = [one for one in plan.values() if one.get("foreseen") and one["stage"] not in begun]
+    total += sum(one["secs"] + one["finetune_share"] * one["finetune_secs"] for one in later)
+    return Left(total * ratio if plan else None, ratio, len(unplanned))
+
+
+def _chosen(study: Study, found: Sequence[Job], stage: str) -> float:
+    """The share of a stage's fine-tunings that will be done: of "best:k", k of its points.
+
+    All of them as soon as it is known which; there are none for the others then.
+    """
+    points = [p for p in study.points if any(run.stage == stage for run in p.runs)]
+    runs = {run.name for point in points for run in point.runs}
+    listed = sum(job.kind == FINETUNE and job.run in runs for job in found)
+    rule = study.facts["stages"][stage]["finetune"]
+    best = rule.removeprefix("best:")
+    if best == rule or not listed:
+        return 1.0
+    return min(1.0, int(best) / len(points) * len(runs) / listed)
 
 
 def rows(
@@ -60,7 +84,7 @@ def rows(
     found: Sequence[Job],
     working: Sequence[str],
     failed: Mapping[str, str],
-    plan: Mapping[str, Mapping[str, float]],
+    plan: Plan,
 ) -> list[list[str]]:
     """One line a run.
 
@@ -69,14 +93,14 @@ def rows(
       found: its jobs.
       working: names of jobs that are being done.
       failed: jobs that failed, with the reason.
-      plan: from `study_runs.read_plan`.
+      plan: of the study.
     """
     by_name = {job.name: job for job in found}
     lines = []
     for run in study.runs:
         pretrain = by_name[f"{run.name}.pretrain"]
         finetune = by_name.get(f"{run.name}.finetune")
-        expected = plan.get(run.name)
+        expected = planned(plan, run.name, run.stage, run.n_model)
         result = run.result or {}
         lines.append([
             run.name,
@@ -142,7 +166,9 @@ def summary(
     if failed:
         parts.append(f"{len(failed)} failed")
     if remaining.secs is not None:
-        parts.append(f"ETA {clock_text(remaining.secs / max(1, num_workers))}")
+        eta = f"ETA {clock_text(remaining.secs / max(1, num_workers))}"
+        some = remaining.unplanned
+        parts.append(eta + f" and {some} runs that the plan does not know" * bool(some))
     return f"{study.name}: " + " | ".join(parts)
 
 
@@ -152,12 +178,12 @@ class Screen:
     Args:
       stream: where to.
       num_workers: processes at a time, for the time left.
-      plan: from `study_runs.read_plan`.
+      plan: of the study.
       every_secs: between two lines where it is no terminal.
     """
 
     def __init__(
-        self, stream: Any, num_workers: int, plan: Mapping[str, Mapping[str, float]],
+        self, stream: Any, num_workers: int, plan: Plan,
         every_secs: float = 60.0,
     ) -> None:  # fmt: skip
         self._stream, self._workers, self._plan = stream, num_workers, plan

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 from scalelab.config import Config
+from scalelab.eval import task as task_lib
 
 PROBES = "probes"  # what `finetune.data` says for tasks made out of the study's own corpus
 
@@ -11,6 +12,29 @@ PROBES = "probes"  # what `finetune.data` says for tasks made out of the study's
 def folder(data: str | None, workdir: pathlib.Path) -> str | None:
     """The folder of the tasks' data; None: TensorFlow Datasets."""
     return str(workdir / "probes") if data == PROBES else data
+
+
+def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
+    """The training and dev examples of a task.
+
+    Args:
+      name: of the task.
+      data: what `finetune.data` says.
+      workdir: the study's folder.
+
+    Raises:
+      ValueError: there are none, or they are damaged.
+    """
+    try:
+        return task_lib.load(task_lib.load_task(name), folder(data, workdir), tests=False)
+    except ValueError as error:
+        if data is not None:
+            raise
+        raise ValueError(
+            f"the study's tasks need data: --config=FILE.py:data=DIR names the folder that holds"
+            f" CoLA/, SST-2/, ..., --config.finetune.tasks=() does without tasks; TensorFlow"
+            f" Datasets, which is asked otherwise, does not have them here: {error}"
+        ) from error
 
 
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:

@@ -214,6 +214,40 @@ def test_a_clock_that_nobody_knows_has_no_panel(tmp_path) -> None:
 def test_each_system_has_its_own_envelope() -> None:
     """Losses of different objectives do not compare; nor need the dearer system be worse."""
     reached = (("bert", 1, 3.0), ("gpt2", 2, 5.0), ("bert", 3, 4.0))
-    points = [RunPoint(name, "2x16x2", {"seconds": cost}, y) for name, cost, y in reached]
+    points = [RunPoint(name, f"2x16x{k}", {"seconds": k}, y) for name, k, y in reached]
     rows = [line.split()[3:] for line in frontier.table(points, "loss").splitlines()[2:]]
-    assert rows == [["bert", "2x16x2", "1", "3.0000"], ["gpt2", "2x16x2", "2", "5.0000"]]
+    assert rows == [["bert", "2x16x1", "1", "3.0000", "1"], ["gpt2", "2x16x2", "2", "5.0000", "1"]]
+
+
+def test_the_frontier_is_of_means_over_seeds() -> None:
+    """The luckiest seed of a wide net does not beat a narrow one that is better on average."""
+    runs = (("2x16x2", 3.0), ("2x16x2", 3.2), ("2x32x2", 2.9), ("2x32x2", 3.9))
+    points = [RunPoint("bert", shape, {"n_model": len(shape) + (shape > "2x2"), "seconds": k}, y)
+              for k, (shape, y) in enumerate(runs)]  # fmt: skip
+    small, large = run_points.means(points)
+    assert (small.value, large.value) == (pytest.approx(3.1), pytest.approx(3.4))
+    assert (small.clocks["seconds"], large.num_seeds) == (0.5, 2)
+    rows = [line.split() for line in frontier.table(points, "loss").splitlines()[2:]]
+    assert [row[2:] for row in rows if row[0] == "N"] == [["2x16x2", "6", "3.1000", "2"]]
+    # Runs of another config are not seeds of it.
+    other = RunPoint("bert", "2x16x2", {"seconds": 1.0}, 9.0, config="half the batch")
+    assert len(run_points.means([*points, other])) == 3
+
+
+def test_objectives_have_panels_of_their_own(tmp_path, monkeypatch) -> None:
+    saved = []
+    monkeypatch.setattr(frontier.palette, "save", lambda figure, *_, **__: saved.append(figure))
+    points = [
+        RunPoint(name, f"2x{w}x2", {"n_model": 24.0 * w * w}, 100 / w, objective)
+        for name, objective in (("bert", "mlm+nsp"), ("gpt2", "clm"), ("roberta", "mlm"))
+        for w in (16, 32)
+    ]
+    frontier.draw(points, "loss", tmp_path / "best.png")
+    assert [axis.get_ylabel() for axis in saved[0].axes] == [
+        "mlm+nsp loss (nats)", "clm loss (nats)", "mlm loss (nats)",
+    ]  # fmt: skip
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle())
+             for axis in saved[0].axes for line in axis.get_lines()[1:2]]  # fmt: skip
+    assert all(len({look[k] for look in looks}) == 3 for k in range(3))  # each tells them apart
+    frontier.draw(points, "rte", tmp_path / "best.png")
+    assert [axis.get_ylabel() for axis in saved[-1].axes] == ["rte (dev)"]

@@ -33,6 +33,7 @@ def made(tmp_path_factory):
 def test_every_file_is_there(made) -> None:
     folder = made[2].parent
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert (folder / "cards").is_dir()  # empty: the invented runs have no config.json
     tables = ("data", "large", "grid", "cost", "hypotheses", "departures")
     expected = {f"tables/{t}.{e}" for t in tables for e in ("md", "tex", "csv")}
     # No task of GLUE-Large but QNLI: nothing stands in score_by_size.

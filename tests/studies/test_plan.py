@@ -1,0 +1,198 @@
+"""The plan of a study: shapes that are not known yet, chosen fine-tunings, time left, memory."""
+
+import dataclasses
+import sys
+import types
+
+import a_study
+import numpy as np
+import pytest
+import task_folders
+from test_jobs import finish
+
+from scalelab.data import probe_rows, probes
+from scalelab.lab import study_runs
+from scalelab.studies import cost, expand, footprint, jobs, plan, planning, status, tasks
+
+GRID = ("2x8x1", "2x12x1", "2x16x1")
+
+
+def staged(rule: str = "best:2", shapes=GRID, **changes):
+    """A grid, and one shape that comes out of it."""
+    grid = a_study.stage(systems=("bert",), shapes=shapes, finetune=rule)
+    up = a_study.stage(systems=("bert",), shapes=("compound:1",))
+    return a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up}, **changes)
+
+
+def test_a_shape_that_is_not_known_is_foreseen_by_its_size(tmp_path) -> None:
+    made = staged()
+    assert [r.name for r in expand.runs(made, tmp_path)] == [f"bert-{s}-seed0" for s in GRID]
+    *_, last = expand.runs(made, tmp_path, foreseen=True)
+    assert (last.name, last.stage) == ("bert-compound:1-seed0", "up")
+    assert last.shape.n_model == pytest.approx(2 * 12 * 12**2, rel=0.25)  # whole heads of 2 x 12
+    assert last.config.net.width == last.shape.width
+    for shape, loss, wrong in zip(GRID, (5.0, 5.5, 6.0), (30, 3, 0), strict=True):
+        finish(tmp_path, f"bert-{shape}-seed0", loss)
+        if loss < 6:
+            folder = tmp_path / f"runs/bert-{shape}-seed0/tasks/wnli"
+            task_folders.write_run(folder, "wnli", 0, wrong)
+    task_folders.write_run(tmp_path / "runs/bert-2x16x1-seed0/tasks/wnli", "wnli", 0, 20)
+    *_, last = expand.runs(made, tmp_path, foreseen=True)
+    assert ":" not in last.name and last.stage == "up"
+
+
+def entry(stage: str, n_model: float, foreseen: bool = False, share: float = 1.0) -> dict:
+    return {"stage": stage, "n_model": n_model, "foreseen": foreseen, "secs": 10.0,
+            "finetune_secs": 6.0, "finetune_share": share, "peak_bytes": 2.0**30}  # fmt: skip
+
+
+PLAN = {f"bert-{s}-seed0": entry("grid", 1.0, share=2 / 3) for s in GRID} | {
+    "bert-compound:1-seed0": entry("up", 3000.0, foreseen=True),
+    "bert-compound:2-seed0": entry("up", 6000.0, foreseen=True),
+    "gpt2-compound:1-seed0": entry("up", 3000.0, foreseen=True),
+}
+
+
+def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
+    def found(*run):
+        return study_runs.planned(PLAN, *run)
+
+    assert found("bert-2x16x1-seed0", "grid", 1) is PLAN["bert-2x16x1-seed0"]
+    assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
+    assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]
+    assert found("bert-2x17x1-seed1", "up", 3500) is None
+    assert found("bert-2x17x1-seed0", "grid", 3500) is None
+    assert found("bert-2x17x1-wide-seed0", "up", 3500) is None
+
+
+def left(workdir) -> status.Left:
+    known = {name: PLAN[name] for name in list(PLAN)[:4]}
+    return status.left(*jobs.read(workdir, None), known)
+
+
+def test_the_time_left_counts_what_will_be_chosen_and_later_stages(tmp_path) -> None:
+    """By hand, with seconds as planned: 3 x 10 + 2 of 3 x 6 + (10 + 6)."""
+    made = staged()
+    write = lambda: expand.write(made, expand.runs(made, tmp_path), tmp_path, "")  # noqa: E731
+    write()
+    assert left(tmp_path).secs == pytest.approx(30 + 12 + 16)
+    for shape, loss in zip(GRID, (5.0, 5.5, 6.0), strict=True):
+        finish(tmp_path, f"bert-{shape}-seed0", loss)  # in 2 s each, of 10 planned
+    assert left(tmp_path).ratio == pytest.approx(0.2)
+    assert left(tmp_path).secs == pytest.approx(0.2 * (12 + 16))
+    for shape in GRID:
+        folder = tmp_path / f"runs/bert-{shape}-seed0/tasks/wnli"
+        task_folders.write_run(folder, "wnli", 0, 3)
+    write()
+    assert [run.stage for run in study_runs.read(tmp_path).runs][-1] == "up"
+    assert left(tmp_path).secs == pytest.approx(0.2 * 16)
+    assert left(tmp_path).unplanned == 0
+    study, found = jobs.read(tmp_path, None)
+    unknown = status.left(study, found, {"another": PLAN["bert-2x8x1-seed0"]})
+    assert unknown.unplanned == 1
+    assert "ETA" in status.summary(study, found, [], {}, unknown, 1)
+    assert "1 runs that the plan does not know" in status.summary(study, found, [], {}, unknown, 1)
+
+
+def test_only_the_chosen_are_charged() -> None:
+    made = staged()
+    planned = expand.runs(made, study_runs.pathlib.Path("/nowhere"), foreseen=True)
+    shares = planning.finetune_shares(made, planned)
+    assert shares == {"grid": pytest.approx(2 / 3), "up": 1.0}
+    one = plan.Expected("a", "grid", False, 1, 1, 1, 1.0, 1.0, 10.0, 6.0, 2 / 3, 1.0)
+    assert one.total_secs == pytest.approx(plan.START_SECS + 10 + 4)
+    two = dataclasses.replace(one, name="b-compound:1-seed0", stage="up", foreseen=True,
+                              finetune_share=1.0)  # fmt: skip
+    said = planning.show([one, one, one, two], 0.1, 2)
+    assert "b-compound:1-seed0 ~" in said and "\n~ the shape comes out of the stage" in said
+    assert "* stage grid: 2 of its 3 runs will be fine-tuned" in said
+
+
+def made_data(num_phases: int = 1) -> types.SimpleNamespace:
+    """Stands for prepared data: 20 tokens an example."""
+
+    class Store(list):
+        meta = {"num_tokens": 2000.0}
+
+    phase = types.SimpleNamespace(train=Store(range(100)), steps_per_epoch=12)
+    return types.SimpleNamespace(phases=[phase] * num_phases)
+
+
+def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
+    run = expand.runs(a_study.make(), tmp_path)[0]
+    built = cost.build_run(run.config)
+    secs, memory = cost.GUESS, cost.MEMORY_GUESS
+    model = cost.CostModel(secs, memory, 5.0, 0.0, {})
+    found = plan.expect(run, built, model, made_data())
+    counts = built.phases[0][3]
+    assert found.steps == 6
+    assert found.flops == pytest.approx(6 * built.phases[0][2].train)
+    assert found.secs == pytest.approx(6 * counts @ secs)
+    assert found.tokens == pytest.approx(6 * 8 * 20)
+    assert found.peak_bytes == pytest.approx(5.0 + 24 * built.num_params + counts @ memory)
+
+
+def test_a_short_training_is_the_same_run_but_for_its_budget(tmp_path) -> None:
+    run = expand.runs(a_study.make(pretrain__optim__warmup_steps=5), tmp_path)[0]
+    short = footprint.shortened(run.config)
+    assert (short.optim.total_steps, short.optim.warmup_steps) == (footprint.STEPS, None)
+    assert (short.net, short.short, short.data) == (
+        run.config.net, run.config.short, run.config.data,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_is_planned_within_a_third(tmp_path, wikitext, cache_dir) -> None:
+    """Of the net that was measured, and of one four times as wide with twice the vocabulary."""
+    made = a_study.make(
+        pretrain__data__corpus=f"wikitext:{wikitext}", pretrain__machine__cache_dir=str(cache_dir),
+    )  # fmt: skip
+    run = expand.runs(made, tmp_path)[0]
+    built = cost.build_run(run.config)
+    model = plan.calibrate(made, [run], [built], tmp_path / "calibration.json", print)
+    planned = model.beside_bytes + plan.net_bytes(model, built)
+    real = footprint.measure(made, run)
+    assert planned == pytest.approx(real, rel=1 / 3)
+    assert np.isfinite(planned) and model.beside_bytes > 2e8
+
+
+# --- Tasks without data ---------------------------------------------------------------------------
+
+
+def test_a_study_without_data_names_the_argument_before_anything_is_written(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)  # as if not installed
+    made = a_study.make(finetune__tasks=("wnli",), finetune__data=None)
+    workdir = tmp_path / "w"
+    with pytest.raises(ValueError, match=r"--config=FILE.py:data=DIR .* does not have them here"):
+        planning.make(made, workdir, "", 1)
+    assert not workdir.exists()
+
+
+def test_a_folder_that_lacks_the_task_is_named(tmp_path) -> None:
+    with pytest.raises(ValueError, match=f"expected the folder {tmp_path}/WNLI"):
+        tasks.load("wnli", str(tmp_path), tmp_path)
+
+
+def test_probes_are_made_from_the_studys_own_corpus(tmp_path, monkeypatch) -> None:
+    """Once, into the study's folder, and read as tasks; any data else is left alone."""
+    asked = []
+
+    def make(given) -> None:
+        asked.append(given)
+        rows = [probe_rows.Row((f"a sentence {i}",), i % 2) for i in range(8)]
+        made = {"swapped_words": {"train": rows, "dev": rows[:4]}}
+        probes.write(given.to, made, {})
+
+    monkeypatch.setattr(probes, "run", make)
+    config = expand.runs(a_study.make(pretrain__data__corpus="text:x"), tmp_path)[0].config
+    tasks.prepare("probes", config, tmp_path)
+    assert (asked[0].corpus, asked[0].to) == ("text:x", tmp_path / "probes")
+    assert asked[0].cache_dir == config.machine.cache_dir
+    splits = tasks.load("swapped_words", "probes", tmp_path)
+    assert (len(splits.train), len(splits.dev["dev"])) == (8, 4)
+    tasks.prepare(str(tmp_path), config, tmp_path)
+    tasks.prepare(None, config, tmp_path)
+    assert len(asked) == 1
