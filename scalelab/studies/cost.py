@@ -61,6 +61,8 @@ class CostModel:
       secs: [6] seconds for each count.
       memory: [6] temporary bytes for each count.
       beside_bytes: of a process that trains, beside what its net takes.
+      start_secs: of such a process beside its steps and compiling.
+      compile_secs: of compiling its programs, where they are not kept from before.
       error: root of the mean squared relative error on what it was fitted to.
       measured: what it was fitted to: label -> seconds of a step.
     """
@@ -68,6 +70,8 @@ class CostModel:
     secs: np.ndarray
     memory: np.ndarray
     beside_bytes: float
+    start_secs: float
+    compile_secs: float
     error: float
     measured: dict[str, float]
 
@@ -81,7 +85,7 @@ class CostModel:
 
 
 def fit(measurements: Sequence[Measurement]) -> CostModel:
-    """Fits the model to one measurement or more; `beside_bytes` is left at 0."""
+    """Fits the model to one measurement or more; what is beside the steps is left at 0."""
     counts = np.stack([m.features for m in measurements])
     secs = _solve(counts, np.array([m.secs for m in measurements]), GUESS)
     temp = np.array([m.temp_bytes for m in measurements])
@@ -89,7 +93,8 @@ def fit(measurements: Sequence[Measurement]) -> CostModel:
     predicted = counts @ secs
     error = np.sqrt(np.mean([(p / m.secs - 1) ** 2 for p, m in zip(predicted, measurements,
                                                                    strict=True)]))  # fmt: skip
-    return CostModel(secs, memory, 0.0, float(error), {m.label: m.secs for m in measurements})
+    measured = {m.label: m.secs for m in measurements}
+    return CostModel(secs, memory, 0.0, 0.0, 0.0, float(error), measured)
 
 
 def _solve(counts: np.ndarray, values: np.ndarray, guess: np.ndarray) -> np.ndarray:
@@ -282,9 +287,7 @@ def load(path: pathlib.Path, where: dict[str, Any], labels: Sequence[str]) -> Co
         values = kept["model"]
         if kept["machine"] != where or not set(labels) <= set(kept["asked"]):
             return None
-        return CostModel(
-            np.array(values["secs"]), np.array(values["memory"]), values["beside_bytes"],
-            values["error"], values["measured"],
-        )  # fmt: skip
+        values |= {name: np.array(values[name]) for name in ("secs", "memory")}
+        return CostModel(**values)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -13,6 +13,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 from scalelab.config import Config
 from scalelab.studies import expand
@@ -22,8 +23,23 @@ from scalelab.studies.spec import StudySpec
 STEPS = 4  # enough for both phases
 
 
-def measure(spec: StudySpec, run: PlannedRun) -> int:
-    """Peak memory in bytes of the process that trains a run for a few steps, on CPU.
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+    """What the process of a short training took.
+
+    Attributes:
+      peak_bytes: of memory.
+      start_secs: from start to end, without its steps and compiling.
+      compile_secs: of compiling.
+    """
+
+    peak_bytes: int
+    start_secs: float
+    compile_secs: float
+
+
+def measure(spec: StudySpec, run: PlannedRun) -> Footprint:
+    """Trains a run for a few steps in a process of its own, on CPU.
 
     Args:
       spec: the study.
@@ -37,6 +53,7 @@ def measure(spec: StudySpec, run: PlannedRun) -> int:
     with tempfile.TemporaryDirectory() as folder:
         workdir = pathlib.Path(folder)
         expand.write(bare, [short], workdir, "")
+        begun = time.perf_counter()
         done = subprocess.run(
             [
                 sys.executable, "-m", "scalelab.studies.job", f"--workdir={workdir}",
@@ -45,6 +62,7 @@ def measure(spec: StudySpec, run: PlannedRun) -> int:
             capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
         )  # fmt: skip
+        secs = time.perf_counter() - begun
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(
@@ -52,7 +70,10 @@ def measure(spec: StudySpec, run: PlannedRun) -> int:
                 f" {said[-1].removeprefix('error: ')}"
             )
         result = json.loads((workdir / "runs" / run.name / "result.json").read_text())
-    return result["peak_memory_bytes"]
+    compiling = result["compile_secs"]
+    return Footprint(
+        result["peak_memory_bytes"], secs - result["seconds"] - compiling, compiling
+    )  # fmt: skip
 
 
 def shortened(config: Config) -> Config:

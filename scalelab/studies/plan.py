@@ -16,7 +16,6 @@ from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
 CALIBRATION_SECS = 60.0  # of measuring steps, but for the first
-START_SECS = 12.0  # of a process: imports, data, compilation
 WORD_PIECES = 1.35  # tokens of a word, and
 FRAME_TOKENS = 3  # special ones, where the length of a task's texts is guessed from their words
 
@@ -35,6 +34,7 @@ class Expected:
       tokens: real input tokens.
       flops: of training.
       secs: of training alone.
+      start_secs: of the rest of its process, compiling above all.
       finetune_secs: of all its fine-tunings, if it is chosen for them.
       finetune_share: of the stage's runs that are chosen for fine-tuning.
       peak_bytes: of the process that trains.
@@ -49,6 +49,7 @@ class Expected:
     tokens: float
     flops: float
     secs: float
+    start_secs: float
     finetune_secs: float
     finetune_share: float
     peak_bytes: float
@@ -56,7 +57,7 @@ class Expected:
     @property
     def total_secs(self) -> float:
         """Of all that the run is for, on average over the runs of its stage."""
-        return START_SECS + self.secs + self.finetune_share * self.finetune_secs
+        return self.start_secs + self.secs + self.finetune_share * self.finetune_secs
 
 
 def expect(
@@ -88,10 +89,17 @@ def expect(
     starts = [0.0, *ends[:-1]]
     steps = [math.ceil((e - s) / c) for s, e, c in zip(starts, ends, on_clock, strict=True)]
     totals = np.array(steps) @ np.array(per_step)
+    peak = model.beside_bytes + net_bytes(model, built)
     return Expected(
         run.name, run.stage, foreseen, run.shape.n_model, built.num_params, sum(steps),
-        *map(float, totals), 0.0, 0.0, model.beside_bytes + net_bytes(model, built),
+        *map(float, totals), start_secs(model, run), 0.0, 0.0, peak,
     )  # fmt: skip
+
+
+def start_secs(model: CostModel, run: PlannedRun, num_programs: int = 1) -> float:
+    """Seconds of a process beside its steps; the first seed of a net compiles for the others."""
+    kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
+    return model.start_secs + (0.0 if kept else num_programs * model.compile_secs)
 
 
 def finetune_secs(
@@ -126,7 +134,8 @@ def finetune_secs(
         ])  # fmt: skip
         steps = own["epochs"] * num_train / size
         forward = counts[0] * model.secs[0] / 3 * num_dev / size
-        total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward) + START_SECS
+        total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward)
+    total += start_secs(model, run, len(tasks))
     return total * (2 if spec.finetune.scratch and run.seed == 0 else 1)
 
 
@@ -183,10 +192,18 @@ def calibrate(
         say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
     model = cost.fit(found)
     smallest = min(range(len(runs)), key=lambda i: net_bytes(model, builts[i]))
-    peak = footprint.measure(spec, runs[smallest])
-    say(f"measured {runs[smallest].name}: {peak / 2**30:.2f} GiB in a training of a few steps")
-    beside = max(0.0, peak - net_bytes(model, builts[smallest]))
-    model = dataclasses.replace(model, beside_bytes=beside)
+    short = footprint.measure(spec, runs[smallest])
+    say(
+        f"measured {runs[smallest].name}, {footprint.STEPS} steps of it:"
+        f" {short.peak_bytes / 2**30:.2f} GiB, {short.start_secs:.0f} s to start and"
+        f" {short.compile_secs:.0f} s to compile"
+    )
+    model = dataclasses.replace(
+        model,
+        beside_bytes=max(0.0, short.peak_bytes - net_bytes(model, builts[smallest])),
+        start_secs=short.start_secs,
+        compile_secs=short.compile_secs,
+    )
     cost.save(path, model, where, labels)
     return model
 

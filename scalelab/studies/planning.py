@@ -95,7 +95,7 @@ def show(expected: list[Expected], error: float, num_workers: int) -> str:
     rows = [
         [
             e.name + FORESEEN * e.foreseen, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}",
-            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", clock_text(e.secs + plan.START_SECS),
+            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", clock_text(e.secs + e.start_secs),
             clock_text(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
             f"{e.peak_bytes / 2**30:.2f} GiB",
         ]

@@ -53,14 +53,17 @@ def left(study: Study, found: Sequence[Job], plan: Plan) -> Left:
             unplanned.add(run.name)
         elif job.kind == PRETRAIN:
             done = jobs.progress(run.folder, run.config) or 0.0
-            total += known["secs"] * (1 - done)
+            total += known["secs"] * (1 - done) + known.get("start_secs", 0.0)
         else:
             whole = max(1, len(study.facts["tasks"]))
             share = sum("/" not in task for task in job.tasks) / whole
             total += chosen[run.stage] * known["finetune_secs"] * share
     begun = {run.stage for run in study.runs}
     later = [one for one in plan.values() if one.get("foreseen") and one["stage"] not in begun]
-    total += sum(one["secs"] + one["finetune_share"] * one["finetune_secs"] for one in later)
+    total += sum(
+        one["secs"] + one["start_secs"] + one["finetune_share"] * one["finetune_secs"]
+        for one in later
+    )
     return Left(total * ratio if plan else None, ratio, len(unplanned))
 
 
