@@ -106,7 +106,7 @@ def _draw_system(
     best = envelope(cost, values, rising=measure != LOSS)
     if not best:
         return
-    axis.plot(cost, values, **style.plot(ls="", ms=5, markerfacecolor="white"))
+    axis.plot(cost, values, **style.plot(linestyle="none", ms=5, markerfacecolor="white"))
     x, y = [cost[i] for i in best], [values[i] for i in best]
     look = style.plot(lw=1.2, ms=6, drawstyle="steps-post", markevery=list(range(len(best))))
     axis.plot([*x, max(cost)], [*y, y[-1]], label=system, **look)

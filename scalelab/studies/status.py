@@ -12,7 +12,7 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
 
 HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned")
-HEADER += ("GiB", "planned", "loss")
+HEADER += ("memory GiB", "planned", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
