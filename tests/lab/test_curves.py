@@ -1,0 +1,64 @@
+"""Pictures of one run and of two: no line is told by its colour alone, and each is named."""
+
+import itertools
+import json
+import pathlib
+
+import pytest
+import run_folders
+
+from scalelab.lab import curves, palette, run_files, run_pair
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list:
+    figures = []
+    monkeypatch.setattr(palette, "save", lambda figure, *_, **__: figures.append(figure))
+    return figures
+
+
+def run_of_two_lengths(folder: pathlib.Path, offset: float = 0.0) -> pathlib.Path:
+    run_folders.write(folder, offset=offset)
+    lines = [run_folders.eval_line(step, 6 + offset, 512) for step in (410, 420)]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(lines)
+    return folder
+
+
+def looks(line) -> dict[str, object]:
+    dash = line._unscaled_dash_pattern[1]  # what set_linestyle was given; no accessor has it
+    return {
+        "colour": line.get_color(),
+        "marker": line.get_marker(),
+        "dash": None if dash is None else tuple(dash),
+        "fill": line.get_markerfacecolor(),
+    }
+
+
+def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
+    curves.draw(run_of_two_lengths(tmp_path / "a"), "a run")
+    first, *_, last = saved[0].axes
+    lines = {line.get_label(): looks(line) for line in first.get_lines()}
+    assert list(lines) == ["training", "valid 128", "valid 512"]
+    for one, two in itertools.combinations(lines.values(), 2):
+        assert one["marker"] != two["marker"] and one["dash"] != two["dash"]
+    assert [text.get_text() for text in last.texts] == list(lines)
+
+
+def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
+    a, b = (run_files.open_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
+    run_pair.draw(tmp_path / "x.png", a, b)
+    first, *_, last = saved[0].axes
+    lines = {line.get_label(): looks(line) for line in first.get_lines()}
+    assert list(lines) == [f"{n} {k}" for n in "AB" for k in ("training", "valid 128", "valid 512")]
+    for kind in ("training", "valid 128", "valid 512"):
+        assert lines[f"A {kind}"]["dash"] != lines[f"B {kind}"]["dash"]
+    for letter in "AB":
+        markers = {lines[f"{letter} {kind}"]["marker"] for kind in ("valid 128", "valid 512")}
+        assert len(markers) == 2
+    assert [text.get_text() for text in last.texts] == list(lines)
+
+
+def test_metrics_are_read_line_by_line(tmp_path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + "\n{'st")
+    assert curves.read_metrics(tmp_path) == [{"step": 1}]
