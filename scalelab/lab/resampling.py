@@ -11,6 +11,7 @@ import scipy.stats
 from scalelab.lab import scores
 from scalelab.lab.statistics import LEVEL, smallest_detectable
 
+ROUNDING = 1e-12  # what resamples that are all the same may differ by
 DESIGNS = ("nested", "crossed")
 # Numbers that a chunk of resamples holds: a correlation's [resamples, runs, examples] fit in a
 # cache; the others' weights [resamples, examples] pay for each look at the runs.
@@ -55,7 +56,7 @@ class Estimate:
         resamples do not vary at all, as when every run predicts one class: then nothing is known of
         how runs that have learnt something would vary.
         """
-        if self.standard_error == 0:
+        if self.standard_error < ROUNDING:
             return None
         return smallest_detectable(self.standard_error, self.degrees)
 

@@ -43,7 +43,7 @@ def waiting(study: Study, found: Sequence[Job]) -> list[str]:
             names = ", ".join(job.run for job in waits)
             lines.append(f"stage {stage}: the fine-tuning of {names}, after the pre-training")
         unknown = [shape for shape in facts["shapes"] if shape.startswith(COMPOUND)]
-        if unknown and not runs:
+        if unknown and not runs and any(job.state != DONE for job in found):
             lines.append(
                 f"stage {stage}: {', '.join(unknown)} comes out of all runs and fine-tunings of the"
                 " stage before"

@@ -59,7 +59,9 @@ def left(study: Study, found: Sequence[Job], plan: Plan) -> Left:
             share = sum("/" not in task for task in job.tasks) / whole
             total += chosen[run.stage] * known["finetune_secs"] * share
     begun = {run.stage for run in study.runs}
-    later = [one for one in plan.values() if one.get("foreseen") and one["stage"] not in begun]
+    going = any(job.state != DONE for job in found)  # else a later shape was one of the earlier
+    later = [one for one in plan.values()
+             if going and one.get("foreseen") and one["stage"] not in begun]  # fmt: skip
     total += sum(
         one["secs"] + one["start_secs"] + one["finetune_share"] * one["finetune_secs"]
         for one in later

@@ -66,9 +66,9 @@ def test_a_study_without_scores_has_no_such_figure(tmp_path) -> None:
 def test_finished_runs_have_cards(tmp_path) -> None:
     reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=())
     good, bad = (tmp_path / f"runs/bert-2x16x2-seed{k}" for k in (0, 1))
+    source = run_folders.write(tmp_path / "source")
     for name in ("config.json", "result.json", "metrics.jsonl", "environment.json"):
-        source = run_folders.write(tmp_path / "source") / name
-        (good / name).write_bytes(source.read_bytes())
+        (good / name).write_bytes((source / name).read_bytes())
     path = report.write(study_runs.read(tmp_path), tmp_path / "out")
     (card,) = (path.parent / "cards").iterdir()
     assert card.read_text().startswith("# bert-2x16x2-seed0")

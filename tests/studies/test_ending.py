@@ -10,8 +10,8 @@ from test_jobs import finish, invented, states
 from scalelab.lab import study_runs
 from scalelab.studies import ending, expand, jobs, pool
 
-GRID = ("2x8x1", "2x12x1", "2x16x1")
-BAD = "bert-2x12x1-seed0"
+GRID = ("2x8x1", "2x10x1", "2x20x1")
+BAD = "bert-2x10x1-seed0"
 
 
 def staged(shapes=GRID, **changes):
@@ -42,11 +42,11 @@ def test_a_failed_run_of_a_grid_is_told_with_what_waits_for_it(tmp_path) -> None
     assert "stage grid: 3 fine-tunings, as best:2 needs the losses of all its runs" in said
     assert f"not finished: {BAD}" in said
     assert "stage up: compound:1 comes out of all runs" in said
-    assert """--config.stages.grid.shapes="('2x8x1','2x16x1',)\"""" in said
+    assert """--config.stages.grid.shapes="('2x8x1','2x20x1',)\"""" in said
     assert "nothing left to do" not in said
     # The way out that it tells: without the shape the two others are the best.
-    assert BAD not in write(staged(("2x8x1", "2x16x1")), tmp_path)
-    for shape in ("2x8x1", "2x16x1"):
+    assert BAD not in write(staged(("2x8x1", "2x20x1")), tmp_path)
+    for shape in ("2x8x1", "2x20x1"):
         finish(tmp_path, f"bert-{shape}-seed0")
     assert states(tmp_path)["bert-2x8x1-seed0.finetune"] == jobs.READY
 
@@ -92,7 +92,7 @@ def test_what_is_finished_stays_in_the_studys_file(tmp_path) -> None:
     assert study.facts["stages"].keys() == {"grid", "up"}
     assert {job.name: job.state for job in found}[f"{scaled}.pretrain"] == jobs.DONE
     # What is planned no longer and not finished goes: it can be left out.
-    assert BAD not in write(staged(("2x8x1", "2x16x1")), tmp_path)
+    assert BAD not in write(staged(("2x8x1", "2x20x1")), tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{"stages": {"other": a_study.stage(systems=("gpt2",))}}])

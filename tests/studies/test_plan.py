@@ -14,7 +14,7 @@ from scalelab.data import probe_rows, probes
 from scalelab.lab import study_runs
 from scalelab.studies import cost, expand, footprint, jobs, plan, planning, status, tasks
 
-GRID = ("2x8x1", "2x12x1", "2x16x1")
+GRID = ("2x8x1", "2x10x1", "2x20x1")
 
 
 def staged(rule: str = "best:2", shapes=GRID, **changes):
@@ -29,14 +29,14 @@ def test_a_shape_that_is_not_known_is_foreseen_by_its_size(tmp_path) -> None:
     assert [r.name for r in expand.runs(made, tmp_path)] == [f"bert-{s}-seed0" for s in GRID]
     *_, last = expand.runs(made, tmp_path, foreseen=True)
     assert (last.name, last.stage) == ("bert-compound:1-seed0", "up")
-    assert last.shape.n_model == pytest.approx(2 * 12 * 12**2, rel=0.25)  # whole heads of 2 x 12
+    assert last.shape.n_model == pytest.approx(2 * 12 * 10**2, rel=0.1)
     assert last.config.net.width == last.shape.width
     for shape, loss, wrong in zip(GRID, (5.0, 5.5, 6.0), (30, 3, 0), strict=True):
         finish(tmp_path, f"bert-{shape}-seed0", loss)
         if loss < 6:
             folder = tmp_path / f"runs/bert-{shape}-seed0/tasks/wnli"
             task_folders.write_run(folder, "wnli", 0, wrong)
-    task_folders.write_run(tmp_path / "runs/bert-2x16x1-seed0/tasks/wnli", "wnli", 0, 20)
+    task_folders.write_run(tmp_path / "runs/bert-2x20x1-seed0/tasks/wnli", "wnli", 0, 20)
     *_, last = expand.runs(made, tmp_path, foreseen=True)
     assert ":" not in last.name and last.stage == "up"
 
@@ -57,7 +57,7 @@ def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
     def found(*run):
         return study_runs.planned(PLAN, *run)
 
-    assert found("bert-2x16x1-seed0", "grid", 1) is PLAN["bert-2x16x1-seed0"]
+    assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]
     assert found("bert-2x17x1-seed1", "up", 3500) is None
