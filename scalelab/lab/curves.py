@@ -50,12 +50,15 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
             look = palette.style(k).plot(**{"marker": None} if name == TRAINING else {})
             x, y = [p[clock] for p in points], [p[key] for p in points]
             axis.plot(x, y, lw=1, ms=4, label=name, **look)
-            if axis is panels[-1]:
-                palette.name_end(axis, x, y, name, look["color"])
         axis.set_xlabel(label)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
+    ends = zip(lines.items(), panels[-1].get_lines(), strict=True)
+    palette.name_ends(
+        panels[-1],
+        [(points[-1][key], name, line.get_color()) for (name, (points, key)), line in ends],
+    )
     panels[0].set_ylabel("loss (nats)")
     panels[0].legend(frameon=False, handlelength=3)
     figure.suptitle(title)

@@ -6,7 +6,8 @@ Draws every net trained below the folders, as the mean over its seeds, against s
 and seconds, and over them each system's envelope: what its best net of any shape got that cost no
 more. --y is "loss", a GLUE task, "glue_large" or "glue". Losses of different objectives do not
 compare, so each objective has a row of panels. A system has a colour, a marker and a line; filled
-and named are the nets on the envelope. Leaves FILE.png and FILE.svg, and prints those nets.
+and named are the nets on the envelope. A clock on which all agree has no panel. Leaves FILE.png and
+FILE.svg, and prints those nets.
 """
 
 import argparse
@@ -54,8 +55,11 @@ def draw(points: Sequence[RunPoint], measure: str, path: pathlib.Path) -> list[p
     Returns:
       Both paths.
     """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
     points = run_points.means(points)
-    clocks = [name for name in CLOCKS if any(name in p.clocks for p in points)]
+    there = [name for name in CLOCKS if any(name in p.clocks for p in points)]
+    clocks = [name for name in there if run_points.differing(points, name)] or there[:1]
     systems = list(run_points.by_system(points))
     rows = _rows(points, measure)
     figure = palette.canvas(3.6 * len(clocks) + 0.6, 3.1 * len(rows) + 0.8)
@@ -66,8 +70,11 @@ def draw(points: Sequence[RunPoint], measure: str, path: pathlib.Path) -> list[p
                 style = palette.style(systems.index(system))
                 _draw_system(axis, nets, clock, style, system, measure)
             axis.set_xscale("log")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axis.xaxis.set_minor_formatter(NullFormatter())
             axis.set_xlabel(CLOCKS[clock])
-            axis.margins(0.12)
+            axis.margins(0.24, 0.1)
             axis.grid(alpha=0.3)
         row[0].set_ylabel(title)
     known = {label: h for axis in panels.flat for h, label in
@@ -110,9 +117,10 @@ def _draw_system(
     x, y = [cost[i] for i in best], [values[i] for i in best]
     look = style.plot(lw=1.2, ms=6, drawstyle="steps-post", markevery=list(range(len(best))))
     axis.plot([*x, max(cost)], [*y, y[-1]], label=system, **look)
+    beside = (4, 4) if measure == LOSS else (4, -10)  # where the line does not go
     for i in best:
         axis.annotate(
-            known[i].shape, (cost[i], values[i]), xytext=(4, 4), textcoords="offset points",
+            known[i].shape, (cost[i], values[i]), xytext=beside, textcoords="offset points",
             fontsize=7, color=style.color,
         )  # fmt: skip
 

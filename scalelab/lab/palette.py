@@ -13,6 +13,7 @@ MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down", "plus", "
 MATPLOTLIB = "os^DXvP<>"  # the same markers by its names
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
 SHADES = "cividis"  # for what is shaded; made for the colour-blind too
+LINE = 0.065  # between two lines of small text, as a share of an axis of curves
 RESOLUTION = 150  # dots an inch in PNG
 
 
@@ -39,12 +40,24 @@ def style(index: int) -> Style:
     )
 
 
-def name_end(axis: Any, x: Sequence[float], y: Sequence[float], name: str, color: str) -> None:
-    """Writes a line's name at its end, right of the axis if it ends there."""
-    axis.annotate(
-        name, (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points", color=color,
-        fontsize="small", va="center", annotation_clip=False,
-    )  # fmt: skip
+def name_ends(axis: Any, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Writes the names of lines right of an axis, as high as they end or as near as there is room.
+
+    Args:
+      axis: of matplotlib, all drawn.
+      ends: of each line its last y, its name and its colour.
+    """
+    low, high = axis.get_ylim()
+    wanted = sorted(((y - low) / (high - low), name, color) for y, name, color in ends)
+    places: list[float] = []
+    for y, _, _ in wanted:
+        places.append(max([y, *(place + LINE for place in places[-1:])]))
+    over = max(0.0, max(places, default=0.0) - 1)
+    for place, (_, name, color) in zip(places, wanted, strict=True):
+        axis.annotate(
+            name, (1.03, place - over), xycoords="axes fraction", color=color, fontsize="small",
+            va="center", annotation_clip=False,
+        )  # fmt: skip
 
 
 def canvas(width: float, height: float) -> Any:

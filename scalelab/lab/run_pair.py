@@ -168,12 +168,14 @@ def draw(path: pathlib.Path, a: Run, b: Run) -> None:
                     marker = palette.style(lengths.index(kind)).plot()["marker"]
                     look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
                 axis.plot(x, y, label=f"{letter} {kind}", **look)
-                if axis is panels[-1]:
-                    palette.name_end(axis, x, y, f"{letter} {kind}", look["color"])
         axis.set_xlabel(label)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
+    drawn = panels[-1].get_lines()
+    palette.name_ends(
+        panels[-1], [(line.get_ydata()[-1], line.get_label(), line.get_color()) for line in drawn]
+    )
     panels[0].set_ylabel("loss (nats)")
     panels[0].legend(frameon=False, fontsize="small", handlelength=3)
     figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
