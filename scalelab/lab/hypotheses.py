@@ -59,11 +59,16 @@ def evaluate(
     return decide(findings, counts_only=evidence.counts_only)
 
 
+def names() -> list[str]:
+    """What `ids` may name: statements, and observations."""
+    return list(dict.fromkeys([*HYPOTHESES, *(x.rstrip("abcd") for x in HYPOTHESES)]))
+
+
 def _named(name: str) -> list[str]:
     """Statements of an id, or of an observation."""
     found = [x for x in HYPOTHESES if x == name or x.rstrip("abcd") == name]
     if not found:
-        raise ValueError(f"no hypothesis {name!r}: {nearest(name, HYPOTHESES)}")
+        raise ValueError(f"no hypothesis {name!r}: {nearest(name, names())}")
     return found
 
 

@@ -14,7 +14,7 @@ import csv
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -183,6 +183,10 @@ class Published:
 
     def curves(self, row: Row) -> list[np.ndarray]:
         """None: the thesis has them as pictures alone."""
+        return []
+
+    def caveats(self, scores: Iterable[str]) -> list[str]:
+        """None beyond the remarks."""
         return []
 
     def remarks(self, score: str) -> list[str]:

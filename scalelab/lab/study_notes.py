@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.lab import matched
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.task_runs import TITLES, SeedRun
 
@@ -50,6 +51,7 @@ def of_scores(
     if of_tasks:
         said = "; ".join(SCORES[s] for s in of_tasks if s in SCORES)
         found.append(f"Scores x 100 on dev sets, of the last step{'. ' + said if said else ''}.")
+        found.append(f"Fine-tuned with recipe {adapted(study)}.")
     found += [_intervals(study, points, bool(of_tasks), len(of_tasks) < len(scores))]
     if "loss" in scores:
         found.append(
@@ -82,8 +84,7 @@ def of_study(
     """
     facts = study.facts
     found = [*_runs(study, points, tasks)]
-    equal = f"Held equal: {facts['matched']}. " if facts.get("matched") else ""
-    found.append(f"{equal}Runs may differ in {_listed(facts['free'])}.")
+    found.append(f"{matched.said(study, points)} Runs may differ in {_listed(facts['free'])}.")
     if facts.get("allow"):
         found.append(f"The study lets these fields differ too: {_listed(facts['allow'])}.")
     for variant in dict.fromkeys(p.variant for p in points):
@@ -99,6 +100,12 @@ def of_study(
         if fields:
             found.append(f"The study sets for {system}: {_listed(fields)}.")
     return [*found, *footnotes]
+
+
+def adapted(study: Study) -> str:
+    """How nets are fine-tuned, in words: the recipe, and the fields that the study sets on it."""
+    fields = study.facts["finetune"].get("fields")
+    return study.facts["recipe"] + (f" and {_listed(fields)}" if fields else "")
 
 
 def departures(study: Study, system: str) -> list[tuple[str, str, str]]:
@@ -159,9 +166,11 @@ def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[s
         if without:
             found.append(f"{title}: no finished fine-tuning of {_listed(without)}.")
         of_seeds = [run for r in done if task in r.tasks for run in r.tasks[task].runs]
+        failed = [r for r in of_seeds if r.failed]
+        names = (f"{relative(study, str(r.folder))}: {r.failed}" for r in failed)
         for word, runs in (
             ("unfinished", [r for r in of_seeds if r.unfinished]),
-            ("failed", [r for r in of_seeds if r.failed]),
+            (f"failed: {'; '.join(names)}", failed),
             ("degenerate, and counted in", [r for r in of_seeds if _degenerate(r)]),
         ):
             if runs:

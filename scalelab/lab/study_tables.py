@@ -17,7 +17,7 @@ its interval. The last line says what each column could tell apart.
 import math
 from collections.abc import Sequence
 
-from scalelab.lab import curves, study_notes
+from scalelab.lab import phases, study_notes
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
@@ -146,7 +146,8 @@ def _scored(
         notes.append(study_notes.DETECTABLE)
     tasks = {task for c in columns for task in c.tasks}
     notes += study_notes.of_study(study, points, footnotes, tasks)
-    return Table(name, title, columns, tuple(rows), footer, tuple(notes))
+    notes += evidence.caveats(asked)
+    return Table(name, title, columns, tuple(rows), footer, tuple(notes), tuple(footnotes))
 
 
 def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence | None) -> Cell:
@@ -205,27 +206,20 @@ def _data(study: Study, footnotes: Sequence[str]) -> Table:
             rows += _phases(point)
     notes = [study_notes.DATA, *study_notes.of_study(study, points, footnotes)]
     return Table(
-        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes)
-    )
+        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes),
+        tuple(footnotes),
+    )  # fmt: skip
 
 
 def _phases(point: Point) -> list[tuple[Cell, ...]]:
-    """A row for each phase of a finished run; a phase ends with a validation at its length."""
+    """A row for each phase of a finished run."""
     run = point.finished[0]
-    config, made = run.config, []
-    lines = [row for row in curves.read_metrics(run.folder) if "eval/max_len" in row]
-    steps = tokens = 0
-    for name in ("short", "long"):
-        phase = config[name]
-        ends = [row for row in lines if row["eval/max_len"] == phase["max_len"]]
-        if not ends or ends[-1]["step"] <= steps:
-            continue
-        num_steps, num_tokens = ends[-1]["step"] - steps, ends[-1]["tokens"] - tokens
-        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
-        sequences = num_steps * phase["batch_size"]
-        label = f"{name} ({phase['max_len']})"
-        made.append((
-            point.system, config["tokenizer"]["kind"], config["tokenizer"]["vocab_size"], label,
-            num_steps, sequences, num_tokens, num_tokens / sequences,
-        ))  # fmt: skip
-    return made
+    tokenizer = run.config["tokenizer"]
+    return [
+        (
+            point.system, tokenizer["kind"], tokenizer["vocab_size"],
+            f"{phase.name} ({phase.max_len})", phase.steps, phase.sequences, phase.tokens,
+            phase.tokens / phase.sequences,
+        )
+        for phase in phases.of_run(run)
+    ]  # fmt: skip

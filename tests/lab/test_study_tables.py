@@ -31,6 +31,9 @@ class Fixed:
     def remarks(self, score):
         return [f"Table 0, {self.rows[0].label}, {score}: doubtful.", "Table 0, bert 9x9x9, x: no."]
 
+    def caveats(self, scores):
+        return []
+
     def difference(self, a, b, score):
         error = 0.01 * b.shape.num_layers
         return Estimate(0.0, 0.0, 0.0, error, math.inf, np.zeros(1))
@@ -108,7 +111,8 @@ def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
     said = "\n".join(built["large"].notes)
     assert "Not in this study, so left out: CoLA." in said
     assert "1 of 8 pre-trainings are unfinished: gpt2-2x32x2-seed1." in said
-    assert "Held equal: steps: 1,000. Runs may differ in system, shape, seed." in said
+    assert "Held equal: steps, to 5%. Runs may differ in system, shape, variant, seed." in said
+    assert "Fine-tuned with recipe thesis and epochs=3.0." in said
     assert "objective = clm (Radford et al. 2019, 2.1)" in said
     assert "tiny, not the full protocol" in said
     assert "small" not in built
