@@ -169,7 +169,15 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
             raise
         sys.exit(0)  # it has been answered; absl calls that 1
     except Exception as error:  # a config file may raise anything
-        fail(_last_line(str(error) or type(error).__name__))
+        given = error.args[0] if isinstance(error, KeyError) and error.args else error
+        said = _last_line(str(given) or type(error).__name__)
+        # Below a group without fixed fields, such as a study's stages, the parser looks, and names
+        # what it did not find, but not where.
+        names = [a.lstrip("-").partition("=")[0].removeprefix("config.") for a in kept]
+        free = [n for n in names if any(n.startswith(f"{known}.") for known in fields)]
+        if free and isinstance(error, AttributeError | KeyError):
+            said = f"unknown config field {' or '.join(map(repr, free))}: {said}"
+        fail(said)
         raise
 
 

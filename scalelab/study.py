@@ -32,7 +32,8 @@ STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir h
 TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
 ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
-)
+    " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
+)  # fmt: skip
 TOGETHER = 8  # runs that one program trains on an accelerator
 COMMANDS = ("plan", "run", "status", "report", "pack")
 

@@ -61,6 +61,14 @@ def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
 
 
+def machine(environment: Mapping[str, Any]) -> str:
+    """What a run was trained on, by its environment.json: "2 CPUs, cpu:cpu", or "unknown"."""
+    try:
+        return f"{environment['cpus']} CPUs, {', '.join(environment['devices'])}"
+    except (KeyError, TypeError):
+        return "unknown"
+
+
 def open_run(folder: pathlib.Path) -> Run:
     """Opens a run.
 

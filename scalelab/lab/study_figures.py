@@ -13,7 +13,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, run_files, study_tables
+from scalelab.lab import curves, palette, study_tables
+from scalelab.lab import losses as losses_of
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.names import nearest
@@ -149,12 +150,7 @@ def loss_by_clock(study: Study, clock: str) -> Any | None:
 
 def read_losses(run: PretrainRun) -> dict[int, list[dict[str, Any]]]:
     """Validations of a run, finished or not, by length; empty if there is none, or damaged."""
-    if run.damaged:
-        return {}
-    found: dict[int, list[dict[str, Any]]] = {}
-    for row in run_files.validations(run_files.read_metrics(run.folder / "metrics.jsonl", [])):
-        found.setdefault(row["eval/max_len"], []).append(row)
-    return found
+    return losses_of.of_run(run, [])
 
 
 def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:

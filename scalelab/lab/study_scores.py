@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.lab import bootstrap, comparison, contrasts, run_files, task_runs
+from scalelab.lab import bootstrap, comparison, contrasts, losses, run_files, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, student
 from scalelab.lab.evidence import OF_PRETRAINING, OF_TASKS, Evidence, check, parts_of, tasks_of
@@ -77,16 +77,10 @@ class StudyScores(Evidence):
         return found
 
     def _machines(self) -> list[str]:
-        """The devices that finished runs were trained on, as environment.json has them."""
-        found = set()
-        for run in self.study.runs:
-            facts, there = run_files.read_json(run.folder / "environment.json", [])
-            if run.finished and there:
-                try:
-                    found.add(f"{facts['cpus']} CPUs, {', '.join(facts['devices'])}")
-                except (KeyError, TypeError):
-                    found.add("unknown")
-        return sorted(found)
+        """The devices that finished runs were trained on."""
+        folders = [run.folder for run in self.study.runs if run.finished]
+        read = [run_files.read_json(folder / "environment.json", []) for folder in folders]
+        return sorted({run_files.machine(found) for found, there in read if there})
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
@@ -170,16 +164,13 @@ class StudyScores(Evidence):
         found = []
         for run in row.finished:
             problems: list[str] = []
-            read = run_files.read_metrics(run.folder / "metrics.jsonl", problems)
-            lines = run_files.validations(read)
-            if problems or not lines:
+            read = losses.of_run(run, problems)
+            if problems or not read:
                 why = "; ".join(problems) or "metrics.jsonl has no validation"
                 self._note(f"{row.label}, loss: no curve of {run.name}: {why}")
                 continue
-            shortest = min(line["eval/max_len"] for line in lines)
-            kept = [(line["seconds"], line["eval/loss"]) for line in lines
-                    if line["eval/max_len"] == shortest]  # fmt: skip
-            found.append(np.array(kept))
+            shortest = read[min(read)]
+            found.append(np.array([(line["seconds"], line["eval/loss"]) for line in shortest]))
         return found
 
     def _of_predictions(

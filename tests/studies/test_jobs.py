@@ -174,6 +174,20 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     assert set(states(tmp_path).values()) == {DONE}
 
 
+def test_a_damaged_run_is_told_and_not_tried_for_ever(tmp_path) -> None:
+    """Its training would find a finished run, and the pool a damaged one, again and again."""
+    name = planned(tmp_path)
+    finish(tmp_path, "bert-2x8x1-seed0")
+    task = tmp_path / "runs/bert-2x8x1-seed0/tasks/wnli"
+    task_folders.write_run(task, "wnli", 0, 3)
+    (task / "seed0/result.json").write_text("{")
+    failed = invented(tmp_path, name).run()
+    assert list(failed) == ["bert-2x8x1-seed0.pretrain"]
+    assert "is not the result of a fine-tuning" in failed["bert-2x8x1-seed0.pretrain"]
+    assert "move " in failed["bert-2x8x1-seed0.pretrain"]
+    assert started(tmp_path) == ["gpt2-2x8x1-seed0"]
+
+
 def test_seeds_of_one_net_are_one_job(tmp_path) -> None:
     """At most so many at a time; another system, or another shape, is another program."""
     name = planned(tmp_path, seeds=3)
