@@ -27,7 +27,7 @@ def check(clock: object, where: str) -> None:
 def title(study: Study) -> str:
     """The matched clock in words."""
     clock = study.facts["matched"]
-    return TITLES.get(clock, clock)
+    return TITLES.get(clock) or str(clock)
 
 
 def reading(run: PretrainRun, clock: str) -> float:

@@ -76,7 +76,7 @@ def of_folder(folder: pathlib.Path, result: Mapping[str, Any]) -> list[str]:
     return problems or _against(result, lines)
 
 
-def _against(result: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> list[str]:
+def _against(result: Mapping[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
     """Where result.json and metrics.jsonl say different things."""
     rows, found = run_files.validations(lines), []
     last = {str(row["eval/max_len"]): row for row in rows}

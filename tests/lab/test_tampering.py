@@ -53,14 +53,14 @@ def text_of(value: str) -> Callable[[str], str]:
 
 
 def field(name: str, value: Any) -> Callable[[str], str]:
-    """Sets a dotted field, or takes it away."""
+    """Sets a field by its path, or takes it away."""
 
     def change(text: str) -> str:
         content = json.loads(text)
         *groups, last = name.split("/")
         group = content
         for part in groups:
-            group = group[part]
+            group = group[int(part) if isinstance(group, list) else part]
         if value is GONE:
             del group[last]
         else:
