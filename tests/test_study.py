@@ -117,7 +117,7 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
                 "--workdir=w",
                 "--config.stages.main.shaeps=('2x8x1',)",
             ),
-            "unknown config field 'stages.main.shaeps'",
+            "unknown config field 'stages.main.shaeps': did you mean 'shapes'?",
         ),
         (("status", "--workdir=nowhere"), "holds no study"),
         (("report",), "--workdir is missing"),

@@ -60,7 +60,10 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 
 def names(study: Study) -> set[str]:
     """All that may be allowed to differ."""
-    fields = {field for run in study.runs for field in _science(run.config)}
+    fields = {
+        field for run in study.runs for field in run_files.flatten(run.config)
+        if not field.startswith("machine.")
+    }  # fmt: skip
     return {*WORDS, *fields, *finetune_contract.names(study)}
 
 
@@ -143,8 +146,9 @@ def _actual(run: PretrainRun) -> Mapping[str, Any]:
 
 
 def _science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The science fields by dotted name."""
-    return run_files.flatten({k: v for k, v in config.items() if k != "machine"})
+    """The science fields by dotted name; one that is None is off, as if it were not there."""
+    flat = run_files.flatten({k: v for k, v in config.items() if k != "machine"})
+    return {field: value for field, value in flat.items() if value is not None}
 
 
 def _numerics(run: PretrainRun) -> str:

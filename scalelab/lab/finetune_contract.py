@@ -64,7 +64,7 @@ def differences(study: Study) -> dict[str, str]:
     planned = study.facts.get("adaptation", {})
     for one in everyone:
         for field, value in planned.get(one.task, {}).items():
-            actual = one.fields.get(field, "absent")
+            actual = one.fields.get(field)  # a field that is not there is off, which is None
             if actual != value:
                 said = f"{actual!r} in {one.name}, planned {value!r}"
                 found.setdefault(PREFIX + field, said)
@@ -73,10 +73,11 @@ def differences(study: Study) -> dict[str, str]:
 
 def _differ(found: dict[str, str], field: str, a: Adapted, b: Adapted) -> None:
     """Notes a field in which two differ, once."""
-    x, y = (one.fields.get(field, "absent") for one in (a, b))
+    x, y = (one.fields.get(field) for one in (a, b))
     if x == y:
         return
     if field == "data":
+        x, y = (one.fields["data"] for one in (a, b))
         parts = [k for k in sorted(x.keys() | y.keys()) if x.get(k) != y.get(k)]
         said = f"{a.name} and {b.name} have other contents of {', '.join(parts)}"
     elif field == "init":

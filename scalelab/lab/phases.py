@@ -26,8 +26,9 @@ def of_run(run: PretrainRun) -> list[Phase]:
     """
     rows = run_files.validations(run_files.read_metrics(run.folder / "metrics.jsonl", []))
     parts = [run.config[name] for name in NAMES]
-    one_length = parts[0]["max_len"] == parts[1]["max_len"] and parts[1].get("example_rate", 1)
-    if one_length and parts[0]["batch_size"] != parts[1]["batch_size"]:
+    both = all(parts[1].get(rate) != 0 for rate in ("example_rate", "epoch_rate"))
+    one_length = parts[0]["max_len"] == parts[1]["max_len"]
+    if both and one_length and parts[0]["batch_size"] != parts[1]["batch_size"]:
         return []
     found, steps, tokens = [], 0, 0
     for name, part in zip(NAMES, parts, strict=True):

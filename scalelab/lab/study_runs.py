@@ -240,7 +240,9 @@ def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
 
 
 def _is_expected(run: Mapping[str, Any]) -> bool:
-    return all(run_files.is_finite(run[k]) for k in ("secs", "finetune_secs", "peak_bytes"))
+    """Whether what a plan says of a run are numbers, where it says anything."""
+    names = ("secs", "finetune_secs", "peak_bytes", "n_model")
+    return all(run.get(name) is None or run_files.is_finite(run[name]) for name in names)
 
 
 def read_run(

@@ -7,10 +7,9 @@ import a_study
 import glue_folder
 import pytest
 import test_jobs
-import tiny
 
 from scalelab.lab import study_runs
-from scalelab.studies import expand, jobs, spec
+from scalelab.studies import expand, jobs
 
 BERT = "bert-2x8x1-seed0"
 
@@ -20,19 +19,21 @@ def write(workdir: pathlib.Path, **changes) -> None:
     expand.write(made, expand.runs(made, workdir), workdir, "")
 
 
-def thesis(number: int, workdir: pathlib.Path) -> None:
-    values = tiny.config_module(f"studies/thesis_7_5_{number}").get_config("scale=tiny").to_dict()
-    made = spec.resolve(values)
-    expand.write(made, expand.runs(made, workdir), workdir, "")
+SECONDS = {
+    "name": "seconds", "matched": "secs", "pretrain__optim__total_steps": None,
+    "pretrain__optim__warmup_steps": None, "pretrain__optim__total_secs": 5.0,
+    "pretrain__optim__warmup_secs": 1.0,
+}  # fmt: skip
 
 
-def test_equal_seconds_and_equal_tokens_are_not_mixed(tmp_path) -> None:
-    """thesis_7_5_3 wants runs of thesis_7_5_1's names, but with a budget of another clock."""
-    thesis(1, tmp_path)
+def test_equal_seconds_and_equal_steps_are_not_mixed(tmp_path) -> None:
+    """Two studies whose runs have the same names, but a budget of another clock."""
+    write(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match=r"(?s)thesis_7_5_1.json plans bert-.* optim.total_secs"):
-        thesis(3, tmp_path)
+    with pytest.raises(ValueError, match=rf"(?s)two.json plans {BERT} .* optim.total_secs: None"):
+        write(tmp_path, **SECONDS)
     assert sorted(tmp_path.rglob("*")) == before  # refused before anything is written
+    write(tmp_path / "another", **SECONDS)
 
 
 def test_studies_that_want_the_same_run_share_it(tmp_path) -> None:
