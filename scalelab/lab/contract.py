@@ -127,13 +127,16 @@ def _actual(run: PretrainRun) -> Mapping[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The science fields by dotted name."""
+    """The science fields by dotted name; one that is None is off, as if it were not there."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if prefix == "" and key == "machine":
             continue
         name = prefix + key
-        found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{name}.")
+        elif value is not None:
+            found[name] = value
     return found
 
 

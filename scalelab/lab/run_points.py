@@ -114,12 +114,14 @@ def _point(row: Row, y: float, clocks: Sequence[str]) -> RunPoint:
     return RunPoint(str(row["system"]), str(row["shape"]), known, y)
 
 
+def _left_out(row: Row) -> bool:
+    """Whether a run has no second phase."""
+    return not row.get("long.example_rate") or row.get("long.epoch_rate") == 0
+
+
 def _check_lengths(rows: Sequence[Row]) -> None:
     """Refuses losses at different lengths, which do not compare."""
-    lengths = {
-        row.get("long.max_len") if row.get("long.example_rate") else row.get("short.max_len")
-        for row in rows
-    }
+    lengths = {row.get("short.max_len" if _left_out(row) else "long.max_len") for row in rows}
     if len(lengths) > 1:
         listed = ", ".join(sorted(map(str, lengths)))
         raise ValueError(
