@@ -73,7 +73,8 @@ def test_steps_of_table_7_1(base_config, epochs, num_short, num_long, per_epoch,
     ]
     assert sum(phase.steps_per_epoch for phase in made) == per_epoch
     optim = dataclasses.replace(base_config.optim, total_epochs=epochs)
-    budget = clocks.budget(dataclasses.replace(base_config, optim=optim), [p.steps_per_epoch for p in made])
+    config = dataclasses.replace(base_config, optim=optim)
+    budget = clocks.budget(config, [phase.steps_per_epoch for phase in made])
     assert (budget.clock, budget.total) == ("steps", steps)
 
 
