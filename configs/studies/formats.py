@@ -1,9 +1,9 @@
 """The seed's missing control: objective and format, crossed, at equal tokens and unique text.
 
 BERT's net with MLM + NSP on segment pairs, MLM alone on the same pairs, and MLM alone on sentences
-of one document: what NSP gives beyond the pairs (f1), and the pairs beyond the sentences (f2). Pairs
-repeat text: their epoch has 1.58 times the tokens (protocol, Table 7.1). So the variants `unique`
-are trained for so many more tokens that they see as much different text as the sentences (f3, f4).
+of one document: what NSP gives beyond the pairs (f1), and the pairs beyond the sentences (f2).
+Pairs repeat text: an epoch of them has 1.58 times the tokens (protocol, Table 7.1). So the variants
+`unique` get so many more tokens that they see as much different text as the sentences (f3, f4).
 GPT, which is BERT's net without segments that sees the left side only, reads the same sentences in
 the same word pieces (f5); it is fine-tuned as GPT is (P2-10; Devlin et al. 2019, section 5.1; Liu
 et al. 2019, section 4.2).
