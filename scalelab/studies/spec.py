@@ -117,8 +117,11 @@ def _check(spec: StudySpec) -> None:
         raise ValueError("config.seeds and config.finetune.seeds must be at least 1")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
-    if BASELINE not in spec.variants:
-        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
+    if spec.variants.get(BASELINE) not in ((), []):
+        raise ValueError(
+            f"config.variants must have {BASELINE!r}, which changes nothing: (); got"
+            f" {spec.variants.get(BASELINE)!r}: name another variant"
+        )
     known = module_names("systems")
     for place, (name, stage) in enumerate(spec.stage_list):
         for factor in ("systems", "shapes", "variants"):
