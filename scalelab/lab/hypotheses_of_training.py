@@ -55,28 +55,28 @@ def unreliable_loss(evidence: Evidence, score: str) -> Finding:
 def larger_for_less(evidence: Evidence, score: str) -> Finding:
     """6: at a fixed time, a larger net trained for fewer steps wins.
 
-    Rows: of one system, with curves of validation loss against seconds. Claim: the loss of the
-    larger minus that of the smaller net, N at least LARGER times as large, at the latest time that
-    all runs of both reached, read off their curves by straight lines between evaluations; mean over
-    such pairs, then over systems; is below 0. Of one system with a single pre-training of each net
-    it is the mean over pairs that share no net, and the interval is over these. Cases: pairs.
-    Learning rates have not decayed equally far then: the smaller net's usually more, which is to
-    the disadvantage of the statement.
+    Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
+    loss of the larger minus that of the smaller net, N at least LARGER times as large, at the
+    latest time that all runs of both reached, read off their curves by straight lines between
+    evaluations; mean over such pairs, then over systems; is below 0. Of one system with a single
+    pre-training of each net it is the mean over pairs that share no net, and the interval is over
+    these. Cases: pairs. Learning rates have not decayed equally far then: the smaller net's usually
+    more, which is to the disadvantage of the statement.
     """
     del score
-    by_system = [_timed_pairs(evidence, of) for of in ladders.baselines(evidence).values()]
-    of_system = [pairs for pairs in by_system if pairs]
+    groups = [_timed_pairs(evidence, rows) for rows in ladders.by_variant(evidence).values()]
+    groups = [pairs for pairs in groups if pairs]
     cases = [
         Case(f"{b.label} against {a.label}", bool(larger.mean() < smaller.mean()))
-        for pairs in of_system for a, b, smaller, larger in pairs
+        for pairs in groups for a, b, smaller, larger in pairs
     ]  # fmt: skip
     missing = "no curves of loss against seconds of two sizes in this study"
     what = "loss of the larger minus that of the smaller net at equal seconds"
-    blocks = [_mean_of_pairs(pairs) for pairs in of_system]
+    blocks = [_mean_of_pairs(pairs) for pairs in groups]
     if len(blocks) > 1:
-        what += f", mean of {len(blocks)} systems"
+        what += f", mean of {len(blocks)}"
     elif blocks and any(len(numbers) < 2 for _, numbers in blocks[0]):
-        blocks = [_mean_of_pairs([pair]) for pair in _apart(of_system[0])]
+        blocks = [_mean_of_pairs([pair]) for pair in _apart(groups[0])]
         what += f", mean of {len(blocks)} pairs"
     made = claim(what, BELOW, contrasts.of_numbers(blocks) if blocks else missing)
     return make_finding(

@@ -124,7 +124,8 @@ def _check_lengths(rows: Sequence[Row]) -> None:
     lengths = {row.get("short.max_len" if _left_out(row) else "long.max_len") for row in rows}
     if len(lengths) > 1:
         listed = ", ".join(sorted(map(str, lengths)))
+        field = "epoch" if any(row.get("long.epoch_rate") == 0 for row in rows) else "example"
         raise ValueError(
             f"the losses are of inputs of different lengths, {listed} tokens, and do not compare:"
-            " --where=long.example_rate=0 takes the runs that saw short ones alone"
+            f" --where=long.{field}_rate=0 takes the runs that saw short ones alone"
         )
