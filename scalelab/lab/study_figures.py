@@ -103,14 +103,26 @@ def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
     """Sorts points into lines: of one system, and of shapes that differ in width or depth alone.
 
     Returns:
-      ("width", lines), ("depth", lines) and, for the points that are in neither,
-      ("other shapes", lines of one point).
+      ("width", lines), ("depth", lines) and, for the points that are in neither, ("other shapes",
+      lines): of points that grow in both, or of one point.
     """
     width = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.num_layers))
     depth = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.width))
     placed = {id(p) for line in width + depth for p in line}
-    alone = [[p] for p in points if id(p) not in placed]
-    return [("width", width), ("depth", depth), ("other shapes", alone)]
+    others: dict[Any, list[Point]] = {}
+    for point in sorted(points, key=lambda p: p.shape.n_model):
+        if id(point) not in placed:
+            others.setdefault((point.system, point.shape.num_heads), []).append(point)
+    both = [line for of in others.values() for line in ([of] if _rises(of) else [[p] for p in of])]
+    return [("width", width), ("depth", depth), ("other shapes", both)]
+
+
+def _rises(points: Sequence[Point]) -> bool:
+    """Whether each point is wider and deeper than the one before it."""
+    shapes = [p.shape for p in points]
+    return all(
+        a.width < b.width and a.num_layers < b.num_layers for a, b in itertools.pairwise(shapes)
+    )
 
 
 def loss_by_clock(study: Study, clock: str) -> Any | None:
