@@ -50,8 +50,8 @@ class Row:
     Attributes:
       system: its name in scalelab.systems.
       shape: of the net.
-      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences) or
-        "fewer_epochs" (5, of long sequences in two cases 3, instead of 6).
+      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+        "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
     """
 
     system: str

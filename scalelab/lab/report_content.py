@@ -202,10 +202,10 @@ def _losses(study: Study) -> dict[str, Any] | None:
             ]
             line = {"label": f"seed {run.seed}", "panel": lengths.index(length), "points": points}
             series[point]["lines"].append(line)
-    systems = {point.system for point in study.points}
+    kinds = {study_notes.loss_kind(point) for point in study.points}
     return {
         "title": "Validation loss in training",
-        "note": study_notes.LOSSES if len(systems) > 1 else "",
+        "note": study_notes.LOSSES if len(kinds) > 1 else "",
         "x": [title for _, title in curves.CLOCKS],
         "y": [title for _, title in MEASURES],
         "panels": [f"length {length}" for length in lengths],

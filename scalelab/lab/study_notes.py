@@ -28,6 +28,8 @@ DETECTABLE = (
     " would find with power 80%; of all rows the largest."
 )
 LOSSES = "Losses of different objectives, or on other tokens, do not compare."
+LENGTHS = "Losses at different lengths do not compare: the length stands beside them."
+OF_LOSS = ("objective", "tokenizer.kind", "tokenizer.vocab_size", "data.format")
 
 
 def of_scores(
@@ -54,10 +56,10 @@ def of_scores(
         found.append(f"Fine-tuned with recipe {adapted(study)}.")
     found += [_intervals(study, points, bool(of_tasks), len(of_tasks) < len(scores))]
     if "loss" in scores:
-        found.append(
-            "Validation loss in nats, the last one at the longest length trained on."
-            + (f" {LOSSES}" if len({p.system for p in points}) > 1 else "")
-        )
+        said = ["Validation loss in nats, the last one at the longest length trained on."]
+        said += [LOSSES] if len({loss_kind(p) for p in points}) > 1 else []
+        said += [LENGTHS] if len({loss_length(p) for p in points} - {None}) > 1 else []
+        found.append(" ".join(said))
     if "seconds" in scores:
         found.append("Seconds are of training alone, without compilation and evaluation.")
     if has_published:
@@ -106,6 +108,18 @@ def adapted(study: Study) -> str:
     """How nets are fine-tuned, in words: the recipe, and the fields that the study sets on it."""
     fields = study.facts["finetune"].get("fields")
     return study.facts["recipe"] + (f" and {_listed(fields)}" if fields else "")
+
+
+def loss_kind(point: Point) -> tuple[Any, ...]:
+    """What the losses of a row are of: those of rows that differ in it do not compare."""
+    config = point.runs[0].config
+    return tuple(_at(config, field, None) for field in OF_LOSS)
+
+
+def loss_length(point: Point) -> int | None:
+    """The length that a row's validation loss is at; None while nothing is finished."""
+    evals = [(run.result or {}).get("eval") or {} for run in point.finished]
+    return max((int(length) for of_run in evals for length in of_run), default=None)
 
 
 def departures(study: Study, system: str) -> list[tuple[str, str, str]]:

@@ -55,6 +55,7 @@ SHAPE = (
 SEEDS = Column("seeds", "seeds", "count")
 PLANNED = Column("planned", "planned", "count")
 LOSS = Column("loss", "validation loss", "loss")
+LENGTH = Column("loss_length", "at length", "count")  # beside losses, where rows differ in it
 TIME = Column("seconds", "total time (s)", "seconds")
 EPOCHS = Column("epochs", "epochs", "number")
 
@@ -131,6 +132,8 @@ def _scored(
         names = (SYSTEM, STRATEGY, *SHAPE)
     if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
         scores = tuple(c for c in scores if c is not EPOCHS)
+    if len({study_notes.loss_length(p) for p in points} - {None}) > 1:
+        scores = tuple(x for c in scores for x in ((c, LENGTH) if c is LOSS else (c,)))
     waiting = any(len(p.finished) < len(p.runs) for p in points)
     columns = (*names, SEEDS, *((PLANNED,) if waiting else ()), *scores)
     rows = [tuple(_cell(c, p, evidence, published) for c in columns) for p in points]
@@ -164,6 +167,7 @@ def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence 
         "L": shape.num_layers, "n_model": shape.n_model,
         "seeds": len(point.finished), "planned": len(point.runs),
         "epochs": point.runs[0].config["optim"]["total_epochs"],
+        "loss_length": study_notes.loss_length(point),
     }  # fmt: skip
     return cells[column.key]
 
@@ -177,14 +181,25 @@ def beside_of(published: Evidence | None, point: Point, score: str) -> Estimate 
 def _detectable(
     columns: Sequence[Column], points: Sequence[Point], evidence: Evidence
 ) -> tuple[Cell, ...] | None:
-    """For each score the largest over all rows of what a difference to the first could show."""
+    """For each score the largest over all rows of what a difference to the first could show.
+
+    Of losses only those count that compare with the first row's.
+    """
     cells: list[Cell] = [None] * len(columns)
     for place, column in enumerate(columns):
         there = [p for p in points if column.scored and evidence.value(p, column.key)]
+        if column is LOSS:
+            there = [p for p in there if _same_loss(p, there[0])]
         found = [evidence.difference(there[0], p, column.key) for p in there[1:]]
         sizes = [d.detectable for d in found if d is not None and math.isfinite(d.detectable)]
         cells[place] = max(sizes, default=None)
     return (DETECTABLE, *cells[1:]) if any(c is not None for c in cells) else None
+
+
+def _same_loss(a: Point, b: Point) -> bool:
+    """Whether the validation losses of two rows compare."""
+    lengths = study_notes.loss_length(a), study_notes.loss_length(b)
+    return study_notes.loss_kind(a) == study_notes.loss_kind(b) and len(set(lengths)) == 1
 
 
 def _data(study: Study, footnotes: Sequence[str]) -> Table:

@@ -123,8 +123,11 @@ def _check(spec: StudySpec) -> None:
     groups |= {f"system_fields.{name}": lines for name, lines in spec.system_fields.items()}
     for name, lines in groups.items():
         _check_lines(lines, f"config.{name}", "'optim.learning_rate=1e-3'")
-    if BASELINE not in spec.variants:
-        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
+    if spec.variants.get(BASELINE) not in ((), []):
+        raise ValueError(
+            f"config.variants must have {BASELINE!r}, which changes nothing: (); got"
+            f" {spec.variants.get(BASELINE)!r}: name another variant"
+        )
     known = module_names("systems")
     for place, (name, stage) in enumerate(spec.stage_list):
         for factor in ("systems", "shapes", "variants"):

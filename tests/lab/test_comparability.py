@@ -158,3 +158,17 @@ def test_what_cannot_be_allowed(tmp_path, allow, message) -> None:
 def test_an_unknown_clock(tmp_path) -> None:
     with pytest.raises(ValueError, match="unknown clock 'tokenz': did you mean 'tokens'"):
         contract.check(write(tmp_path, {"a": {}}, matched="tokenz"))
+
+
+def test_a_folder_from_before_a_field_came_has_it_off(tmp_path) -> None:
+    """A field that is None is off; a folder that lacks it is neither edited nor different."""
+    study = write(tmp_path, {"a": {}, "b": {"seed": 1}})
+    path = tmp_path / "runs/a/config.json"
+    values = json.loads(path.read_text())
+    del values["net"]["ffn_width"]
+    path.write_text(json.dumps(values))
+    assert contract.check(study) == []
+    del values["net"]["width"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="net.width is 'absent', planned 8"):
+        contract.check(study)

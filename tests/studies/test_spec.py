@@ -44,6 +44,7 @@ def test_the_quickstart_has_one_scale(tmp_path) -> None:
         ({"finetune__recipe": "thesiss"}, "unknown recipe 'thesiss'"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'baseline'"),
+        ({"variants": {"baseline": ("seed=1",)}}, "changes nothing: .*got .'seed=1'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
         ({"pretrain__net__width": 7}, "does not divide"),
