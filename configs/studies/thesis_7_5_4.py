@@ -36,5 +36,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
     config.tables = ("strategies", "strategies_small")
     config.figures = ("loss_by_time", "loss_by_tokens")
-    config.hypotheses = ("7",)
+    config.hypotheses = ("7a", "7b")
     return config

@@ -12,7 +12,18 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from scalelab.lab import card, report_content, report_page, scored_table, study_figures, tables
+from scalelab.lab import (
+    card,
+    contract,
+    report_content,
+    report_page,
+    scored_table,
+    study_figures,
+    study_findings,
+    study_runs,
+    tables,
+)
+from scalelab.lab import published as published_tables
 from scalelab.lab.claims import Finding
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_content import Report
@@ -25,6 +36,37 @@ CAPTIONS = {
     "score_by_task": "Each task with 95% intervals; dashed: the best constant answer.",
     "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
 }
+
+
+def make(
+    workdir: pathlib.Path,
+    name: str | None = None,
+    folder: pathlib.Path | None = None,
+    allow: Sequence[str] = (),
+) -> pathlib.Path:
+    """Reads a study, holds its runs against their files and to the contract, and reports it.
+
+    Args:
+      workdir: holds studies/ and runs/.
+      name: of the study; None where there is only one.
+      folder: for the report; None: WORKDIR/reports/<name>.
+      allow: what may differ beyond what the study declares; every table says so.
+
+    Returns:
+      The path of report.html.
+
+    Raises:
+      ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
+        what was not declared. A damaged run is named in the notes, and the others are reported.
+    """
+    study = study_runs.checked(study_runs.read(workdir, name))
+    footnotes = contract.check(study, allow)
+    evidence = StudyScores(study)
+    findings = study_findings.of_study(study, evidence)
+    return write(
+        study, folder or workdir / "reports" / study.name, evidence=evidence, findings=findings,
+        published=published_tables.evidence(), footnotes=footnotes,
+    )  # fmt: skip
 
 
 def write(
@@ -123,7 +165,8 @@ def _end(report: Report, cards: Sequence[str]) -> list[str]:
         (f"[{name}](cards/{name}.md)" if name in cards else name, *cells)
         for name, *cells in report.runs.rows
     )
-    return [*lines, "## Runs", _plain(dataclasses.replace(report.runs, rows=rows))]
+    runs = dataclasses.replace(report.runs, rows=rows)
+    return [*lines, "## Runs", scored_table.markdown(runs)]
 
 
 def _plain(table: Table) -> str:

@@ -4,13 +4,15 @@ A study's file is written by `scalelab.study` before anything starts. It says wh
 
   name, title, question   words for people
   protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
-  matched                 what all runs have in common, in words ("tokens: 1.7M")
+  matched                 the clock on which all runs come equally far, a name of matched.CLOCKS
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
   tables, figures, hypotheses
   tasks, recipe, finetune_seeds
+  adaptation              task -> {dotted field of a fine-tuning: value}, all that is science
+  chosen                  fields that every fine-tuning chooses on dev itself, by its recipe's grid
   departures              system -> [{"field", "value", "source"}]
-  variants                name -> {dotted field: value}
+  fields, system_fields, variants   "field=value" lines for all runs; of a system; of a variant
   runs                    [{"name", "stage", "system", "shape": {"A", "H", "L"}, "variant", "seed",
                             "finetune", "config"}], config being every resolved field
 
@@ -25,12 +27,18 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scalelab.lab import task_runs
+from scalelab.lab import run_check, run_files, task_runs
 from scalelab.lab.task_runs import TaskRuns
 from scalelab.names import nearest
 
 BASELINE = "baseline"  # the variant that changes nothing
-Plan = Mapping[str, Mapping[str, Any]]  # from `read_plan`
+# What a study's file must have.
+FACTS = {
+    "name": str, "title": str, "question": str, "scale": str, "matched": str, "free": list,
+    "allow": list, "tables": list, "figures": list, "hypotheses": list, "tasks": list,
+    "recipe": str, "finetune_seeds": int, "finetune": dict, "departures": dict, "variants": dict,
+    "stages": dict, "runs": list,
+}  # fmt: skip
 
 
 class Shape(NamedTuple):
@@ -89,8 +97,7 @@ class PretrainRun:
     @property
     def loss(self) -> float | None:
         """The last validation loss, of the longest length."""
-        evals = (self.result or {}).get("eval") or {}
-        return evals[max(evals, key=int)]["loss"] if evals else None
+        return run_files.loss_of((self.result or {}).get("eval") or {})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,70 +176,111 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     name = name or next(iter(files))
     if name not in files:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
-    try:
-        facts = json.loads(files[name].read_text())
-        runs = [(run, Shape(*(run["shape"][k] for k in "AHL"))) for run in facts["runs"]]
-        points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
-        for run, shape in runs:
-            key = (run["system"], shape, run["variant"])
-            points.setdefault(key, []).append(read_run(workdir / "runs" / run["name"], run))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{files[name]} is damaged ({error!r}); plan the study again") from None
+    facts = read_facts(files[name])
+    points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    for run in facts["runs"]:
+        key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
+        found = read_run(workdir / "runs" / run["name"], run, facts["finetune_seeds"])
+        points.setdefault(key, []).append(found)
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
 
 
-def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, Any]]:
+def read_facts(path: pathlib.Path) -> dict[str, Any]:
+    """The content of a study's file.
+
+    Raises:
+      ValueError: it is damaged.
+    """
+    problems: list[str] = []
+    facts, _ = run_files.read_json(path, problems)
+    if not problems:
+        problems += [
+            f"{name} is {type(facts[name]).__name__}, expected {kind.__name__}"
+            if name in facts else f"{name} is missing"
+            for name, kind in FACTS.items() if not isinstance(facts.get(name), kind)
+        ]  # fmt: skip
+    if not problems:
+        problems += [f"run {i} is damaged" for i, r in enumerate(facts["runs"]) if not _is_run(r)]
+    if problems:
+        raise ValueError(
+            f"{path} is damaged ({'; '.join(problems)}): move it away, and `study plan` or `study"
+            " run` writes it anew"
+        )
+    return facts
+
+
+def _is_run(run: Any) -> bool:
+    """Whether it is what a study's file says of a run."""
+    parts = {"name": str, "stage": str, "system": str, "variant": str, "seed": int, "config": dict,
+             "shape": dict}  # fmt: skip
+    return (
+        isinstance(run, Mapping)
+        and all(isinstance(run.get(name), kind) for name, kind in parts.items())
+        and all(isinstance(run["shape"].get(k), int) for k in "AHL")
+    )
+
+
+def checked(study: Study) -> Study:
+    """The study with every finished run held against its own files (run_check): for reports.
+
+    A run that fails has no result and says in `damaged` why.
+    """
+    points = []
+    for point in study.points:
+        runs = []
+        for run in point.runs:
+            problems = run_check.of_folder(run.folder, run.result) if run.result else []
+            damaged = dataclasses.replace(run, result=None, damaged="; ".join(problems))
+            runs.append(damaged if problems else run)
+        points.append(dataclasses.replace(point, runs=tuple(runs)))
+    return dataclasses.replace(study, points=tuple(points))
+
+
+def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
     """What `study plan` expected of each run: name -> "secs", "peak_bytes", ...; or nothing."""
     try:
         kept = json.loads((workdir / "plans" / f"{name}.json").read_text())
-        return {run["name"]: run for run in kept["runs"]}
+        return {run["name"]: run for run in kept["runs"] if _is_expected(run)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def planned(plan: Plan, name: str, stage: str, n_model: int) -> Mapping[str, Any] | None:
-    """What `study plan` expected of a run; where its shape was not known, of one of its size.
+def _is_expected(run: Mapping[str, Any]) -> bool:
+    """Whether what a plan says of a run are numbers, where it says anything."""
+    names = ("secs", "finetune_secs", "peak_bytes", "n_model")
+    return all(run.get(name) is None or run_files.is_finite(run[name]) for name in names)
+
+
+def read_run(
+    folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None
+) -> PretrainRun:
+    """Reads the state of one run; what is wrong with its files is said in `damaged`.
 
     Args:
-      plan: from `read_plan`.
-      name: of the run.
-      stage: likewise.
-      n_model: of its shape.
-
-    Returns:
-      None: the plan does not know it.
+      folder: its run folder.
+      planned: what the study's file says of it.
+      finetune_seeds: how many the study has: more of them, which another study of the same folder
+        may have, are left out; None: all that are there.
     """
-    if name in plan:
-        return plan[name]
-    alike = [
-        entry for other, entry in plan.items()
-        if entry.get("foreseen") and entry["stage"] == stage
-        and _but_for_shape(other) == _but_for_shape(name)
-    ]  # fmt: skip
-    return min(alike, key=lambda entry: abs(entry["n_model"] - n_model), default=None)
-
-
-def _but_for_shape(name: str) -> list[str]:
-    """The parts of a run's name: system, variant if any, seed."""
-    system, _, *rest = name.split("-")
-    return [system, *rest]
-
-
-def read_run(folder: pathlib.Path, planned: Mapping[str, Any]) -> PretrainRun:
-    """Reads the state of one run; what is wrong with its files is said in `damaged`."""
-    result, damaged = None, None
+    problems: list[str] = []
+    result, there = run_files.read_json(folder / "result.json", problems)
+    if there and not problems:
+        problems += run_check.of_result(result)
     tasks: list[Mapping[str, TaskRuns]] = [{}, {}]
-    try:
-        path = folder / "result.json"
-        result = json.loads(path.read_text()) if path.exists() else None
-        if result is not None and result["status"] != "completed":
-            result, damaged = None, f"{path}: status {result['status']!r}"
-        for place, part in enumerate(("tasks", "scratch")):
+    for place, part in enumerate(("tasks", "scratch")):
+        try:
             if any((folder / part).glob("*/seed*")):
-                tasks[place] = task_runs.read(folder / part)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        result, damaged = None, str(error)
+                found = task_runs.read(folder / part)
+                tasks[place] = {name: _first(task, finetune_seeds) for name, task in found.items()}
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            problems.append(str(error))
     return PretrainRun(
         planned["name"], planned["stage"], planned["seed"], folder, planned["config"],
-        result, damaged, *tasks,
+        result if there and not problems else None, "; ".join(problems) or None, *tasks,
     )  # fmt: skip
+
+
+def _first(task: TaskRuns, num_seeds: int | None) -> TaskRuns:
+    """The runs of the first seeds."""
+    kept = tuple(run for run in task.runs if num_seeds is None or run.seed < num_seeds)
+    return dataclasses.replace(task, runs=kept)

@@ -20,7 +20,7 @@ from scalelab.lab import study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
-from scalelab.studies import derive
+from scalelab.studies import adapting, derive, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
 BUDGETS = ("optim.total_", "optim.warmup_")
@@ -168,6 +168,7 @@ def describe(run: PlannedRun) -> dict[str, Any]:
 def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
     """The content of the study's file; see `scalelab.lab.study_runs`."""
     names = sorted({run.system for run in planned})
+    adaptation, chosen = adapting.planned(spec.finetune)
     departures = {
         name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES] for name in names
     }
@@ -186,6 +187,8 @@ def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str,
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,
         "finetune_seeds": spec.finetune.seeds,
+        "adaptation": adaptation,
+        "chosen": chosen,
         "finetune": dataclasses.asdict(spec.finetune),
         "seeds": spec.seeds,
         "departures": departures,
@@ -207,16 +210,18 @@ def write(
     """Writes the study's file.
 
     Raises:
-      ValueError: the folder holds another study of that name, of another scale or other fields.
+      ValueError: the folder holds another study of that name, of another scale, or one that has
+        other fields for a run or a fine-tuning of the same name; see `sharing`.
     """
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
-        before = json.loads(path.read_text())
+        before = study_runs.read_facts(path)
         _refuse_another(before, content, path)
         content = _with_finished(before, content, workdir)
         if {**before, "command": None} == {**content, "command": None}:
             return path
+    sharing.check(content, workdir)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
     return path
@@ -248,17 +253,9 @@ def _with_finished(
 
 
 def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
-    """Refuses a study whose runs of the same name have another config."""
+    """Refuses a study of another scale."""
     if before.get("scale") != now["scale"]:
         raise ValueError(
             f"{path} is at scale {before.get('scale')!r}, this study at {now['scale']!r}: choose"
             " another --workdir"
         )
-    known = {run["name"]: run["config"] for run in before.get("runs", ())}
-    for run in now["runs"]:
-        differing = config_lib.science_diff(run["config"], known.get(run["name"], run["config"]))
-        if differing:
-            raise ValueError(
-                f"{path} plans {run['name']} with another config; choose another --workdir, or"
-                " undo:\n  " + "\n  ".join(differing)
-            )

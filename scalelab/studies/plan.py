@@ -79,7 +79,7 @@ def expect(
         store = data.phases[i].train
         tokens = size * store.meta["num_tokens"] / len(store)
         per_step.append((tokens, forward.train, model.step_secs(counts)))
-    budget = clocks.budget(config, sum(steps_per_epoch))
+    budget = clocks.budget(config, steps_per_epoch)
     column = {"steps": None, "tokens": 0, "flops": 1, "secs": 2}[budget.clock]
     on_clock = [1.0 if column is None else step[column] for step in per_step]
     ends = clocks.phase_ends(

@@ -6,12 +6,10 @@ import pathlib
 import sys
 from typing import Any
 
-from scalelab.eval import recipes
-from scalelab.finetune_config import override
 from scalelab.lab import tables
 from scalelab.metrics import write_json
 from scalelab.progress import clock_text
-from scalelab.studies import cost, expand, job, plan, pool, tasks
+from scalelab.studies import adapting, cost, expand, plan, pool, tasks
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.plan import Expected
 from scalelab.studies.spec import StudySpec
@@ -52,7 +50,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         if key not in prepared:
             prepared[key] = load_data(run.config, systems.load(run.system))
     model = plan.calibrate(spec, planned, builts, workdir / "calibration.json", _say)
-    values = {name: _values(spec, name) for name in spec.finetune.tasks}
+    values = {name: adapting.values(spec.finetune, name) for name in spec.finetune.tasks}
     shares = finetune_shares(spec, planned)
     names = {run.name for run in known}
     expected = []
@@ -127,14 +125,6 @@ def show(expected: list[Expected], error: float, num_workers: int) -> str:
 def _data_key(config: Any) -> tuple[Any, ...]:
     """What decides how many tokens a step of a run has."""
     return config.data, config.tokenizer, config.short, config.long, config.system
-
-
-def _values(spec: StudySpec, task: str) -> dict[str, Any]:
-    """The fine-tuning fields of a task."""
-    machine = {"cache_dir": "", "compile_cache_dir": None}
-    values = job.finetune_values(spec.finetune.recipe, machine)
-    own = dict(recipes.get(spec.finetune.recipe).tasks.get(task, {}))
-    return override(values, own | job.task_fields(list(spec.finetune.fields), task))
 
 
 def _say(text: str) -> None:

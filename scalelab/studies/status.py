@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalelab.lab import tables
-from scalelab.lab.study_runs import Plan, PretrainRun, Study, planned
+from scalelab.lab.study_plan import Plan, planned
+from scalelab.lab.study_runs import PretrainRun, Study
 from scalelab.progress import clock_text
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
@@ -107,6 +108,7 @@ def rows(
         finetune = by_name.get(f"{run.name}.finetune")
         expected = planned(plan, run.name, run.stage, run.n_model)
         result = run.result or {}
+        memory = result.get("peak_memory_bytes")
         lines.append([
             run.name,
             _pretraining(run, pretrain, working, failed),
@@ -114,7 +116,7 @@ def rows(
             f"{result['tokens']:,}" if result else "",
             f"{result['seconds']:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
-            f"{result['peak_memory_bytes'] / 2**30:.2f}" if result else "",
+            "" if memory is None else f"{memory / 2**30:.2f}",
             f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip

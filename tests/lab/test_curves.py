@@ -1,7 +1,6 @@
 """Pictures of one run and of two: no line is told by its colour alone, and each is named."""
 
 import itertools
-import json
 import pathlib
 
 import pytest
@@ -57,8 +56,3 @@ def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
         markers = {lines[f"{letter} {kind}"]["marker"] for kind in ("valid 128", "valid 512")}
         assert len(markers) == 2
     assert sorted(text.get_text() for text in last.texts) == sorted(lines)
-
-
-def test_metrics_are_read_line_by_line(tmp_path) -> None:
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + "\n{'st")
-    assert curves.read_metrics(tmp_path) == [{"step": 1}]
