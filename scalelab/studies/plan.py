@@ -96,10 +96,16 @@ def expect(
     )  # fmt: skip
 
 
-def start_secs(model: CostModel, run: PlannedRun, num_programs: int = 1) -> float:
-    """Seconds of a process beside its steps; the first seed of a net compiles for the others."""
+def start_secs(model: CostModel, run: PlannedRun, share: float = 1.0) -> float:
+    """Seconds of a process beside its steps; the first seed of a net compiles for the others.
+
+    Args:
+      model: of this machine.
+      run: whose process it is.
+      share: what it compiles, of what a pre-training does.
+    """
     kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
-    return model.start_secs + (0.0 if kept else num_programs * model.compile_secs)
+    return model.start_secs + (0.0 if kept else share * model.compile_secs)
 
 
 def finetune_secs(
@@ -135,7 +141,8 @@ def finetune_secs(
         steps = own["epochs"] * num_train / size
         forward = counts[0] * model.secs[0] / 3 * num_dev / size
         total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward)
-    total += start_secs(model, run, len(tasks))
+    lengths = 2 if config.long.example_rate else 1  # pre-training compiles for each, a task once
+    total += start_secs(model, run, len(tasks) / lengths)
     return total * (2 if spec.finetune.scratch and run.seed == 0 else 1)
 
 
