@@ -16,7 +16,7 @@ from typing import Any
 from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
-from scalelab.lab import study_runs
+from scalelab.lab import study_file, study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
@@ -82,7 +82,10 @@ def _shapes(
         if not text.startswith(COMPOUND):
             yield parse_shape(text)
             continue
-        states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
+        seeds = spec.finetune.seeds
+        states = [
+            study_runs.read_run(workdir / "runs" / r.name, describe(r), seeds) for r in earlier
+        ]
         shape = derive.scaled(
             [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
             float(text.removeprefix(COMPOUND)),
@@ -209,7 +212,7 @@ def write(
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
-        before = study_runs.read_facts(path)
+        before = study_file.read(path)
         _refuse_another(before, content, path)
         if {**before, "command": None} == {**content, "command": None}:
             return path
