@@ -5,7 +5,8 @@ depth alone, of equal size, as in Figure 7.2; the protocol takes them from its T
 and so do we: thesis_7_5_1 has runs of the same names. At scale small they have four times the size
 of 2x64x2 (the protocol's nine and eighteen times that of 2x128x2), and 1x256x2 stands beside
 2x256x2, as 2x544x2 beside 8x544x2; at scale tiny they have four times that of 2x16x2, and none is
-wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each net: scale full has it from seeds=2.
+wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each net: scale full has
+it from seeds=2.
 """
 
 import importlib.util
