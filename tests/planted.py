@@ -12,7 +12,7 @@ from scalelab.lab.study_runs import BASELINE, Shape
 KEPT = (BASELINE, "half_steps", "half_batch")
 CORNER = Shape(2, 128, 2)
 # Shapes of the thesis and of its smaller studies that have grown in width and in depth.
-BALANCED = {Shape(2, 204, 7), Shape(2, 256, 9), Shape(2, 180, 4), Shape(2, 22, 4)}
+BALANCED = {Shape(2, 204, 7), Shape(2, 256, 9), Shape(2, 90, 4), Shape(2, 22, 4)}
 OF_FORMATS = (BASELINE, "mlm_on_pairs", "mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")
 SCORES = ("large", "cola", "loss", "seconds")
 

@@ -9,7 +9,7 @@ import pathlib
 
 import ml_collections
 
-SHAPES = {"full": ("2x256x9",), "small": ("2x128x5",), "tiny": ("2x32x2",)}
+SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

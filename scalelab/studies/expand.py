@@ -16,7 +16,7 @@ from typing import Any
 from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
-from scalelab.lab import study_runs
+from scalelab.lab import study_file, study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
@@ -86,13 +86,15 @@ def _shapes(
             shape = parse_shape(text)
             yield shape, str(shape)
             continue
-        step = float(text.removeprefix(COMPOUND))
-        states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
+        step, seeds = float(text.removeprefix(COMPOUND)), spec.finetune.seeds
+        states = [
+            study_runs.read_run(workdir / "runs" / r.name, describe(r), seeds) for r in earlier
+        ]
         shape = derive.scaled(
             [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
             step,
             spec.finetune.tasks,
-            spec.finetune.seeds,
+            seeds,
         )
         if shape is not None:
             yield shape, str(shape)
@@ -216,7 +218,7 @@ def write(
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
-        before = study_runs.read_facts(path)
+        before = study_file.read(path)
         _refuse_another(before, content, path)
         content = _with_finished(before, content, workdir)
         if {**before, "command": None} == {**content, "command": None}:

@@ -12,7 +12,7 @@ from typing import Any
 
 from scalelab import config as config_lib
 from scalelab.eval import task as task_lib
-from scalelab.lab import run_files, study_runs
+from scalelab.lab import run_files, study_file
 from scalelab.studies import tasks
 
 SHOWN = 8
@@ -31,7 +31,7 @@ def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
     """
     configs = {run["name"]: run["config"] for run in facts["runs"]}
     for path in sorted((workdir / "studies").glob("*.json")):
-        other = study_runs.read_facts(path)
+        other = study_file.read(path)
         theirs = {run["name"]: run["config"] for run in other["runs"]}
         shared = [name for name in configs if name in theirs]
         for name in shared:
