@@ -101,7 +101,7 @@ def keep_freed_memory() -> None:
     XLA allocates its buffers anew in every step on CPU; getting them zeroed from the kernel page by
     page costs about a fifth of a small net's step. Call before threads start.
     """
-    _tell_malloc(arena_max=1, mmap_max=0, trim_threshold=2**31 - 1)
+    _tell_malloc(arena_max=1, mmap_max=0, trim_threshold=-1)  # -1: never, however large
 
 
 def return_freed_memory() -> None:
