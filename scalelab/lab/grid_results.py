@@ -71,7 +71,10 @@ def size_at(cost: float, law: Law, limit: float = fitting.MAX_EXTRAPOLATION) -> 
       ValueError: it is farther outside of the measured sizes than `limit` allows.
     """
     size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
-    law.predict([size], limit=limit)
+    try:
+        law.predict([size], limit=limit)
+    except ValueError as error:
+        raise ValueError(str(error).replace("x =", "N =", 1)) from error
     return size
 
 
