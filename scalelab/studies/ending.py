@@ -57,7 +57,7 @@ def advice(study: Study, failed: Mapping[str, str]) -> list[str]:
         return []
     lines = ["  start the same command again to try once more what failed; its log says why"]
     runs = {run.name: run for run in study.runs}
-    lost = {name.rpartition(".")[0] for name in failed if name.endswith(".pretrain")}
+    lost = {name.rpartition(".")[0] for name in failed if name.endswith(".pretrain")} & runs.keys()
     for stage, facts in study.facts["stages"].items():
         bad = {shape_of(runs[name].config) for name in lost if runs[name].stage == stage}
         left = [shape for shape in facts["shapes"] if shape not in bad]
