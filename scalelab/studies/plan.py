@@ -173,7 +173,7 @@ def calibrate(
     path: pathlib.Path,
     say: Callable[[str], None],
 ) -> CostModel:
-    """The cost model of this machine: the one that is kept, or a new one, measured in a minute.
+    """The cost model of this machine: the one that is kept, or a new one, of steps and a short training.
 
     Args:
       spec: the study.
