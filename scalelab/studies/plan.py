@@ -173,7 +173,7 @@ def calibrate(
     path: pathlib.Path,
     say: Callable[[str], None],
 ) -> CostModel:
-    """The cost model of this machine: the one that is kept, or a new one, of steps and a short training.
+    """The cost model of this machine, kept or new: some steps and a short training are measured.
 
     Args:
       spec: the study.
