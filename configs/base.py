@@ -39,6 +39,8 @@ def get_config() -> ml_collections.ConfigDict:
     # The two phases: tokens and examples of a batch, and the second one's share of the examples.
     config.short = ml_collections.ConfigDict(dict(max_len=128, batch_size=64))
     config.long = ml_collections.ConfigDict(dict(max_len=512, batch_size=16, example_rate=0.1))
+    # Its epochs for each of the first phase's; None: as many; 0 trains the first phase alone.
+    config.long.epoch_rate = config_dict.placeholder(float)
 
     optim = config.optim = ml_collections.ConfigDict()
     optim.learning_rate = 1e-4  # at the end of the warm-up

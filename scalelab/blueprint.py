@@ -119,7 +119,6 @@ def draw(config: Config) -> Blueprint:
         jax.random.key(0),
     )
     params = jax.eval_shape(nn.unbox, boxed.params)
-    planned = (config.short, config.long) if config.long.example_rate else (config.short,)
     phases = tuple(
         Phase(
             p.batch_size,
@@ -127,7 +126,7 @@ def draw(config: Config) -> Blueprint:
             sum(objective.num_predicted(p.max_len) for objective in objectives),
             build.step_flops(config, system, objectives, params, p.batch_size, p.max_len),
         )
-        for p in planned
+        for p in config.phases
     )
     return Blueprint(config, system, net, objectives, tx, boxed, phases)
 

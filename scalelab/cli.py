@@ -11,6 +11,7 @@ import itertools
 import operator
 import os
 import pathlib
+import re
 import signal
 import sys
 import types
@@ -169,8 +170,23 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
             raise
         sys.exit(0)  # it has been answered; absl calls that 1
     except Exception as error:  # a config file may raise anything
-        fail(_last_line(str(error) or type(error).__name__))
+        fail(_unknown_below(kept, fields, error) or _last_line(str(error) or type(error).__name__))
         raise
+
+
+def _unknown_below(arguments: list[str], fields: list[str], error: Exception) -> str | None:
+    """What to say of a field below a group without fixed ones, such as a study's stages.
+
+    The flag parser looks for those, and says what comes near, but not where; None: it is another
+    error.
+    """
+    names = [a.lstrip("-").partition("=")[0].removeprefix("config.") for a in arguments]
+    free = [name for name in names if any(name.startswith(f"{known}.") for known in fields)]
+    if not free or not isinstance(error, AttributeError | KeyError):
+        return None
+    near = re.search(r'Did you mean "(\w+)"', str(error))
+    hint = f": did you mean {near[1]!r}?" if near else ""
+    return f"unknown config field {' or '.join(map(repr, free))}{hint}"
 
 
 def _last_line(text: str) -> str:

@@ -61,19 +61,26 @@ def durations(optim: Any) -> tuple[str, float, float]:
     return clock, total, float(warmups.get(expected, 0))
 
 
-def budget(config: Any, steps_per_epoch: int) -> Budget:
+def steps_of_epoch(config: Any, steps_per_epoch: Sequence[float]) -> list[float]:
+    """Steps of each phase in one epoch of the first: the second may have fewer epochs, or more."""
+    rate = 1.0 if config.long.epoch_rate is None else config.long.epoch_rate
+    return [steps * times for steps, times in zip(steps_per_epoch, (1.0, rate), strict=False)]
+
+
+def budget(config: Any, steps_per_epoch: Sequence[float]) -> Budget:
     """The run's budget on one clock; epochs become steps.
 
     Args:
       config: a `config.Config`.
-      steps_per_epoch: steps of all phases together in one epoch (Table 7.1 of the protocol).
+      steps_per_epoch: steps of each phase in one epoch of its own (Table 7.1 of the protocol).
 
     Raises:
       ValueError: the warm-up is longer than the budget.
     """
     clock, total, warmup = durations(config.optim)
     if clock == "epochs":
-        clock, total = "steps", max(1, int(total * steps_per_epoch))
+        whole = total * sum(steps_of_epoch(config, steps_per_epoch))
+        clock, total = "steps", max(1, int(whole + 1e-6))  # 5 x 0.6 epochs are 3, not 2.999...
     check_warmup(clock, total, warmup)
     return Budget(clock, total, warmup)
 
@@ -88,7 +95,7 @@ def check_warmup(clock: str, total: float, warmup: float) -> None:
 
 
 def phase_ends(
-    config: Any, budget: Budget, steps_per_epoch: Sequence[int], step_costs: Sequence[float]
+    config: Any, budget: Budget, steps_per_epoch: Sequence[float], step_costs: Sequence[float]
 ) -> list[float]:
     """Where each phase ends on the budget's clock.
 
@@ -100,16 +107,15 @@ def phase_ends(
     Args:
       config: a `config.Config`.
       budget: from `budget`.
-      steps_per_epoch: of each phase.
+      steps_per_epoch: of each phase, in an epoch of its own.
       step_costs: what a step of each phase costs on the clock, in any unit.
     """
     rate = config.long.example_rate
-    if not rate:
+    if len(config.phases) == 1:
         return [budget.total]
-    if config.optim.total_epochs is not None:
-        short, long = steps_per_epoch
-    else:
-        short, long = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
+    if config.optim.total_epochs is None:
+        steps_per_epoch = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
+    short, long = steps_of_epoch(config, steps_per_epoch)
     short, long = short * step_costs[0], long * step_costs[1]
     end = budget.total * short / (short + long)
     return [float(round(end)) if budget.clock == "steps" else end, budget.total]

@@ -59,11 +59,16 @@ class ShortPhase:
 
 @dataclasses.dataclass(frozen=True)
 class LongPhase:
-    """The second phase; it holds `example_rate` of all examples, 0 leaves it out."""
+    """The second phase; it holds `example_rate` of all examples, 0 leaves it out.
+
+    `epoch_rate` is how often its examples are read for each time that the first phase's are; None:
+    as often. With 0 they are left out, and the first phase has the examples that it would have.
+    """
 
     max_len: int
     batch_size: int
     example_rate: float
+    epoch_rate: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +143,12 @@ class Config:
         """Names of the objectives whose losses are summed: "mlm+nsp" -> ("mlm", "nsp")."""
         return tuple(self.objective.split("+"))
 
+    @property
+    def phases(self) -> tuple[ShortPhase | LongPhase, ...]:
+        """The phases that are trained: one or both."""
+        left_out = self.long.example_rate == 0 or self.long.epoch_rate == 0
+        return (self.short,) if left_out else (self.short, self.long)
+
 
 def _convert(value: Any, annotation: Any, path: str) -> Any:
     """Returns `value` as the annotated type, or raises ValueError naming the field."""
@@ -158,15 +169,22 @@ def _convert(value: Any, annotation: Any, path: str) -> Any:
 
 
 def fill(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """Builds dataclass `cls` from `values`, with no field too many and none missing."""
+    """Builds dataclass `cls` from `values`, with no field too many and none missing.
+
+    One that may be None, which is off, may be missing: folders from before it was there have none.
+    """
     hints = typing.get_type_hints(cls)
     for key in values:
         if key not in hints:
             raise ValueError(f"unknown config field {prefix + key!r}: {nearest(key, hints)}")
-    missing = [key for key in hints if key not in values]
+    missing = [key for key in hints if key not in values and not _may_be_none(hints[key])]
     if missing:
         raise ValueError(f"missing config fields: {', '.join(prefix + key for key in missing)}")
-    return cls(**{key: _convert(values[key], hints[key], prefix + key) for key in hints})
+    return cls(**{key: _convert(values.get(key), hints[key], prefix + key) for key in hints})
+
+
+def _may_be_none(annotation: Any) -> bool:
+    return type(None) in typing.get_args(annotation)
 
 
 def field_names(cls: type = Config, prefix: str = "") -> list[str]:
@@ -221,12 +239,7 @@ def _check(config: Config) -> None:
         )
     if net.dtype not in ("float32", "bfloat16"):
         raise ValueError(f"config.net.dtype {net.dtype!r}: expected float32 or bfloat16")
-    phases = (
-        {"short": config.short, "long": config.long}
-        if config.long.example_rate
-        else {"short": config.short}
-    )
-    for name, phase in phases.items():
+    for name, phase in zip(("short", "long"), config.phases, strict=False):
         if phase.max_len > net.max_len:
             raise ValueError(
                 f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
@@ -245,6 +258,8 @@ def _check(config: Config) -> None:
     for name, rate in rates.items():
         if not 0 <= rate < 1:
             raise ValueError(f"config.{name} = {rate}: expected a probability in [0, 1)")
+    if config.long.epoch_rate is not None and config.long.epoch_rate < 0:
+        raise ValueError(f"config.long.epoch_rate = {config.long.epoch_rate}: expected 0 or more")
     if config.mask_rate == 0 and "mlm" in config.objectives:
         raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
     if not -(2**63) <= config.seed < 2**63:
@@ -305,11 +320,14 @@ def science(config: Config | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def science_diff(ours: Config | Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Lines "field: theirs -> ours" for each science field in which the two differ."""
+    """Lines "field: theirs -> ours" for each science field in which the two differ.
+
+    One that is not there is None, as in `fill`.
+    """
     a, b = science(ours), science(theirs)
     absent = "absent"
     return [
         f"{k}: {b.get(k, absent)!r} -> {a.get(k, absent)!r}"
         for k in sorted(a.keys() | b.keys())
-        if a.get(k, absent) != b.get(k, absent)
+        if a.get(k) != b.get(k)
     ]

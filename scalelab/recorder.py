@@ -49,7 +49,7 @@ class Recorder:
         self.name = build.name(config)
         self.failed: str | None = None
         steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
-        self.budget = clocks.budget(config, sum(steps_per_epoch))
+        self.budget = clocks.budget(config, steps_per_epoch)
         if self.budget.clock == "secs" and jax.process_count() > 1:
             raise ValueError("a budget in seconds needs one process: the clocks of several differ")
         fresh, self.placed = setup.fresh(config.seed)

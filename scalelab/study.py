@@ -32,7 +32,8 @@ STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir h
 TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
 ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
-)
+    " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
+)  # fmt: skip
 TOGETHER = 8  # runs that one program trains on an accelerator
 COMMANDS = ("plan", "run", "status", "report", "pack")
 
@@ -105,20 +106,10 @@ def status(workdir: pathlib.Path) -> None:
 
 def report(workdir: pathlib.Path) -> None:
     """Writes the report and says where it is."""
-    from scalelab.lab import contract, published, study_findings, study_runs
     from scalelab.lab import report as report_lib
-    from scalelab.lab.study_scores import StudyScores
 
-    study = study_runs.read(workdir, study_name(workdir))
-    footnotes = contract.check(study, ALLOW.value)
-    folder = pathlib.Path(TO.value) if TO.value else workdir / "reports" / study.name
-    evidence = StudyScores(study)
-    print(
-        report_lib.write(
-            study, folder, evidence=evidence, findings=study_findings.of_study(study, evidence),
-            published=published.evidence(), footnotes=footnotes,
-        )
-    )  # fmt: skip
+    folder = pathlib.Path(TO.value) if TO.value else None
+    print(report_lib.make(workdir, study_name(workdir), folder, ALLOW.value))
 
 
 def pack(workdir: pathlib.Path) -> None:

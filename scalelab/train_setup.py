@@ -60,9 +60,8 @@ class Setup:
         self.chief = jax.process_index() == 0
         self.system = systems.load(config.system)
         build.check_pairing(config, self.system)
-        batch_sizes = [config.short.batch_size]
-        batch_sizes += [config.long.batch_size] if config.long.example_rate else []
-        sharding.check_batches(mesh, tuple(batch_sizes), machine.num_microbatches)
+        batch_sizes = tuple(phase.batch_size for phase in config.phases)
+        sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
         self.schedule = schedules.get(config.optim.schedule)
         self.net = build.make_net(config, self.system)
         self.data = [data_lib.load_data(one, self.system, progress=self.chief) for one in configs]

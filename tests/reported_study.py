@@ -11,7 +11,9 @@ TASKS = ("mnli", "qqp", "qnli", "sst2")
 SHAPES = ((2, 16, 2), (2, 32, 2))
 DEPARTURES = {
     "bert": [],
+    "roberta": [{"field": "tokenizer.kind", "value": "bytebpe", "source": "Liu et al. 2019, 4.4"}],
     "gpt2": [
+        {"field": "tokenizer.kind", "value": "bytebpe", "source": "Radford et al. 2019, 2.2"},
         {"field": "optim.learning_rate", "value": 2.5e-4, "source": "Radford et al. 2018, 4.1"},
         {"field": "objective", "value": "clm", "source": "Radford et al. 2019, 2.1"},
     ],
@@ -33,6 +35,21 @@ def config_of(system: str, shape: tuple[int, int, int], seed: int) -> dict[str, 
         "long": {"max_len": 64, "batch_size": 16},
         "optim": {"total_epochs": None, "total_steps": LONG_STEPS},
     }
+
+
+ADAPTATION = {"recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1,
+              "optim.learning_rate": 2e-5}  # fmt: skip
+
+
+def finetune_config(task: str, config: dict[str, Any], seed: int, weights: str) -> dict[str, Any]:
+    """The part of a fine-tuning's config.json that the contract reads, and the machine's."""
+    return {
+        "task": task, "seed": seed, "system": config["system"], "init": weights,
+        "mnli_first": False, "net": config["net"] | {"dropout_rate": 0.1},
+        "data": {"train": f"{task} train", "dev": f"{task} dev"},
+        "recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1, "optim": {"learning_rate": 2e-5},
+        "machine": {"init": "anywhere"},
+    }  # fmt: skip
 
 
 def name_of(system: str, shape: tuple[int, int, int], variant: str, seed: int) -> str:
@@ -64,6 +81,7 @@ def write_pretraining(
         loss = loss_of(system, shape, seed, step)
         length = 32 if step <= STEPS else 64
         now = clocks(shape, step)
+        now["seconds"] *= 1 + 0.01 * seed  # seeds differ in time too, as they do
         lines.append(now | {"train/loss": loss})
         lines.append(
             now | {"eval/loss": loss + 0.1, "eval/bits_per_byte": loss / 3, "eval/max_len": length}
@@ -71,7 +89,9 @@ def write_pretraining(
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text)
     environment = {"command": COMMAND, "git_commit": COMMIT, "git_dirty": False, "devices": ["cpu"]}
+    environment |= {"numerics": 1, "earlier_starts": []}
     (folder / "environment.json").write_text(json.dumps(environment))
+    (folder / "config.json").write_text(json.dumps(config_of(system, shape, seed)))
     if until < LONG_STEPS:
         return
     now = clocks(shape, until)
@@ -89,7 +109,6 @@ def write_pretraining(
             "64": {"loss": loss_of(system, shape, seed, until) + 0.1},
         },
     }
-    # Seeds differ in time too, as they do.
     result |= now | {"seconds": now["seconds"] * (1 + 0.01 * seed)}
     (folder / "result.json").write_text(json.dumps(result))
 
@@ -103,9 +122,15 @@ def write_finetunings(
         splits = ("matched", "mismatched") if task == "mnli" else ("dev",)
         for k in range(num_seeds):
             wrong = dict.fromkeys(splits, max(1, 28 - better + 2 * seed + k))
+            weights = folder.parent.name
+            config = finetune_config(task, config_of(system, shape, seed), k, weights)
             task_folders.write_run(
-                folder / task, task, k, wrong, system=system, init_digest=folder.parent.name
-            )
+                folder / task, task, k, wrong, system=system, init_digest=weights,
+                pretrain_seed=seed, data=config["data"],
+                settings=config["optim"] | {"epochs": config["epochs"]},
+            )  # fmt: skip
+            (folder / task / f"seed{k}/config.json").write_text(json.dumps(config))
+            (folder / task / f"seed{k}/environment.json").write_text('{"numerics": 1}')
 
 
 def write(
@@ -156,8 +181,8 @@ def write(
         "question": "Does width help one objective more than the other?",
         "protocol": "7.5.1",
         "scale": "tiny",
-        "matched": "steps: 1,000",
-        "free": ["system", "shape", "seed"],
+        "matched": "steps",
+        "free": ["system", "shape", "variant", "seed"],
         "allow": [],
         "tables": ["data", "large", "grid", "cost"],
         "figures": ["score_by_size", "loss_by_time"],
@@ -165,6 +190,10 @@ def write(
         "tasks": list(tasks),
         "recipe": "thesis",
         "finetune_seeds": finetune_seeds,
+        "finetune": {"fields": ["epochs=3.0"], "data": None},
+        "adaptation": {task: ADAPTATION for task in tasks},
+        "chosen": [],
+        "stages": {"main": {"finetune": "all", "shapes": []}},
         "seeds": seeds,
         "departures": {s: DEPARTURES.get(s, []) for s in systems},
         "variants": {v: [] if v == "baseline" else ["optim.total_steps=x0.5"] for v in variants},

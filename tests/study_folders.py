@@ -5,6 +5,14 @@ from pathlib import Path
 
 import task_folders
 
+# Of a study's file, where a test does not say otherwise.
+FACTS = {
+    "name": "invented", "title": "An invented study", "question": "Which?", "scale": "tiny",
+    "matched": "steps", "free": ["system", "shape", "variant", "seed"], "allow": [], "tables": [],
+    "figures": [], "hypotheses": [], "tasks": [], "recipe": "thesis", "finetune_seeds": 100,
+    "finetune": {}, "departures": {}, "variants": {}, "stages": {},
+}  # fmt: skip
+
 
 def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
     """Writes a study's file and the run folders of its pre-trainings.
@@ -29,14 +37,15 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         if run.get("finished", True):
             folder.mkdir(parents=True)
             result = {
-                "status": "completed", "system": run["system"], "shape": shape,
-                "seconds": run.get("seconds", 100.0),
+                "status": "completed", "system": run["system"], "shape": shape, "steps": 100,
+                "tokens": 1000, "flops": 1e9, "seconds": run.get("seconds", 100.0),
                 "eval": {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}},
             }  # fmt: skip
             (folder / "result.json").write_text(json.dumps(result))
         if "curve" in run:
             folder.mkdir(parents=True, exist_ok=True)
-            lines = ({"step": i, "seconds": s, "eval/loss": loss, "eval/max_len": 128}
+            lines = ({"step": i, "tokens": 10 * i, "flops": 1e7 * i, "seconds": s,
+                      "eval/loss": loss, "eval/max_len": 128}
                      for i, (s, loss) in enumerate(run["curve"]))  # fmt: skip
             (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
         for part in ("tasks", "scratch"):
@@ -49,6 +58,6 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
                         system=run["system"],
                     )  # fmt: skip
     (workdir / "studies").mkdir(parents=True)
-    study = {"name": "invented", "title": "An invented study", "runs": planned} | facts
+    study = FACTS | {"runs": planned} | facts
     (workdir / "studies/invented.json").write_text(json.dumps(study))
     return workdir

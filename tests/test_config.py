@@ -50,6 +50,17 @@ def test_a_missing_field_is_named() -> None:
         config_lib.resolve(values)
 
 
+def test_a_field_of_later_that_may_be_none_is_none() -> None:
+    """A folder that was written before the field came is read, and differs in nothing."""
+    ours, values = tiny.values(), tiny.values()
+    del values["long"]["epoch_rate"]
+    assert config_lib.resolve(values).long.epoch_rate is None
+    assert config_lib.science_diff(config_lib.resolve(ours), values) == []
+    ours["long"]["epoch_rate"] = 0.5
+    lines = config_lib.science_diff(config_lib.resolve(ours), values)
+    assert lines == ["long.epoch_rate: 'absent' -> 0.5"]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -93,6 +104,7 @@ def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
         (dict(tokenizer__vocab_size=0), "tokenizer.vocab_size must be at least 1"),
         (dict(net__dropout_rate=1.0), "net.dropout_rate = 1.0: expected a probability"),
         (dict(long__example_rate=-0.1), "long.example_rate = -0.1: expected a probability"),
+        (dict(long__epoch_rate=-1.0), "long.epoch_rate = -1.0: expected 0 or more"),
         (dict(net__dtype="float64"), "net.dtype 'float64'"),
         (dict(data__errors="ignore"), "data.errors 'ignore'"),
         (dict(machine__loader="torch"), "machine.loader 'torch'"),
@@ -148,8 +160,8 @@ def test_a_warmup_as_long_as_a_budget_that_is_no_epochs_is_refused_at_once() -> 
 def test_a_warmup_as_long_as_the_epochs_is_refused() -> None:
     config = resolved(optim__total_epochs=1.0, optim__warmup_steps=100)
     with pytest.raises(ValueError, match="warmup_steps = 100 is not shorter .* 100 steps"):
-        clocks.budget(config, steps_per_epoch=100)
-    assert clocks.budget(config, steps_per_epoch=101).total == 101
+        clocks.budget(config, [90, 10])
+    assert clocks.budget(config, [90, 11]).total == 101
 
 
 def test_epochs_become_steps_as_in_table_7_1() -> None:
@@ -158,7 +170,7 @@ def test_epochs_become_steps_as_in_table_7_1() -> None:
     bert = [1_007_708 // 64, 115_240 // 16]
     for system, steps, total in (("roberta", roberta, 137_040), ("bert", bert, 137_682)):
         config = resolved(f"system={system}")
-        budget = clocks.budget(config, sum(steps))
+        budget = clocks.budget(config, steps)
         assert (budget.clock, budget.total, budget.warmup) == ("steps", total, 1000)
         ends = clocks.phase_ends(config, budget, steps, [1, 1])
         assert ends == [config.optim.total_epochs * steps[0], total]
@@ -168,7 +180,7 @@ def test_other_budgets_are_shared_by_examples_and_batch_sizes() -> None:
     """0.9 / 64 steps to 0.1 / 16: 9 in 13; where a long step costs twice as much, 9 in 17."""
 
     def ends(config: config_lib.Config, costs: list[float]) -> list[float]:
-        return clocks.phase_ends(config, clocks.budget(config, 10), [1] * len(costs), costs)
+        return clocks.phase_ends(config, clocks.budget(config, [10]), [1] * len(costs), costs)
 
     config = resolved("steps=1300")
     assert ends(config, [1, 1]) == [900, 1300]
@@ -177,6 +189,21 @@ def test_other_budgets_are_shared_by_examples_and_batch_sizes() -> None:
     assert ends(resolved("flops=1.7e6"), [5e3, 10e3]) == pytest.approx([0.9e6, 1.7e6])
     config = resolved("steps=70", long__example_rate=0.0)
     assert ends(config, [1]) == [70]
+    assert ends(resolved("steps=70", long__epoch_rate=0.0), [1]) == [70]
+    assert ends(resolved("steps=1100", long__epoch_rate=0.5), [1, 1]) == [900, 1100]
+
+
+@pytest.mark.parametrize(
+    ("rate", "total"),
+    [(None, 114_735), (1.0, 114_735), (0.6, 78_725 + 21_606), (0.0, 78_725), (0.2, 85_927)],
+)
+def test_the_second_phase_may_have_epochs_of_its_own(rate: float | None, total: int) -> None:
+    """Protocol, 7.5.5: 5 epochs of 15,745 short steps, and of 7,202 long ones 3 (5 x 0.6)."""
+    config = resolved("system=bert", optim__total_epochs=5.0, long__epoch_rate=rate)
+    budget = clocks.budget(config, [15_745, 7_202])
+    assert budget.total == total
+    steps = [15_745, 7_202][: len(config.phases)]
+    assert clocks.phase_ends(config, budget, steps, [1, 1])[0] == 78_725
 
 
 # --- Science and machine --------------------------------------------------------------------------

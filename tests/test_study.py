@@ -110,6 +110,15 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
         (("plan", "--workdir=w"), "--config is missing"),
         (("plan", "--config=configs/studies/formats.py:scale=tini", "--workdir=w"), "expected one"),
         (("plan", "--config=configs/studies/formats.py", "--config.sedes=1"), "'seeds'"),
+        (
+            (
+                "plan",
+                "--config=configs/studies/formats.py:scale=tiny",
+                "--workdir=w",
+                "--config.stages.main.shaeps=('2x8x1',)",
+            ),
+            "unknown config field 'stages.main.shaeps': did you mean 'shapes'?",
+        ),
         (("status", "--workdir=nowhere"), "holds no study"),
         (("report",), "--workdir is missing"),
     ],

@@ -1,9 +1,15 @@
-"""The seed's missing control: objective and format, crossed, at equal tokens.
+"""The seed's missing control: objective and format, crossed, at equal tokens and unique text.
 
 BERT's net with MLM + NSP on segment pairs, MLM alone on the same pairs, and MLM alone on sentences
-of one document. Whatever NSP gives beyond the pairs, and the pairs beyond the sentences, shows.
-Segment pairs use text about 1.6 times; the variant `pairs_unique` has so many more tokens that it
-sees as much different text as the sentences (P2-10; Liu et al. 2019, section 4.2).
+of one document: what NSP gives beyond the pairs (f1), and the pairs beyond the sentences (f2).
+Pairs repeat text: an epoch of them has 1.58 times the tokens (protocol, Table 7.1). So the variants
+`unique` get so many more tokens that they see as much different text as the sentences (f3, f4).
+GPT, which is BERT's net without segments that sees the left side only, reads the same sentences in
+the same word pieces (f5); it is fine-tuned as GPT is (P2-10; Devlin et al. 2019, section 5.1; Liu
+et al. 2019, section 4.2).
+
+At scale full the budget is in epochs: 6 of pairs are as many steps as 10 of sentences (protocol),
+and 10 of either read every text as often.
 """
 
 import importlib.util
@@ -12,6 +18,7 @@ import pathlib
 import ml_collections
 
 SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x2",)}
+REPEATED = 1.58  # tokens of all pairs by those of all sentences (protocol, Table 7.1)
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -24,15 +31,28 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.name = "formats"
     config.title = "Objective and format, crossed"
     config.question = "What of BERT's lead on sentence pairs is NSP, what is the format?"
+    sentences, left = ("objective=mlm", "data.format=doc_sentences"), ("tokenizer.kind=wordpiece",)
+    left += ("tokenizer.lowercase=False",)
+    if config.scale == "full":
+        unique = ("optim.total_epochs=10.0",)
+        sentences, left = (*sentences, *unique), (*left, "optim.learning_rate=1e-4")
+    else:
+        unique = (f"optim.total_tokens=x{REPEATED}", f"optim.warmup_tokens=x{REPEATED}")
     config.variants.mlm_on_pairs = ("objective=mlm",)
-    config.variants.mlm_on_sentences = ("objective=mlm", "data.format=doc_sentences")
-    budget = "total_epochs" if config.scale == "full" else "total_tokens"
-    config.variants.pairs_unique = (f"optim.{budget}=x1.58",)
+    config.variants.mlm_on_sentences = sentences
+    config.variants.pairs_unique = unique
+    config.variants.mlm_on_pairs_unique = ("objective=mlm", *unique)
+    config.variants.left_to_right = left
     config.stages.main = dict(
         systems=("bert",), shapes=SHAPES[config.scale],
-        variants=("baseline", "mlm_on_pairs", "mlm_on_sentences", "pairs_unique"), finetune="all",
+        variants=("baseline", "mlm_on_pairs", "mlm_on_sentences", "pairs_unique",
+                  "mlm_on_pairs_unique"),
+        finetune="all",
     )  # fmt: skip
+    config.stages.left = dict(
+        systems=("gpt",), shapes=SHAPES[config.scale], variants=("left_to_right",), finetune="all"
+    )
     config.tables = ("strategies", "large")
     config.figures = ("loss_by_tokens",)
-    config.hypotheses = ()
+    config.hypotheses = ("f1", "f2", "f3", "f4", "f5")
     return config

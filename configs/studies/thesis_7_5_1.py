@@ -1,6 +1,9 @@
 """Thesis 7.5.1: one shape dimension grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
 
-Arguments as in configs/study.py. Shapes at scale small: width 64 to 256 and depth 2 to 10.
+Arguments as in configs/study.py. Shapes at scale small: width 64 to 256 and depth 2 to 10; tiny:
+width 16 to 32 and depth 2 to 8. Each has three widths and three depths, so that a last step can be
+told from a first. Statements 2c and 5 compare single systems with each other, or losses with
+scores: they need several pre-trainings of each net, so scale full has them from seeds=2.
 """
 
 import importlib.util
@@ -12,7 +15,7 @@ SHAPES = {
     "full": tuple(f"2x{h}x2" for h in (128, 192, 288, 384, 544))
     + tuple(f"2x128x{n}" for n in (5, 10, 18, 36)),
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
-    "tiny": ("2x16x2", "2x32x2", "2x32x4"),
+    "tiny": ("2x16x2", "2x24x2", "2x32x2", "2x16x4", "2x16x8"),
 }
 
 
@@ -35,5 +38,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
     config.tables = ("data", "large", "small")
     config.figures = ("score_by_size", "loss_by_time")
-    config.hypotheses = ("1a", "1b", "2", "5", "6")
+    config.hypotheses = ("1a", "1b", "2a", "2b", "2d", "6")
+    if config.seeds > 1:
+        config.hypotheses += ("2c", "5")
     return config

@@ -1,7 +1,8 @@
 """Thesis 7.5.3: validation loss against seconds, BERT-style (Figures 7.3, B.1).
 
-The budget is a time, the same for all shapes, at scale small and tiny; at scale full the protocol
-trains every shape for its epochs and reads the losses at common times.
+The budget is a time, the same for all shapes, at scale small and tiny, a variant of its own: other
+studies' runs of these shapes have tokens. At scale full the protocol trains every shape for its
+epochs and reads the losses at common times.
 """
 
 import importlib.util
@@ -29,15 +30,18 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Validation loss against seconds"
     config.question = "At a fixed time, does a larger net that takes fewer steps win?"
     config.protocol = "7.5.3"
+    variant = "baseline"
+    if config.scale != "full":
+        variant, secs = "equal_seconds", SECS[config.scale]
+        config.variants.equal_seconds = (
+            "optim.total_tokens=None", "optim.warmup_tokens=None",
+            f"optim.total_secs={secs}", f"optim.warmup_secs={secs / 10}",
+        )  # fmt: skip
+        config.matched = "secs"
     config.stages.main = dict(
-        systems=("bert",), shapes=SHAPES[config.scale], variants=("baseline",), finetune="none"
+        systems=("bert",), shapes=SHAPES[config.scale], variants=(variant,), finetune="none"
     )
     config.finetune.tasks = ()
-    if config.scale != "full":
-        optim = config.pretrain.optim
-        optim.total_tokens, optim.warmup_tokens = None, None
-        optim.total_secs, optim.warmup_secs = SECS[config.scale], SECS[config.scale] / 10
-        config.matched = "secs"
     config.tables = ("grid",)
     config.figures = ("loss_by_time", "loss_by_tokens")
     config.hypotheses = ("6",)

@@ -9,7 +9,7 @@ import pathlib
 
 import ml_collections
 
-SHAPES = {"full": ("2x256x9",), "small": ("2x128x5",), "tiny": ("2x32x2",)}
+SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -36,5 +36,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
     config.tables = ("strategies", "strategies_small")
     config.figures = ("loss_by_time", "loss_by_tokens")
-    config.hypotheses = ("7",)
+    config.hypotheses = ("7a", "7b")
     return config

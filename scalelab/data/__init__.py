@@ -139,8 +139,8 @@ def make_phases(
     """
     form = formats.load(config.data.format)
     rate = config.long.example_rate
-    plan = (config.short, config.long) if rate else (config.short,)
-    lengths = [phase.max_len for phase in plan]
+    plan = config.phases
+    lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
     made_from = {
         "documents": key,
         "frame": dataclasses.asdict(frame),

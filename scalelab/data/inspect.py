@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from scalelab import cli, systems
+from scalelab import cli, clocks, systems
 from scalelab import config as config_lib
 
 EXAMPLES = flags.DEFINE_integer(
@@ -140,14 +140,15 @@ def report(config: config_lib.Config, data: Any, num_examples: int) -> str:
     """
     from scalelab.data.store import BIN_WIDTH
 
-    per_epoch = sum(phase.steps_per_epoch for phase in data.phases)
+    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
+    per_epoch = sum(clocks.steps_of_epoch(config, steps_per_epoch))
     pieces = f"{config.tokenizer.kind} {config.tokenizer.vocab_size:,}"
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())
     title = f"{config.system}: {config.data.format}, {pieces}\n{facts}"
-    steps = f"{per_epoch:,} steps an epoch"
+    steps = f"{per_epoch:,.0f} steps an epoch"
     if config.optim.total_epochs:
         epochs = config.optim.total_epochs
-        steps += f", {int(epochs * per_epoch):,} in {epochs:g} epochs"
+        steps += f", {int(epochs * per_epoch + 1e-6):,} in {epochs:g} epochs"
     parts = [title, table(data.phases), steps, balance(data.phases)]
     for phase in data.phases:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)

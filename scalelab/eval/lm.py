@@ -118,7 +118,7 @@ def trained_length(opened: Any) -> int:
     config = opened.config
     if "imported" in (read_json(opened.path / "result.json") or {}):
         return config.net.max_len
-    return max(config.short.max_len, config.long.max_len if config.long.example_rate else 0)
+    return max(phase.max_len for phase in config.phases)
 
 
 def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_report.Score]:

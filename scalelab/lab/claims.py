@@ -5,6 +5,9 @@ points. Its test is two-sided at 5%, from the resamples of an estimate: for the 
 number is not outside the region; against it, that it is not inside. Within a margin this is the two
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
+
+R resamples give no p below 2 / (R + 1): of the lab's 2,000 that is 0.001, which Holm's correction
+for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
 """
 
 import dataclasses
@@ -19,6 +22,7 @@ from scalelab.lab.statistics import LEVEL, holm
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 LEAST_CASES = 2  # to be told from counts
+ALL, MOST, ANY = "all", "most", "any"  # of what a statement is made of must hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +138,8 @@ class Finding:
       rule: what makes it confirmed and what refuted, in words.
       claims: those that decide it.
       cases: those that are counted.
-      needs_all: whether all claims must be confirmed; else one is enough.
+      needs: which must hold: ALL claims, and ALL or MOST cases where there are counts alone; or
+        ANY of them.
       verdict: CONFIRMED, REFUTED or UNDECIDED.
       why: why it is undecided, or what it rests on.
       remarks: what else must be said.
@@ -145,7 +150,7 @@ class Finding:
     rule: str
     claims: tuple[Claim, ...]
     cases: tuple[Case, ...]
-    needs_all: bool = True
+    needs: str = ALL
     verdict: str = UNDECIDED
     why: str = ""
     remarks: tuple[str, ...] = ()
@@ -183,8 +188,9 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
     Args:
       findings: of one report; a claim that two of them share (the same words and region) counts
         once.
-      counts_only: whether no value has an interval. Then a statement is confirmed if it holds in
-        all cases, two at least, refuted if it holds in none.
+      counts_only: whether no value has an interval. Then a statement is told from two cases or
+        more. Of ALL: confirmed if it holds in all, refuted if in none. Of MOST: if it holds, or
+        does not, in more than half of them. Of ANY: if it holds in two at least, or in none.
 
     Returns:
       The findings, in the same order, with verdicts and reasons.
@@ -199,7 +205,10 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
             for c in finding.claims
         )
         finding = dataclasses.replace(finding, claims=claims)
-        verdict, why = _by_counts(finding) if counts_only else _by_claims(finding)
+        if counts_only:
+            verdict, why = _by_counts(finding)
+        else:
+            verdict, why = _by_claims(finding, len(p_values))
         decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
     return decided
 
@@ -209,13 +218,18 @@ def _by_counts(finding: Finding) -> tuple[str, str]:
     if cases < LEAST_CASES:
         missing = next((c.why for c in finding.claims if c.effect is None), "too few to count")
         return UNDECIDED, f"{finding.counted}: {missing}"
-    verdict = {cases: CONFIRMED, 0: REFUTED}.get(holds, UNDECIDED)
+    enough = {ALL: cases, MOST: cases // 2 + 1, ANY: LEAST_CASES}[finding.needs]
+    fails = {ALL: cases, MOST: cases // 2 + 1, ANY: cases}[finding.needs]
+    if holds >= enough:
+        verdict = CONFIRMED
+    else:
+        verdict = REFUTED if cases - holds >= fails else UNDECIDED
     return verdict, f"{finding.counted}; by counts alone, no value has an interval"
 
 
-def _by_claims(finding: Finding) -> tuple[str, str]:
+def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
     verdicts = [c.verdict for c in finding.claims]
-    ends = (CONFIRMED, REFUTED) if finding.needs_all else (REFUTED, CONFIRMED)
+    ends = (REFUTED, CONFIRMED) if finding.needs == ANY else (CONFIRMED, REFUTED)
     if verdicts and all(v == ends[0] for v in verdicts):
         return ends[0], _rests(finding, ends[0])
     if ends[1] in verdicts:
@@ -233,8 +247,22 @@ def _by_claims(finding: Finding) -> tuple[str, str]:
             reasons.append(
                 f"{c.what}: {c.effect:.3g} [{c.estimate.low:.3g}, {c.estimate.high:.3g}] is not"
                 f" told from the border of '{c.region}' (corrected p {c.corrected:.2g}){at_most}"
+                + _too_coarse(c, num_claims)
             )
     return UNDECIDED, "; ".join(reasons)
+
+
+def _too_coarse(claim: Claim, num_claims: int) -> str:
+    """What to say of a claim whose p is the least that its resamples give, and yet too large."""
+    assert claim.estimate is not None and claim.p_value is not None
+    num = len(claim.estimate.resamples)
+    least = 2 / (num + 1)
+    if claim.p_value > least:
+        return ""
+    return (
+        f"; {num:,} resamples give no p below {least:.2g}, too large where {num_claims} claims are"
+        " corrected together: a study of fewer claims can decide this"
+    )
 
 
 def _rests(finding: Finding, verdict: str) -> str:

@@ -3,66 +3,45 @@
 For every pair of finished runs of a study: fields of their configs may differ where the study sets
 the factor free that the two differ in (system: its departures and the study's fields for it; shape:
 heads, width, layers; variant: the variant's fields; seed); their data and the version of the
-numerics may not; and they must have come equally far on the clock that the study matches. Fields in
-`allow` may differ too, and the table then says so.
+numerics may not; and they must have come equally far on the clock that the study matches, within a
+variant and stage. Their fine-tunings are held to it in finetune_contract.py. What is named in
+`allow` may differ too, and every table then says so.
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scalelab.lab import run_files
+from scalelab.lab import finetune_contract, matched, run_check, run_files
 from scalelab.lab.study_runs import Point, PretrainRun, Study
+from scalelab.names import nearest
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
-CLOCKS = {"steps": "steps", "tokens": "tokens", "flops": "flops", "secs": "seconds"}
-TOLERANCE = 0.05  # by which runs may differ on the matched clock: whole steps, whole epochs
+WORDS = ("data", "numerics", "matched")  # what may be allowed to differ beside config fields
 SHOWN = 8
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
-    """Checks every pair of finished runs.
+    """Checks every pair of finished runs, and all their fine-tunings.
 
     Args:
       study: the study.
-      allow: fields that may differ beyond those of the study's own `allow`; also "data",
-        "numerics" and "matched".
+      allow: fields that may differ beyond those of the study's own `allow`; also WORDS, and
+        fields of fine-tunings, "finetune.epochs".
 
     Returns:
       Footnotes: what differs that was allowed.
 
     Raises:
       ValueError: something undeclared differs; the message names the fields and two runs for each.
+        Or `allow` names nothing that there is, or the study matches no clock.
     """
+    matched.check(study.facts["matched"], f"study {study.name}, matched")
     allowed = {*study.facts["allow"], *allow}
-    flat = {run.name: _flat(_actual(run)) for run in study.runs if run.finished}
-    numerics = {run.name: _numerics(run) for run in study.runs if run.finished}
-    found: dict[str, str] = {}
-    pairs = [(point, run) for point in study.points for run in point.finished]
-    for (p, a), (q, b) in itertools.combinations(pairs, 2):
-        free = _free(study, p, q, a, b)
-        ours, theirs = flat[a.name], flat[b.name]
-        for field in ours.keys() | theirs.keys():
-            x, y = ours.get(field, "absent"), theirs.get(field, "absent")
-            if x != y and field not in free:
-                found.setdefault(field, f"{x!r} in {a.name}, {y!r} in {b.name}")
-        one, two = a.result or {}, b.result or {}
-        if one.get("data_hash") != two.get("data_hash"):
-            found.setdefault("data", f"{a.name} and {b.name} were trained on different texts")
-        if numerics[a.name] != numerics[b.name]:
-            found.setdefault(
-                "numerics",
-                f"version {numerics[a.name]} in {a.name}, {numerics[b.name]} in {b.name}",
-            )
-        clock = CLOCKS.get(study.facts["matched"])
-        if clock and p.variant == q.variant and a.stage == b.stage:
-            low, high = sorted((one[clock], two[clock]))
-            if high > low * (1 + TOLERANCE):
-                found.setdefault(
-                    "matched",
-                    f"{one[clock]:,.0f} {clock} in {a.name}, {two[clock]:,.0f} in {b.name}",
-                )
+    known = names(study)
+    for name in sorted(allowed - known):
+        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
+    found = _pretrainings(study) | finetune_contract.differences(study)
     undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
     if undeclared:
         lines = [f"{field}: {text}" for field, text in undeclared.items()][:SHOWN]
@@ -79,18 +58,57 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     ]
 
 
+def names(study: Study) -> set[str]:
+    """All that may be allowed to differ."""
+    fields = {
+        field for run in study.runs for field in run_files.flatten(run.config)
+        if not field.startswith("machine.")
+    }  # fmt: skip
+    return {*WORDS, *fields, *finetune_contract.names(study)}
+
+
+def _pretrainings(study: Study) -> dict[str, str]:
+    """Where pre-trainings differ in what is not free: field -> which, and how."""
+    runs = [run for run in study.runs if run.finished]
+    flat = {run.name: _science(_actual(run)) for run in runs}
+    numerics = {run.name: _numerics(run) for run in runs}
+    clock = study.facts["matched"]
+    readings = {run.name: matched.reading(run, clock) for run in runs}
+    found: dict[str, str] = {}
+    pairs = [(point, run) for point in study.points for run in point.finished]
+    for (p, a), (q, b) in itertools.combinations(pairs, 2):
+        free = _free(study, p, q, a, b)
+        ours, theirs = flat[a.name], flat[b.name]
+        for field in ours.keys() | theirs.keys():
+            x, y = ours.get(field, "absent"), theirs.get(field, "absent")
+            if x != y and field not in free:
+                found.setdefault(field, f"{x!r} in {a.name}, {y!r} in {b.name}")
+        one, two = a.result or {}, b.result or {}
+        if one.get("data_hash") != two.get("data_hash"):
+            found.setdefault("data", f"{a.name} and {b.name} were trained on different texts")
+        x, y = numerics[a.name], numerics[b.name]
+        if x != y:
+            found.setdefault("numerics", f"version {x} in {a.name}, {y} in {b.name}")
+        x, y = readings[a.name], readings[b.name]
+        if p.variant == q.variant and a.stage == b.stage and not matched.are_equal((x, y)):
+            said = f"{x:,.0f} {matched.title(study)} in {a.name}, {y:,.0f} in {b.name}"
+            found.setdefault("matched", said)
+    return found
+
+
 def _free(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRun) -> set[str]:
     """The fields in which two runs may differ."""
     facts, free = study.facts, set[str]()
     if p.system != q.system and "system" in facts["free"]:
         free.add("system")
         for name in (p.system, q.system):
-            free |= {departure["field"] for departure in facts["departures"][name]}
-            free |= _fields(facts["system_fields"].get(name, ()))
+            free |= {departure["field"] for departure in facts["departures"].get(name, ())}
+            free |= _fields(facts.get("system_fields", {}).get(name, ()))
     if p.shape != q.shape and "shape" in facts["free"]:
         free |= set(SHAPE_FIELDS)
     if p.variant != q.variant and "variant" in facts["free"]:
-        free |= _fields(facts["variants"][p.variant]) | _fields(facts["variants"][q.variant])
+        for name in (p.variant, q.variant):
+            free |= _fields(facts["variants"].get(name, ()))
     if a.seed != b.seed and "seed" in facts["free"]:
         free.add("seed")
     return free
@@ -108,11 +126,12 @@ def _actual(run: PretrainRun) -> Mapping[str, Any]:
       ValueError: its file is missing or damaged, or is not what the study planned.
     """
     path = run.folder / "config.json"
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); run the study again") from None
-    planned, actual = _flat(run.config), _flat(values)
+    problems: list[str] = []
+    values, there = run_files.read_json(path, problems)
+    if problems or not there:
+        why = "; ".join(problems) or "it is missing"
+        raise ValueError(f"{path} cannot be read ({why}); move {run.folder} away and run again")
+    planned, actual = _science(run.config), _science(values)
     differing = [k for k in sorted(planned.keys() | actual.keys())
                  if planned.get(k, "absent") != actual.get(k, "absent")]  # fmt: skip
     if differing:
@@ -126,21 +145,16 @@ def _actual(run: PretrainRun) -> Mapping[str, Any]:
     return values
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The science fields by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if prefix == "" and key == "machine":
-            continue
-        name = prefix + key
-        found |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+def _science(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The science fields by dotted name; one that is None is off, as if it were not there."""
+    flat = run_files.flatten({k: v for k, v in config.items() if k != "machine"})
+    return {field: value for field, value in flat.items() if value is not None}
 
 
 def _numerics(run: PretrainRun) -> str:
     """Versions of the numerics of all its starts, in words."""
-    try:
-        found = run_files.numerics(json.loads((run.folder / "environment.json").read_text()))
-    except (OSError, ValueError, AttributeError, TypeError):
-        found = ()
+    problems: list[str] = []
+    environment, _ = run_files.read_json(run.folder / "environment.json", problems)
+    sound = not problems and not run_check.of_environment(environment)
+    found = run_files.numerics(environment) if sound else ()
     return " and ".join(map(str, found)) or "not recorded"

@@ -1,10 +1,8 @@
 """WORKDIR/curves.png: training and validation loss against each clock."""
 
-import json
 import pathlib
-from typing import Any
 
-from scalelab.lab import palette
+from scalelab.lab import palette, run_files
 from scalelab.lab.palette import COLORS
 
 CLOCKS = (
@@ -13,12 +11,6 @@ CLOCKS = (
     ("flops", "training FLOPs"),
     ("seconds", "seconds of training"),
 )
-
-
-def read_metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads metrics.jsonl; a last line that is still being written is left out."""
-    lines = (workdir / "metrics.jsonl").read_text().split("\n")
-    return [json.loads(line) for line in lines[:-1]]
 
 
 def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
@@ -33,10 +25,11 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    rows = read_metrics(workdir)
+    rows = run_files.read_metrics(workdir / "metrics.jsonl", [])
     lines = {"training": ([row for row in rows if "train/loss" in row], "train/loss")}
-    for length in sorted({row["eval/max_len"] for row in rows if "eval/max_len" in row}):
-        points = [row for row in rows if row.get("eval/max_len") == length]
+    validations = run_files.validations(rows)
+    for length in sorted({row["eval/max_len"] for row in validations}):
+        points = [row for row in validations if row["eval/max_len"] == length]
         lines[f"validation, length {length}"] = (points, "eval/loss")
     lines = {label: line for label, line in lines.items() if line[0]}
     if not lines:

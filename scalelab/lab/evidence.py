@@ -1,6 +1,6 @@
 """What tables, figures and hypotheses are made from: rows, and their scores by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,6 +87,10 @@ class Evidence(Protocol):
 
     def remarks(self, score: str) -> list[str]:
         """What must be said of a score's values."""
+        ...
+
+    def caveats(self, scores: Iterable[str]) -> list[str]:
+        """What of some scores could not be used, or does not compare."""
         ...
 
 

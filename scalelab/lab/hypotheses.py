@@ -1,4 +1,6 @@
-"""The seven observations of the benchmark's thesis, as statements that a study confirms or refutes.
+"""Statements that a study confirms or refutes: the seven observations of the benchmark's thesis.
+
+And f1 to f5, on objective and format, which the thesis leaves open.
 
 `evaluate` holds them against a study, or against the published tables. Each statement is a function
 here or in hypotheses_of_*.py, whose docstring says which rows enter, what is compared, and what
@@ -13,10 +15,11 @@ statement is confirmed if all its claims are, and refuted if one of them is.
 import itertools
 from collections.abc import Callable, Iterable
 
+from scalelab.lab import hypotheses_of_formats as of_formats
 from scalelab.lab import hypotheses_of_shapes as of_shapes
 from scalelab.lab import hypotheses_of_training as of_training
 from scalelab.lab import ladders
-from scalelab.lab.claims import ABOVE, BELOW, Case, Claim, Finding, Region, decide
+from scalelab.lab.claims import ABOVE, ANY, BELOW, MOST, Case, Claim, Finding, Region, decide
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.hypothesis_parts import (
     DIMENSIONS,
@@ -44,8 +47,8 @@ def evaluate(
 
     Args:
       evidence: a study's scores, or published.evidence().
-      ids: of statements, such as "1a", or of observations, such as "2" for all of 2a to 2d; None:
-        all.
+      ids: of statements, such as "1a" or "f1", or of observations, such as "2" for all of 2a to
+        2d; None: all.
       score: to use instead of GLUE-Large, a name in evidence.SCORES.
 
     Returns:
@@ -59,11 +62,16 @@ def evaluate(
     return decide(findings, counts_only=evidence.counts_only)
 
 
+def names() -> list[str]:
+    """What `ids` may name: statements, and observations."""
+    return list(dict.fromkeys([*HYPOTHESES, *(x.rstrip("abcd") for x in HYPOTHESES)]))
+
+
 def _named(name: str) -> list[str]:
     """Statements of an id, or of an observation."""
     found = [x for x in HYPOTHESES if x == name or x.rstrip("abcd") == name]
     if not found:
-        raise ValueError(f"no hypothesis {name!r}: {nearest(name, HYPOTHESES)}")
+        raise ValueError(f"no hypothesis {name!r}: {nearest(name, names())}")
     return found
 
 
@@ -101,7 +109,7 @@ def growth(evidence: Evidence, score: str) -> Finding:
     """2a: the score grows when width, or depth, grows alone.
 
     Rows: of each system the longest ladder of one dimension. Claims, one a dimension: largest minus
-    smallest row, mean over systems, is above 0. Cases: systems and dimensions.
+    smallest row, mean over systems, is above 0. Cases: systems and dimensions, of which most count.
     """
     claims, cases = [], []
     for name in DIMENSIONS:
@@ -112,7 +120,7 @@ def growth(evidence: Evidence, score: str) -> Finding:
     return make_finding(
         evidence, "2a", "In most cases the score grows when width or depth grows alone.",
         "the ladders' largest rows are above their smallest, in width and in depth",
-        claims, cases, score,
+        claims, cases, score, needs=MOST,
     )  # fmt: skip
 
 
@@ -161,7 +169,7 @@ def different_growth(evidence: Evidence, score: str) -> Finding:
     return make_finding(
         evidence, "2c", "How the score grows depends on the objective.",
         f"two systems' growths differ by more than {MARGIN:g}, in one comparison at least",
-        claims, cases, score, needs_all=False,
+        claims, cases, score, needs=ANY,
     )  # fmt: skip
 
 
@@ -208,6 +216,11 @@ HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
     "6": of_training.larger_for_less,
     "7a": of_training.steps_gain_little,
     "7b": of_training.batch_saves_time,
+    "f1": of_formats.gain_of_nsp,
+    "f2": of_formats.gain_of_pairs,
+    "f3": of_formats.gain_of_pairs_unique,
+    "f4": of_formats.gain_of_both,
+    "f5": of_formats.gain_of_both_sides,
 }
 
 

@@ -13,6 +13,7 @@ from scalelab.lab.hypothesis_parts import (
     block_cases,
     compare,
     make_finding,
+    value,
 )
 from scalelab.lab.ladders import Row
 
@@ -54,17 +55,15 @@ def several_dimensions(evidence: Evidence, score: str) -> Finding:
 def similar_shapes(evidence: Evidence, score: str) -> Finding:
     """4a: at equal N, scores are similar over a wide range of shapes, if A follows H.
 
-    Rows: of each system groups of equal N, heads at most ladders.WIDEST_HEAD wide. Claim: widest
-    minus deepest row, mean over groups, lies within the margin: its 95% interval does. Cases: pairs
-    of rows of a group.
+    Rows: of one system and one variant, those with a score, in groups of equal N and different L,
+    heads at most ladders.WIDEST_HEAD wide. Claim: widest minus deepest row, mean over groups, lies
+    within the margin: its 95% interval does. Cases: pairs of rows of a group.
     """
-    groups = [
-        of for rows in ladders.baselines(evidence).values() for of in ladders.equal_sizes(rows)
-    ]
+    groups = [of for rows in _scored(evidence, score) for of in ladders.equal_sizes(rows)]
     found = compare(
         evidence, "widest minus deepest shape of equal N", SIMILAR,
         [{of[-1]: 1.0, of[0]: -1.0} for of in groups], score,
-        f"no two shapes of equal N whose heads are at most {ladders.WIDEST_HEAD} wide",
+        f"no two shapes of equal N and other L whose heads are at most {ladders.WIDEST_HEAD} wide",
     )  # fmt: skip
     pairs = [{b: 1.0, a: -1.0} for of in groups for a, b in itertools.combinations(of, 2)]
     return make_finding(
@@ -77,10 +76,10 @@ def similar_shapes(evidence: Evidence, score: str) -> Finding:
 def heads_follow_width(evidence: Evidence, score: str) -> Finding:
     """4b: a wide net gains from more heads.
 
-    Rows: pairs of equal H and L, of which one has heads wider than ladders.WIDEST_HEAD. Claim: more
-    minus fewer heads, mean over pairs, is above 0. Cases: pairs.
+    Rows: of one system and one variant, pairs of equal H and L, of which one has heads wider than
+    ladders.WIDEST_HEAD. Claim: more minus fewer heads, mean over pairs, is above 0. Cases: pairs.
     """
-    pairs = [p for rows in ladders.baselines(evidence).values() for p in ladders.more_heads(rows)]
+    pairs = [p for rows in _scored(evidence, score) for p in ladders.more_heads(rows)]
     blocks = [{more: 1.0, fewer: -1.0} for fewer, more in pairs]
     missing = f"no wide net both with and without heads wider than {ladders.WIDEST_HEAD}"
     return make_finding(
@@ -89,3 +88,13 @@ def heads_follow_width(evidence: Evidence, score: str) -> Finding:
         [compare(evidence, "more minus fewer heads", ABOVE, blocks, score, missing)],
         block_cases(evidence, blocks, ABOVE, score), score,
     )  # fmt: skip
+
+
+def _scored(evidence: Evidence, score: str) -> list[list[Row]]:
+    """Rows with a score by system and variant; all rows, if none has it.
+
+    Of a grid of shapes the best alone are fine-tuned, and the groups are of these.
+    """
+    groups = list(ladders.by_variant(evidence).values())
+    found = [[r for r in of if value(evidence, r, score) is not None] for of in groups]
+    return found if any(found) else groups

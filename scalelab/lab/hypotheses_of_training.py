@@ -14,6 +14,7 @@ from scalelab.lab.evidence import Evidence
 from scalelab.lab.hypothesis_parts import MARGIN, SIMILAR, all_values, compare, make_finding, value
 from scalelab.lab.ladders import Row
 from scalelab.lab.statistics import LEVEL
+from scalelab.lab.study_runs import BASELINE
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
 LEAST_SHAPES = 4  # for a rank correlation
@@ -31,19 +32,19 @@ def unreliable_loss(evidence: Evidence, score: str) -> Finding:
     tests'. The interval is that of the noisy correlation, rather too low. Refuted: it is above
     RELIABLE. Cases: pairs of shapes; the lower loss has not the higher score.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in evidence.rows:
-        if value(evidence, row, "loss") is not None and value(evidence, row, score) is not None:
-            groups.setdefault((row.system, row.variant), []).append(row)
+    groups = [
+        [r for r in rows if all(value(evidence, r, x) is not None for x in ("loss", score))]
+        for rows in ladders.by_variant(evidence).values()
+    ]
     cases = []
-    for rows in groups.values():
+    for rows in groups:
         for i, a in enumerate(rows):
             for b in rows[:i]:
                 gain = all_values(evidence, {a: 1.0, b: -1.0}, score)
                 rise = all_values(evidence, {a: 1.0, b: -1.0}, "loss")
                 if gain is not None and rise is not None:
                     cases.append(Case(f"{b.label} against {a.label}", gain * rise >= 0))
-    made = _rank_claim(evidence, list(groups.values()), score)
+    made = _rank_claim(evidence, groups, score)
     return make_finding(
         evidence, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
         f"their rank correlation over shapes is below {RELIABLE:g}, by more than noise makes it",
@@ -54,32 +55,29 @@ def unreliable_loss(evidence: Evidence, score: str) -> Finding:
 def larger_for_less(evidence: Evidence, score: str) -> Finding:
     """6: at a fixed time, a larger net trained for fewer steps wins.
 
-    Rows: of one system, with curves of validation loss against seconds. Claim: the loss of the
-    larger minus that of the smaller net, N at least LARGER times as large, at the latest time that
-    all runs of both reached, read off their curves by straight lines between evaluations; mean over
-    such pairs, then over systems; is below 0. Cases: pairs. Learning rates have not decayed equally
-    far then: the smaller net's usually more, which is to the disadvantage of the statement.
+    Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
+    loss of the larger minus that of the smaller net, N at least LARGER times as large, at the
+    latest time that all runs of both reached, read off their curves by straight lines between
+    evaluations; mean over such pairs, then over systems; is below 0. Of one system with a single
+    pre-training of each net it is the mean over pairs that share no net, and the interval is over
+    these. Cases: pairs. Learning rates have not decayed equally far then: the smaller net's usually
+    more, which is to the disadvantage of the statement.
     """
     del score
-    blocks, cases = [], []
-    for rows in ladders.baselines(evidence).values():
-        timed = [row for row in rows if evidence.curves(row)]
-        pairs = [
-            (a, b, *_at_common_time(evidence, a, b)) for a, b in ladders.growing(timed, LARGER)
-        ]
-        pairs = [pair for pair in pairs if len(pair[2])]
-        parts = {row: np.zeros(len(evidence.curves(row))) for a, b, *_ in pairs for row in (a, b)}
-        for a, b, smaller, larger in pairs:
-            parts[a] -= smaller / len(pairs)
-            parts[b] += larger / len(pairs)
-            label = f"{b.label} against {a.label}"
-            cases.append(Case(label, bool(larger.mean() < smaller.mean())))
-        if pairs:
-            blocks.append([(1.0, numbers.tolist()) for numbers in parts.values()])
+    groups = [_timed_pairs(evidence, rows) for rows in ladders.by_variant(evidence).values()]
+    groups = [pairs for pairs in groups if pairs]
+    cases = [
+        Case(f"{b.label} against {a.label}", bool(larger.mean() < smaller.mean()))
+        for pairs in groups for a, b, smaller, larger in pairs
+    ]  # fmt: skip
     missing = "no curves of loss against seconds of two sizes in this study"
     what = "loss of the larger minus that of the smaller net at equal seconds"
+    blocks = [_mean_of_pairs(pairs) for pairs in groups]
     if len(blocks) > 1:
-        what += f", mean of {len(blocks)} systems"
+        what += f", mean of {len(blocks)}"
+    elif blocks and any(len(numbers) < 2 for _, numbers in blocks[0]):
+        blocks = [_mean_of_pairs([pair]) for pair in _apart(groups[0])]
+        what += f", mean of {len(blocks)} pairs"
     made = claim(what, BELOW, contrasts.of_numbers(blocks) if blocks else missing)
     return make_finding(
         evidence, "6", "At a fixed time, a larger net trained for fewer steps wins.",
@@ -94,7 +92,7 @@ def steps_gain_little(evidence: Evidence, score: str) -> Finding:
     Rows: baselines with their variant "half_steps". Claim: baseline minus half the steps, mean over
     them, lies within the margin. Cases: the same.
     """
-    pairs = ladders.by_variant(evidence, "half_steps")
+    pairs = ladders.by_variants(evidence, BASELINE, "half_steps")
     blocks = [{whole: 1.0, half: -1.0} for whole, half in pairs]
     gains = [
         (half, all_values(evidence, b, score)) for b, (_, half) in zip(blocks, pairs, strict=True)
@@ -116,7 +114,7 @@ def batch_saves_time(evidence: Evidence, score: str) -> Finding:
     below 0. Cases: the same.
     """
     del score
-    pairs = ladders.by_variant(evidence, "half_batch")
+    pairs = ladders.by_variants(evidence, BASELINE, "half_batch")
     blocks = [{whole: 1.0, half: -2.0} for whole, half in pairs]
     saved = [(half, all_values(evidence, b, "seconds"))
              for b, (_, half) in zip(blocks, pairs, strict=True)]  # fmt: skip
@@ -127,6 +125,36 @@ def batch_saves_time(evidence: Evidence, score: str) -> Finding:
         [compare(evidence, what, BELOW, blocks, "seconds", missing)],
         [Case(row.label, x < 0) for row, x in saved if x is not None], "seconds",
     )  # fmt: skip
+
+
+TimedPair = tuple[Row, Row, np.ndarray, np.ndarray]  # smaller, larger; the losses of their runs
+
+
+def _timed_pairs(evidence: Evidence, rows: Sequence[Row]) -> list[TimedPair]:
+    """Smaller and larger nets of one system, with their losses at equal seconds."""
+    timed = [row for row in rows if evidence.curves(row)]
+    found = [(a, b, *_at_common_time(evidence, a, b)) for a, b in ladders.growing(timed, LARGER)]
+    return [pair for pair in found if len(pair[2])]
+
+
+def _mean_of_pairs(pairs: Sequence[TimedPair]) -> list[contrasts.Part]:
+    """Larger minus smaller, mean over pairs: of each net, what its runs add to that."""
+    parts: dict[Row, np.ndarray] = {}
+    for a, b, smaller, larger in pairs:
+        parts |= {a: np.zeros(len(smaller)), b: np.zeros(len(larger))}
+    for a, b, smaller, larger in pairs:
+        parts[a] -= smaller / len(pairs)
+        parts[b] += larger / len(pairs)
+    return [(1.0, numbers.tolist()) for numbers in parts.values()]
+
+
+def _apart(pairs: Sequence[TimedPair]) -> list[TimedPair]:
+    """Pairs that share no net, each net with the next that is larger."""
+    found: list[TimedPair] = []
+    for pair in pairs:
+        if not any(row in other[:2] for other in found for row in pair[:2]):
+            found.append(pair)
+    return found
 
 
 def _at_common_time(evidence: Evidence, a: Row, b: Row) -> tuple[np.ndarray, np.ndarray]:

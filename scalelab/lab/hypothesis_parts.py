@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from scalelab.lab import claims
-from scalelab.lab.claims import Case, Claim, Finding, Region
+from scalelab.lab.claims import ALL, Case, Claim, Finding, Region
 from scalelab.lab.evidence import LARGE, Evidence
 from scalelab.lab.ladders import Row
 
@@ -78,13 +78,11 @@ def make_finding(
     cases: Sequence[Case],
     score: str,
     *,
-    needs_all: bool = True,
+    needs: str = ALL,
 ) -> Finding:
     """A finding without verdict, with what must be said of its score."""
     remarks = tuple(evidence.remarks(score))
-    return Finding(
-        name, statement, rule, tuple(made), tuple(cases), needs_all=needs_all, remarks=remarks
-    )
+    return Finding(name, statement, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
 
 
 def _missing_score(evidence: Evidence, score: str) -> str:

@@ -20,6 +20,11 @@ def baselines(evidence: Evidence) -> dict[str, list[Row]]:
     return _grouped(sorted(rows, key=lambda row: row.shape.n_model), lambda row: row.system)
 
 
+def by_variant(evidence: Evidence) -> dict[tuple[str, str], list[Row]]:
+    """Rows by system and variant: what differs in its shape alone."""
+    return _grouped(evidence.rows, lambda row: (row.system, row.variant))
+
+
 def by_shape(evidence: Evidence, systems: Sequence[str]) -> list[dict[str, Row]]:
     """For each shape that all the systems have, their baseline rows by system."""
     rows = [row for row in evidence.rows if row.variant == BASELINE and row.system in systems]
@@ -27,11 +32,11 @@ def by_shape(evidence: Evidence, systems: Sequence[str]) -> list[dict[str, Row]]
     return [of for of in found if len(of) == len(systems)]
 
 
-def by_variant(evidence: Evidence, variant: str) -> list[tuple[Row, Row]]:
-    """Baseline rows, each with the row that differs from it in its variant alone."""
+def by_variants(evidence: Evidence, one: str, two: str) -> list[tuple[Row, Row]]:
+    """Rows of one variant, each with the row that differs from it in having the other."""
     rows = _grouped(evidence.rows, lambda row: (row.system, row.shape)).values()
     named = [{row.variant: row for row in of} for of in rows]
-    return [(of[BASELINE], of[variant]) for of in named if BASELINE in of and variant in of]
+    return [(of[one], of[two]) for of in named if one in of and two in of]
 
 
 def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
@@ -72,8 +77,16 @@ def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
 
 
 def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
-    """Groups of two or more rows of equal N whose A has followed H, deepest to widest."""
+    """Groups of rows of equal N whose A has followed H and whose L differ, deepest to widest.
+
+    Rows that differ in their heads alone are one shape: the one of the most heads is taken.
+
+    Args:
+      rows: of one system and variant.
+    """
     groups: list[list[Row]] = []
+    rows = list({(r.shape.width, r.shape.num_layers): r
+                 for r in sorted(rows, key=lambda row: row.shape.num_heads)}.values())  # fmt: skip
     for row in sorted(rows, key=lambda row: row.shape.n_model):
         if row.shape.width / row.shape.num_heads > WIDEST_HEAD:
             continue
@@ -81,7 +94,8 @@ def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
             groups[-1].append(row)
         else:
             groups.append([row])
-    return [sorted(of, key=lambda row: row.shape.width) for of in groups if len(of) > 1]
+    apart = [of for of in groups if len({row.shape.num_layers for row in of}) > 1]
+    return [sorted(of, key=lambda row: row.shape.width) for of in apart]
 
 
 def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:

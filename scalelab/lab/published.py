@@ -14,7 +14,7 @@ import csv
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class Row:
     Attributes:
       system: its name in scalelab.systems.
       shape: of the net.
-      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences) or
-        "fewer_epochs" (5, of long sequences in two cases 3, instead of 6).
+      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+        "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
     """
 
     system: str
@@ -183,6 +183,10 @@ class Published:
 
     def curves(self, row: Row) -> list[np.ndarray]:
         """None: the thesis has them as pictures alone."""
+        return []
+
+    def caveats(self, scores: Iterable[str]) -> list[str]:
+        """None beyond the remarks."""
         return []
 
     def remarks(self, score: str) -> list[str]:

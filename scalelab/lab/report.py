@@ -9,7 +9,17 @@ FOLDER/figures/<figure>.png and .svg
 import pathlib
 from collections.abc import Sequence
 
-from scalelab.lab import report_content, report_page, scored_table, study_figures, tables
+from scalelab.lab import (
+    contract,
+    report_content,
+    report_page,
+    scored_table,
+    study_figures,
+    study_findings,
+    study_runs,
+    tables,
+)
+from scalelab.lab import published as published_tables
 from scalelab.lab.claims import Finding
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.report_content import Report
@@ -21,6 +31,37 @@ CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",
     "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
 }
+
+
+def make(
+    workdir: pathlib.Path,
+    name: str | None = None,
+    folder: pathlib.Path | None = None,
+    allow: Sequence[str] = (),
+) -> pathlib.Path:
+    """Reads a study, holds its runs against their files and to the contract, and reports it.
+
+    Args:
+      workdir: holds studies/ and runs/.
+      name: of the study; None where there is only one.
+      folder: for the report; None: WORKDIR/reports/<name>.
+      allow: what may differ beyond what the study declares; every table says so.
+
+    Returns:
+      The path of report.html.
+
+    Raises:
+      ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
+        what was not declared. A damaged run is named in the notes, and the others are reported.
+    """
+    study = study_runs.checked(study_runs.read(workdir, name))
+    footnotes = contract.check(study, allow)
+    evidence = StudyScores(study)
+    findings = study_findings.of_study(study, evidence)
+    return write(
+        study, folder or workdir / "reports" / study.name, evidence=evidence, findings=findings,
+        published=published_tables.evidence(), footnotes=footnotes,
+    )  # fmt: skip
 
 
 def write(
@@ -102,7 +143,7 @@ def _end(report: Report) -> list[str]:
         lines.append("No system declares a departure from the control.")
     lines += ["\n".join(f"- {note}" for note in report.footnotes)] if report.footnotes else []
     lines += ["## Reproduce", f"```\n{report.commands[0]}\n```"] if report.commands else []
-    return [*lines, "## Runs", _plain(report.runs)]
+    return [*lines, "## Runs", scored_table.markdown(report.runs)]
 
 
 def _plain(table: Table) -> str:

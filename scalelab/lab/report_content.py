@@ -1,7 +1,6 @@
 """What a report says, whatever it is written in: gathered once from a study and its evidence."""
 
 import dataclasses
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,15 +8,18 @@ from typing import Any
 
 from scalelab.lab import (
     curves,
+    matched,
     palette,
     report_findings,
+    run_check,
+    run_files,
     study_figures,
     study_notes,
     study_runs,
     study_tables,
 )
 from scalelab.lab.claims import Finding
-from scalelab.lab.evidence import Evidence
+from scalelab.lab.evidence import SCORES, Evidence
 from scalelab.lab.report_findings import Shown
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
@@ -83,9 +85,10 @@ def gather(
     charts = {"loss": _losses(study), "score": _scores(study, evidence)}
     return Report(
         study, _facts(study, environments), tables, report_findings.show(findings),
-        report_findings.table(findings) if findings else None, _departures(study), footnotes,
+        report_findings.table(findings, evidence.caveats(SCORES), footnotes) if findings else None,
+        _departures(study), footnotes,
         {name: chart for name, chart in charts.items() if chart}, _commands(study, environments),
-        _runs(study, environments),
+        _runs(study, environments, footnotes),
     )  # fmt: skip
 
 
@@ -96,7 +99,7 @@ def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[s
     if facts.get("protocol"):
         protocol += f" of the benchmark protocol's section {facts['protocol']}"
     found = [("State", f"{finished} of {len(study.runs)} pre-trainings finished"),
-             ("Protocol", protocol), ("Held equal", facts["matched"] or "nothing"),
+             ("Protocol", protocol), ("Matched", matched.said(study, study.points)),
              ("May differ", ", ".join([*facts["free"], *facts["allow"]]))]  # fmt: skip
     found.append(("Set for all", ", ".join(facts.get("fields") or ())))
     waiting = study_notes.unfinished(study.points)
@@ -108,8 +111,7 @@ def _facts(study: Study, environments: Sequence[dict[str, Any]]) -> list[tuple[s
     if facts["tasks"]:
         tasks = ", ".join(facts["tasks"])
         seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
-        found.append(("Fine-tuned on", f"{tasks}; recipe {facts['recipe']}, {seeds}"))
-        found.append(("Fine-tuning fields", ", ".join(facts.get("finetune", {}).get("fields", ()))))
+        found.append(("Fine-tuned on", f"{tasks}; recipe {study_notes.adapted(study)}; {seeds}"))
     commits = Counter(_commit(e) for e in environments if e)
     found.append(("Commits", ", ".join(f"{c} ({_runs_of(n)})" for c, n in commits.most_common())))
     devices = Counter(", ".join(e["devices"]) for e in environments if e.get("devices"))
@@ -127,7 +129,7 @@ def _departures(study: Study) -> Table | None:
     return Table("departures", title, columns, tuple(rows), None, ()) if rows else None
 
 
-def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
+def _runs(study: Study, environments: Sequence[dict[str, Any]], footnotes: Sequence[str]) -> Table:
     """Every pre-training, finished or not, and what the plan expected of it."""
     keys = ("name", "state", "steps", "tokens", "flops", "seconds", "expected_seconds")
     keys += ("gib", "expected_gib", "loss", "commit")
@@ -149,7 +151,7 @@ def _runs(study: Study, environments: Sequence[dict[str, Any]]) -> Table:
         commit = _commit(environment) or None
         rows.append((run.name, state, *numbers, expected.get("secs"), *memory, run.loss, commit))
     columns = tuple(map(Column, keys, titles, kinds))
-    return Table("runs", "Runs", columns, tuple(rows), None, ())
+    return Table("runs", "Runs", columns, tuple(rows), None, tuple(footnotes), tuple(footnotes))
 
 
 def _commands(study: Study, environments: Sequence[dict[str, Any]]) -> list[str]:
@@ -161,10 +163,9 @@ def _commands(study: Study, environments: Sequence[dict[str, Any]]) -> list[str]
 
 def _environment(folder: Any) -> dict[str, Any]:
     """What a run says of where it ran; empty if it says nothing yet."""
-    try:
-        return json.loads((folder / "environment.json").read_text())
-    except (OSError, ValueError):
-        return {}
+    problems: list[str] = []
+    found, _ = run_files.read_json(folder / "environment.json", problems)
+    return {} if problems or run_check.of_environment(found) else found
 
 
 def _commit(environment: dict[str, Any]) -> str:
@@ -201,10 +202,10 @@ def _losses(study: Study) -> dict[str, Any] | None:
             ]
             line = {"label": f"seed {run.seed}", "panel": lengths.index(length), "points": points}
             series[point]["lines"].append(line)
-    systems = {point.system for point in study.points}
+    kinds = {study_notes.loss_kind(point) for point in study.points}
     return {
         "title": "Validation loss in training",
-        "note": study_notes.LOSSES if len(systems) > 1 else "",
+        "note": study_notes.LOSSES if len(kinds) > 1 else "",
         "x": [title for _, title in curves.CLOCKS],
         "y": [title for _, title in MEASURES],
         "panels": [f"length {length}" for length in lengths],

@@ -54,9 +54,12 @@ def show(findings: Sequence[Finding]) -> list[Shown]:
     return shown
 
 
-def table(findings: Sequence[Finding]) -> Table:
-    """All claims of all findings."""
-    return _table(findings, COLUMNS, NOTES)
+def table(
+    findings: Sequence[Finding], notes: Sequence[str] = (), footnotes: Sequence[str] = ()
+) -> Table:
+    """All claims of all findings; below them further notes, and what was allowed to differ."""
+    made = _table(findings, COLUMNS, (*NOTES, *notes, *footnotes))
+    return dataclasses.replace(made, footnotes=tuple(footnotes))
 
 
 def _table(findings: Sequence[Finding], columns: Sequence[Column], notes: tuple[str, ...]) -> Table:

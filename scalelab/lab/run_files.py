@@ -3,12 +3,14 @@
 import dataclasses
 import fcntl
 import json
+import math
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 SEED = re.compile(r"seed\d+")
+OF_VALIDATION = ("step", "tokens", "flops", "seconds", "eval/loss", "eval/max_len")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,6 +59,14 @@ def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
     """Versions of the numbers of all starts in an environment.json; see `Run.numerics`."""
     starts = [*environment.get("earlier_starts", []), environment]
     return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """What a run was trained on, by its environment.json: "2 CPUs, cpu:cpu", or "unknown"."""
+    try:
+        return f"{environment['cpus']} CPUs, {', '.join(environment['devices'])}"
+    except (KeyError, TypeError):
+        return "unknown"
 
 
 def open_run(folder: pathlib.Path) -> Run:
@@ -136,6 +146,11 @@ def read_metrics(path: pathlib.Path, problems: list[str]) -> list[dict[str, Any]
     return found
 
 
+def validations(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of a validation, each with a loss, a length and all clocks."""
+    return [line for line in lines if all(is_finite(line.get(name)) for name in OF_VALIDATION)]
+
+
 def is_locked(folder: pathlib.Path) -> bool:
     """Whether a process trains there now: a seed of a fine-tuning is locked with its task's folder.
 
@@ -170,6 +185,20 @@ def loss_of(evals: Mapping[str, Any]) -> float | None:
     last = evals[max(lengths, key=int)] if lengths else None
     loss = last.get("loss") if isinstance(last, Mapping) else None
     return loss if is_number(loss) else None
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = prefix + key
+        found |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number, neither infinite nor NaN, which json writes too."""
+    return is_number(value) and math.isfinite(value)
 
 
 def is_number(value: Any) -> bool:

@@ -114,15 +114,18 @@ def _point(row: Row, y: float, clocks: Sequence[str]) -> RunPoint:
     return RunPoint(str(row["system"]), str(row["shape"]), known, y)
 
 
+def _left_out(row: Row) -> bool:
+    """Whether a run has no second phase."""
+    return not row.get("long.example_rate") or row.get("long.epoch_rate") == 0
+
+
 def _check_lengths(rows: Sequence[Row]) -> None:
     """Refuses losses at different lengths, which do not compare."""
-    lengths = {
-        row.get("long.max_len") if row.get("long.example_rate") else row.get("short.max_len")
-        for row in rows
-    }
+    lengths = {row.get("short.max_len" if _left_out(row) else "long.max_len") for row in rows}
     if len(lengths) > 1:
         listed = ", ".join(sorted(map(str, lengths)))
+        field = "epoch" if any(row.get("long.epoch_rate") == 0 for row in rows) else "example"
         raise ValueError(
             f"the losses are of inputs of different lengths, {listed} tokens, and do not compare:"
-            " --where=long.example_rate=0 takes the runs that saw short ones alone"
+            f" --where=long.{field}_rate=0 takes the runs that saw short ones alone"
         )

@@ -65,6 +65,7 @@ class Table:
       rows: a cell a column.
       footer: the smallest detectable difference of every column; None where nothing is compared.
       notes: sentences.
+      footnotes: those of them that the CSV has too, in a column: what was allowed to differ.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     footer: tuple[Cell, ...] | None
     notes: tuple[str, ...]
+    footnotes: tuple[str, ...] = ()
 
     @property
     def num_names(self) -> int:
@@ -128,16 +130,19 @@ def latex(table: Table, label: str) -> str:
 def csv(table: Table) -> str:
     """The table for programs: all digits, scores as fractions, columns *_low, *_high, *_published.
 
-    Without the last line, which is of another kind; empty fields are unknown.
+    Without the last line, which is of another kind; empty fields are unknown. Each row says in a
+    last column what was allowed to differ, if anything was.
     """
     header: list[str] = []
     for column in table.columns:
         ends = ("", "_low", "_high", "_published") if column.scored else ("",)
         header += [column.key + end for end in ends]
+    header += ["footnotes"] * bool(table.footnotes)
     lines = []
     for row in table.rows:
         line: list[object] = []
         for column, cell in zip(table.columns, row, strict=True):
             line += (cell or [None] * 4) if column.scored else [cell]  # type: ignore[operator]
+        line += [" ".join(table.footnotes)] * bool(table.footnotes)
         lines.append(line)
     return tables.comma_separated(header, lines)

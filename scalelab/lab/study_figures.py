@@ -4,7 +4,7 @@
   loss_by_time    validation loss against seconds of training             (7.3, B.1)
   loss_by_steps, loss_by_tokens, loss_by_flops   against the other clocks (7.4)
 
-Losses have a row of panels for each system, since those of different objectives do not compare, and
+Losses have a row of panels for each system, objective and format, since others do not compare, and
 a column for each length; a line is a run, and runs that differ in their seed alone look the same.
 """
 
@@ -13,7 +13,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, study_tables
+from scalelab.lab import curves, palette, study_notes, study_tables
+from scalelab.lab import losses as losses_of
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.names import nearest
@@ -103,14 +104,26 @@ def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
     """Sorts points into lines: of one system, and of shapes that differ in width or depth alone.
 
     Returns:
-      ("width", lines), ("depth", lines) and, for the points that are in neither,
-      ("other shapes", lines of one point).
+      ("width", lines), ("depth", lines) and, for the points that are in neither, ("other shapes",
+      lines): of points that grow in both, or of one point.
     """
     width = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.num_layers))
     depth = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.width))
     placed = {id(p) for line in width + depth for p in line}
-    alone = [[p] for p in points if id(p) not in placed]
-    return [("width", width), ("depth", depth), ("other shapes", alone)]
+    others: dict[Any, list[Point]] = {}
+    for point in sorted(points, key=lambda p: p.shape.n_model):
+        if id(point) not in placed:
+            others.setdefault((point.system, point.shape.num_heads), []).append(point)
+    both = [line for of in others.values() for line in ([of] if _rises(of) else [[p] for p in of])]
+    return [("width", width), ("depth", depth), ("other shapes", both)]
+
+
+def _rises(points: Sequence[Point]) -> bool:
+    """Whether each point is wider and deeper than the one before it."""
+    shapes = [p.shape for p in points]
+    return all(
+        a.width < b.width and a.num_layers < b.num_layers for a, b in itertools.pairwise(shapes)
+    )
 
 
 def loss_by_clock(study: Study, clock: str) -> Any | None:
@@ -121,23 +134,24 @@ def loss_by_clock(study: Study, clock: str) -> Any | None:
     found = {p: runs for p, runs in found.items() if any(losses for _, losses in runs)}
     if not found:
         return None
-    systems = list(dict.fromkeys(p.system for p in found))
+    rows = _comparable(list(found))
     lengths = sorted({n for runs in found.values() for _, losses in runs for n in losses})
-    size = (1.2 + 4.4 * len(lengths), 0.6 + 3.2 * len(systems))
+    size = (1.2 + 4.4 * len(lengths), 0.6 + 3.2 * len(rows))
     figure = palette.canvas(*size)
-    panels = figure.subplots(len(systems), len(lengths), squeeze=False)
-    for row, column in itertools.product(range(len(systems)), range(len(lengths))):
-        axis, system, length = panels[row][column], systems[row], lengths[column]
-        for place, point in enumerate(p for p in found if p.system == system):
+    panels = figure.subplots(len(rows), len(lengths), squeeze=False)
+    for row, column in itertools.product(range(len(rows)), range(len(lengths))):
+        axis, (title, points), length = panels[row][column], rows[row], lengths[column]
+        for place, point in enumerate(points):
             for seed, (_, losses) in enumerate(found[point]):
                 lines = losses.get(length, [])
-                label = f"{point.label.removeprefix(system + ' ')}, N {point.shape.n_model:,}"
+                name = point.label.removeprefix(f"{point.system} ")
+                label = f"{name}, N {point.shape.n_model:,}"
                 axis.plot(
                     [line[clock] for line in lines], [line["eval/loss"] for line in lines],
                     label=None if seed else label, ms=4, lw=1.2, markevery=max(1, len(lines) // 6),
                     **palette.style(place).plot(),
                 )  # fmt: skip
-        axis.set_title(f"{system}, length {length}", fontsize="medium")
+        axis.set_title(f"{title}, length {length}", fontsize="medium")
         axis.set_xlabel(dict(curves.CLOCKS)[clock])
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
@@ -148,16 +162,20 @@ def loss_by_clock(study: Study, clock: str) -> Any | None:
 
 
 def read_losses(run: PretrainRun) -> dict[int, list[dict[str, Any]]]:
-    """Validations of a run, finished or not, by length; empty if there is none yet."""
-    try:
-        rows = curves.read_metrics(run.folder)
-    except (OSError, ValueError):  # not started, or damaged: said elsewhere
-        return {}
-    found: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        if "eval/loss" in row:
-            found.setdefault(row["eval/max_len"], []).append(row)
-    return found
+    """Validations of a run, finished or not, by length; empty if there is none, or damaged."""
+    return losses_of.of_run(run, [])
+
+
+def _comparable(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
+    """Points whose losses compare, by system, and by objective and format if it has several."""
+    groups: dict[tuple[Any, ...], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.system, *study_notes.loss_kind(point)), []).append(point)
+    systems = [key[0] for key in groups]
+    return [
+        (system if systems.count(system) == 1 else f"{system}, {objective} on {data_format}", of)
+        for (system, objective, *_, data_format), of in groups.items()
+    ]
 
 
 def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.lab import matched
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.task_runs import TITLES, SeedRun
 
@@ -27,6 +28,8 @@ DETECTABLE = (
     " would find with power 80%; of all rows the largest."
 )
 LOSSES = "Losses of different objectives, or on other tokens, do not compare."
+LENGTHS = "Losses at different lengths do not compare: the length stands beside them."
+OF_LOSS = ("objective", "tokenizer.kind", "tokenizer.vocab_size", "data.format")
 
 
 def of_scores(
@@ -50,12 +53,13 @@ def of_scores(
     if of_tasks:
         said = "; ".join(SCORES[s] for s in of_tasks if s in SCORES)
         found.append(f"Scores x 100 on dev sets, of the last step{'. ' + said if said else ''}.")
+        found.append(f"Fine-tuned with recipe {adapted(study)}.")
     found += [_intervals(study, points, bool(of_tasks), len(of_tasks) < len(scores))]
     if "loss" in scores:
-        found.append(
-            "Validation loss in nats, the last one at the longest length trained on."
-            + (f" {LOSSES}" if len({p.system for p in points}) > 1 else "")
-        )
+        said = ["Validation loss in nats, the last one at the longest length trained on."]
+        said += [LOSSES] if len({loss_kind(p) for p in points}) > 1 else []
+        said += [LENGTHS] if len({loss_length(p) for p in points} - {None}) > 1 else []
+        found.append(" ".join(said))
     if "seconds" in scores:
         found.append("Seconds are of training alone, without compilation and evaluation.")
     if has_published:
@@ -82,8 +86,7 @@ def of_study(
     """
     facts = study.facts
     found = [*_runs(study, points, tasks)]
-    equal = f"Held equal: {facts['matched']}. " if facts.get("matched") else ""
-    found.append(f"{equal}Runs may differ in {_listed(facts['free'])}.")
+    found.append(f"{matched.said(study, points)} Runs may differ in {_listed(facts['free'])}.")
     if facts.get("allow"):
         found.append(f"The study lets these fields differ too: {_listed(facts['allow'])}.")
     for variant in dict.fromkeys(p.variant for p in points):
@@ -99,6 +102,24 @@ def of_study(
         if fields:
             found.append(f"The study sets for {system}: {_listed(fields)}.")
     return [*found, *footnotes]
+
+
+def adapted(study: Study) -> str:
+    """How nets are fine-tuned, in words: the recipe, and the fields that the study sets on it."""
+    fields = study.facts["finetune"].get("fields")
+    return study.facts["recipe"] + (f" and {_listed(fields)}" if fields else "")
+
+
+def loss_kind(point: Point) -> tuple[Any, ...]:
+    """What the losses of a row are of: those of rows that differ in it do not compare."""
+    config = point.runs[0].config
+    return tuple(_at(config, field, None) for field in OF_LOSS)
+
+
+def loss_length(point: Point) -> int | None:
+    """The length that a row's validation loss is at; None while nothing is finished."""
+    evals = [(run.result or {}).get("eval") or {} for run in point.finished]
+    return max((int(length) for of_run in evals for length in of_run), default=None)
 
 
 def departures(study: Study, system: str) -> list[tuple[str, str, str]]:
@@ -159,9 +180,11 @@ def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[s
         if without:
             found.append(f"{title}: no finished fine-tuning of {_listed(without)}.")
         of_seeds = [run for r in done if task in r.tasks for run in r.tasks[task].runs]
+        failed = [r for r in of_seeds if r.failed]
+        names = (f"{relative(study, str(r.folder))}: {r.failed}" for r in failed)
         for word, runs in (
             ("unfinished", [r for r in of_seeds if r.unfinished]),
-            ("failed", [r for r in of_seeds if r.failed]),
+            (f"failed: {'; '.join(names)}", failed),
             ("degenerate, and counted in", [r for r in of_seeds if _degenerate(r)]),
         ):
             if runs:

@@ -1,18 +1,4 @@
-"""Reads what a study leaves: WORKDIR/studies/<name>.json, and the run folders that it names.
-
-A study's file is written by `scalelab.study` before anything starts. It says what is compared:
-
-  name, title, question   words for people
-  protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
-  matched                 what all runs have in common, in words ("tokens: 1.7M")
-  free                    factors in which runs may differ: system, shape, variant, seed
-  allow                   config fields that may differ too; every table says so
-  tables, figures, hypotheses
-  tasks, recipe, finetune_seeds
-  departures              system -> [{"field", "value", "source"}]
-  variants                name -> {dotted field: value}
-  runs                    [{"name", "stage", "system", "shape": {"A", "H", "L"}, "variant", "seed",
-                            "finetune", "config"}], config being every resolved field
+"""Reads what a study leaves: WORKDIR/studies/<name>.json (study_file.py), and its run folders.
 
 WORKDIR/plans/<name>.json holds what every run was expected to take, on the machine that planned it.
 A run is WORKDIR/runs/<run's name>, as in DESIGN section 5. Its fine-tunings are in tasks/<task>/
@@ -25,7 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scalelab.lab import task_runs
+from scalelab.lab import run_check, run_files, study_file, task_runs
 from scalelab.lab.task_runs import TaskRuns
 from scalelab.names import nearest
 
@@ -82,8 +68,7 @@ class PretrainRun:
     @property
     def loss(self) -> float | None:
         """The last validation loss, of the longest length."""
-        evals = (self.result or {}).get("eval") or {}
-        return evals[max(evals, key=int)]["loss"] if evals else None
+        return run_files.loss_of((self.result or {}).get("eval") or {})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,42 +147,76 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     name = name or next(iter(files))
     if name not in files:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
-    try:
-        facts = json.loads(files[name].read_text())
-        runs = [(run, Shape(*(run["shape"][k] for k in "AHL"))) for run in facts["runs"]]
-        points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
-        for run, shape in runs:
-            key = (run["system"], shape, run["variant"])
-            points.setdefault(key, []).append(read_run(workdir / "runs" / run["name"], run))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{files[name]} is damaged ({error!r}); plan the study again") from None
+    facts = study_file.read(files[name])
+    points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    for run in facts["runs"]:
+        key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
+        found = read_run(workdir / "runs" / run["name"], run, facts["finetune_seeds"])
+        points.setdefault(key, []).append(found)
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
+
+
+def checked(study: Study) -> Study:
+    """The study with every finished run held against its own files (run_check): for reports.
+
+    A run that fails has no result and says in `damaged` why.
+    """
+    points = []
+    for point in study.points:
+        runs = []
+        for run in point.runs:
+            problems = run_check.of_folder(run.folder, run.result) if run.result else []
+            damaged = dataclasses.replace(run, result=None, damaged="; ".join(problems))
+            runs.append(damaged if problems else run)
+        points.append(dataclasses.replace(point, runs=tuple(runs)))
+    return dataclasses.replace(study, points=tuple(points))
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
     """What `study plan` expected of each run: name -> "secs", "peak_bytes", ...; or nothing."""
     try:
         kept = json.loads((workdir / "plans" / f"{name}.json").read_text())
-        return {run["name"]: run for run in kept["runs"]}
+        return {run["name"]: run for run in kept["runs"] if _is_expected(run)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def read_run(folder: pathlib.Path, planned: Mapping[str, Any]) -> PretrainRun:
-    """Reads the state of one run; what is wrong with its files is said in `damaged`."""
-    result, damaged = None, None
+def _is_expected(run: Mapping[str, Any]) -> bool:
+    """Whether what a plan says of a run are numbers, where it says anything."""
+    names = ("secs", "finetune_secs", "peak_bytes", "n_model")
+    return all(run.get(name) is None or run_files.is_finite(run[name]) for name in names)
+
+
+def read_run(
+    folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None
+) -> PretrainRun:
+    """Reads the state of one run; what is wrong with its files is said in `damaged`.
+
+    Args:
+      folder: its run folder.
+      planned: what the study's file says of it.
+      finetune_seeds: how many the study has: more of them, which another study of the same folder
+        may have, are left out; None: all that are there.
+    """
+    problems: list[str] = []
+    result, there = run_files.read_json(folder / "result.json", problems)
+    if there and not problems:
+        problems += run_check.of_result(result)
     tasks: list[Mapping[str, TaskRuns]] = [{}, {}]
-    try:
-        path = folder / "result.json"
-        result = json.loads(path.read_text()) if path.exists() else None
-        if result is not None and result["status"] != "completed":
-            result, damaged = None, f"{path}: status {result['status']!r}"
-        for place, part in enumerate(("tasks", "scratch")):
+    for place, part in enumerate(("tasks", "scratch")):
+        try:
             if any((folder / part).glob("*/seed*")):
-                tasks[place] = task_runs.read(folder / part)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        result, damaged = None, str(error)
+                found = task_runs.read(folder / part)
+                tasks[place] = {name: _first(task, finetune_seeds) for name, task in found.items()}
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            problems.append(str(error))
     return PretrainRun(
         planned["name"], planned["stage"], planned["seed"], folder, planned["config"],
-        result, damaged, *tasks,
+        result if there and not problems else None, "; ".join(problems) or None, *tasks,
     )  # fmt: skip
+
+
+def _first(task: TaskRuns, num_seeds: int | None) -> TaskRuns:
+    """The runs of the first seeds."""
+    kept = tuple(run for run in task.runs if num_seeds is None or run.seed < num_seeds)
+    return dataclasses.replace(task, runs=kept)

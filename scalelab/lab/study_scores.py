@@ -5,14 +5,14 @@ over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds
 pre-trainings themselves: mean and Student's interval over their seeds.
 """
 
-import json
+import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from scalelab.lab import bootstrap, comparison, contrasts, curves, task_runs
+from scalelab.lab import bootstrap, comparison, contrasts, losses, run_files, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, student
 from scalelab.lab.evidence import OF_PRETRAINING, OF_TASKS, Evidence, check, parts_of, tasks_of
@@ -63,24 +63,24 @@ class StudyScores(Evidence):
         ]
 
     def remarks(self, score: str) -> list[str]:
-        """What is unfinished, what has a note that names the score, and whose seconds they are."""
-        found = self.unfinished + [note for note in self.notes if score in note]
-        if score == "seconds" and len(machines := self._once(self._machines)) > 1:
+        """What is unfinished, what could not be used, and whose seconds they are."""
+        return self.unfinished + self.caveats([score])
+
+    def caveats(self, scores: Iterable[str]) -> list[str]:
+        """What of some scores could not be used, and why; whose seconds they are."""
+        scores = list(scores)
+        parts = {part for score in scores for part in parts_of(score)}
+        named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
+        found = [f"Could not be used: {note}." for note in named]
+        if "seconds" in scores and len(machines := self._once(self._machines)) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
         return found
 
     def _machines(self) -> list[str]:
-        """The devices that finished runs were trained on, as environment.json has them."""
-        found = set()
-        for run in self.study.runs:
-            path = run.folder / "environment.json"
-            if run.finished and path.exists():
-                try:
-                    facts = json.loads(path.read_text())
-                    found.add(f"{facts['cpus']} CPUs, {', '.join(facts['devices'])}")
-                except (ValueError, KeyError, TypeError, OSError):
-                    found.add("unknown")
-        return sorted(found)
+        """The devices that finished runs were trained on."""
+        folders = [run.folder for run in self.study.runs if run.finished]
+        read = [run_files.read_json(folder / "environment.json", []) for folder in folders]
+        return sorted({run_files.machine(found) for found, there in read if there})
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
@@ -163,15 +163,14 @@ class StudyScores(Evidence):
     def _curves(self, row: Point) -> list[np.ndarray]:
         found = []
         for run in row.finished:
-            try:
-                lines = [x for x in curves.read_metrics(run.folder) if "eval/loss" in x]
-            except (ValueError, OSError) as error:
-                self._note(f"{row.label}: no curve: {error}")
+            problems: list[str] = []
+            read = losses.of_run(run, problems)
+            if problems or not read:
+                why = "; ".join(problems) or "metrics.jsonl has no validation"
+                self._note(f"{row.label}, loss: no curve of {run.name}: {why}")
                 continue
-            shortest = min((line["eval/max_len"] for line in lines), default=None)
-            kept = [(line["seconds"], line["eval/loss"]) for line in lines
-                    if line["eval/max_len"] == shortest]  # fmt: skip
-            found += [np.array(kept)] if kept else []
+            shortest = read[min(read)]
+            found.append(np.array([(line["seconds"], line["eval/loss"]) for line in shortest]))
         return found
 
     def _of_predictions(
@@ -291,6 +290,7 @@ class StudyScores(Evidence):
         return first, np.concatenate(stacks)
 
     def _note(self, note: str) -> None:
+        note = note.replace(f"{self.study.workdir}/", "")
         if note not in self.notes:
             self.notes.append(note)
 

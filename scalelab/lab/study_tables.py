@@ -17,7 +17,7 @@ its interval. The last line says what each column could tell apart.
 import math
 from collections.abc import Sequence
 
-from scalelab.lab import curves, study_notes
+from scalelab.lab import phases, study_notes
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
@@ -55,6 +55,7 @@ SHAPE = (
 SEEDS = Column("seeds", "seeds", "count")
 PLANNED = Column("planned", "planned", "count")
 LOSS = Column("loss", "validation loss", "loss")
+LENGTH = Column("loss_length", "at length", "count")  # beside losses, where rows differ in it
 TIME = Column("seconds", "total time (s)", "seconds")
 EPOCHS = Column("epochs", "epochs", "number")
 
@@ -131,6 +132,8 @@ def _scored(
         names = (SYSTEM, STRATEGY, *SHAPE)
     if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
         scores = tuple(c for c in scores if c is not EPOCHS)
+    if len({study_notes.loss_length(p) for p in points} - {None}) > 1:
+        scores = tuple(x for c in scores for x in ((c, LENGTH) if c is LOSS else (c,)))
     waiting = any(len(p.finished) < len(p.runs) for p in points)
     columns = (*names, SEEDS, *((PLANNED,) if waiting else ()), *scores)
     rows = [tuple(_cell(c, p, evidence, published) for c in columns) for p in points]
@@ -146,7 +149,8 @@ def _scored(
         notes.append(study_notes.DETECTABLE)
     tasks = {task for c in columns for task in c.tasks}
     notes += study_notes.of_study(study, points, footnotes, tasks)
-    return Table(name, title, columns, tuple(rows), footer, tuple(notes))
+    notes += evidence.caveats(asked)
+    return Table(name, title, columns, tuple(rows), footer, tuple(notes), tuple(footnotes))
 
 
 def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence | None) -> Cell:
@@ -163,6 +167,7 @@ def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence 
         "L": shape.num_layers, "n_model": shape.n_model,
         "seeds": len(point.finished), "planned": len(point.runs),
         "epochs": point.runs[0].config["optim"]["total_epochs"],
+        "loss_length": study_notes.loss_length(point),
     }  # fmt: skip
     return cells[column.key]
 
@@ -176,14 +181,25 @@ def beside_of(published: Evidence | None, point: Point, score: str) -> Estimate 
 def _detectable(
     columns: Sequence[Column], points: Sequence[Point], evidence: Evidence
 ) -> tuple[Cell, ...] | None:
-    """For each score the largest over all rows of what a difference to the first could show."""
+    """For each score the largest over all rows of what a difference to the first could show.
+
+    Of losses only those count that compare with the first row's.
+    """
     cells: list[Cell] = [None] * len(columns)
     for place, column in enumerate(columns):
         there = [p for p in points if column.scored and evidence.value(p, column.key)]
+        if column is LOSS:
+            there = [p for p in there if _same_loss(p, there[0])]
         found = [evidence.difference(there[0], p, column.key) for p in there[1:]]
         sizes = [d.detectable for d in found if d is not None and math.isfinite(d.detectable)]
         cells[place] = max(sizes, default=None)
     return (DETECTABLE, *cells[1:]) if any(c is not None for c in cells) else None
+
+
+def _same_loss(a: Point, b: Point) -> bool:
+    """Whether the validation losses of two rows compare."""
+    lengths = study_notes.loss_length(a), study_notes.loss_length(b)
+    return study_notes.loss_kind(a) == study_notes.loss_kind(b) and len(set(lengths)) == 1
 
 
 def _data(study: Study, footnotes: Sequence[str]) -> Table:
@@ -205,27 +221,20 @@ def _data(study: Study, footnotes: Sequence[str]) -> Table:
             rows += _phases(point)
     notes = [study_notes.DATA, *study_notes.of_study(study, points, footnotes)]
     return Table(
-        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes)
-    )
+        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes),
+        tuple(footnotes),
+    )  # fmt: skip
 
 
 def _phases(point: Point) -> list[tuple[Cell, ...]]:
-    """A row for each phase of a finished run; a phase ends with a validation at its length."""
+    """A row for each phase of a finished run."""
     run = point.finished[0]
-    config, made = run.config, []
-    lines = [row for row in curves.read_metrics(run.folder) if "eval/max_len" in row]
-    steps = tokens = 0
-    for name in ("short", "long"):
-        phase = config[name]
-        ends = [row for row in lines if row["eval/max_len"] == phase["max_len"]]
-        if not ends or ends[-1]["step"] <= steps:
-            continue
-        num_steps, num_tokens = ends[-1]["step"] - steps, ends[-1]["tokens"] - tokens
-        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
-        sequences = num_steps * phase["batch_size"]
-        label = f"{name} ({phase['max_len']})"
-        made.append((
-            point.system, config["tokenizer"]["kind"], config["tokenizer"]["vocab_size"], label,
-            num_steps, sequences, num_tokens, num_tokens / sequences,
-        ))  # fmt: skip
-    return made
+    tokenizer = run.config["tokenizer"]
+    return [
+        (
+            point.system, tokenizer["kind"], tokenizer["vocab_size"],
+            f"{phase.name} ({phase.max_len})", phase.steps, phase.sequences, phase.tokens,
+            phase.tokens / phase.sequences,
+        )
+        for phase in phases.of_run(run)
+    ]  # fmt: skip

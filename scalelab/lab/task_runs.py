@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.lab import predictions, scores
+from scalelab.lab.run_files import is_finite
 
 # The nine tasks in the order of GLUE's own table (Wang et al. 2019, arXiv:1804.07461).
 TITLES = {
@@ -221,13 +222,16 @@ def _read_run(folder: pathlib.Path, seed: int) -> SeedRun:
         status, dev = result["status"], result["eval"]
         values = {(s, m): value for s, metrics in dev.items() for m, value in metrics.items()}
         result["task"]
+        remarks = result.get("remarks", [])
+        if not isinstance(remarks, list) or not all(isinstance(x, str) for x in remarks):
+            raise ValueError("remarks are no list of words")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the result of a fine-tuning: {error!r}") from None
     if status != "completed":
         reason = result.get("degenerate") or f"its status is {status!r}"
         return SeedRun(folder, seed, result, {}, failed=str(reason))
     unknown = [m for _, m in values if m not in scores.METRICS]
-    if unknown or not values or any(v is None for v in values.values()):
+    if unknown or not values or not all(is_finite(v) for v in values.values()):
         reason = f"unknown metric {unknown[0]}" if unknown else "a score is missing"
         return SeedRun(folder, seed, result, {}, failed=reason)
     return SeedRun(folder, seed, result, values)

@@ -16,11 +16,11 @@ from typing import Any
 from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
-from scalelab.lab import study_runs
+from scalelab.lab import study_file, study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
-from scalelab.studies import derive
+from scalelab.studies import adapting, derive, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
 BUDGETS = ("optim.total_", "optim.warmup_")
@@ -82,7 +82,10 @@ def _shapes(
         if not text.startswith(COMPOUND):
             yield parse_shape(text)
             continue
-        states = [study_runs.read_run(workdir / "runs" / r.name, describe(r)) for r in earlier]
+        seeds = spec.finetune.seeds
+        states = [
+            study_runs.read_run(workdir / "runs" / r.name, describe(r), seeds) for r in earlier
+        ]
         shape = derive.scaled(
             [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
             float(text.removeprefix(COMPOUND)),
@@ -161,6 +164,7 @@ def describe(run: PlannedRun) -> dict[str, Any]:
 def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
     """The content of the study's file; see `scalelab.lab.study_runs`."""
     names = sorted({run.system for run in planned})
+    adaptation, chosen = adapting.planned(spec.finetune)
     departures = {
         name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES] for name in names
     }
@@ -179,6 +183,8 @@ def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str,
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,
         "finetune_seeds": spec.finetune.seeds,
+        "adaptation": adaptation,
+        "chosen": chosen,
         "finetune": dataclasses.asdict(spec.finetune),
         "seeds": spec.seeds,
         "departures": departures,
@@ -200,32 +206,26 @@ def write(
     """Writes the study's file.
 
     Raises:
-      ValueError: the folder holds another study of that name, of another scale or other fields.
+      ValueError: the folder holds another study of that name, of another scale, or one that has
+        other fields for a run or a fine-tuning of the same name; see `sharing`.
     """
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
-        before = json.loads(path.read_text())
+        before = study_file.read(path)
         _refuse_another(before, content, path)
         if {**before, "command": None} == {**content, "command": None}:
             return path
+    sharing.check(content, workdir)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
     return path
 
 
 def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
-    """Refuses a study whose runs of the same name have another config."""
+    """Refuses a study of another scale."""
     if before.get("scale") != now["scale"]:
         raise ValueError(
             f"{path} is at scale {before.get('scale')!r}, this study at {now['scale']!r}: choose"
             " another --workdir"
         )
-    known = {run["name"]: run["config"] for run in before.get("runs", ())}
-    for run in now["runs"]:
-        differing = config_lib.science_diff(run["config"], known.get(run["name"], run["config"]))
-        if differing:
-            raise ValueError(
-                f"{path} plans {run['name']} with another config; choose another --workdir, or"
-                " undo:\n  " + "\n  ".join(differing)
-            )

@@ -72,7 +72,7 @@ def expect(run: PlannedRun, built: Built, model: CostModel, data: Any | None) ->
         else:
             tokens = size * length * FILL.get(length, 0.85)
         per_step.append((tokens, forward.train, model.step_secs(counts)))
-    budget = clocks.budget(config, sum(steps_per_epoch))
+    budget = clocks.budget(config, steps_per_epoch)
     column = {"steps": None, "tokens": 0, "flops": 1, "secs": 2}[budget.clock]
     on_clock = [1.0 if column is None else step[column] for step in per_step]
     ends = clocks.phase_ends(

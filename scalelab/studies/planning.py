@@ -6,13 +6,11 @@ import pathlib
 import sys
 from typing import Any
 
-from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
-from scalelab.finetune_config import override
 from scalelab.lab import tables
 from scalelab.metrics import write_json
 from scalelab.progress import clock_text
-from scalelab.studies import cost, expand, job, plan, pool, tasks
+from scalelab.studies import adapting, cost, expand, plan, pool, tasks
 from scalelab.studies.plan import Expected
 from scalelab.studies.spec import StudySpec
 
@@ -104,10 +102,7 @@ def _data_key(config: Any) -> tuple[Any, ...]:
 
 def _values(spec: StudySpec, task: str) -> dict[str, Any]:
     """The fine-tuning fields of a task."""
-    machine = {"cache_dir": "", "compile_cache_dir": None}
-    values = job.finetune_values(spec.finetune.recipe, machine)
-    own = dict(recipes.get(spec.finetune.recipe).tasks.get(task, {}))
-    return override(values, own | job.task_fields(list(spec.finetune.fields), task))
+    return adapting.values(spec.finetune, task)
 
 
 def _say(text: str) -> None:

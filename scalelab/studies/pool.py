@@ -96,6 +96,9 @@ class Pool:
             try:
                 while interrupt.received is None:
                     study, found = jobs.read(self.workdir, self.name)
+                    # Training would find it finished, or fail, for ever.
+                    self.failed |= {j.name: damage(study, j) for j in found if j.damaged and
+                                    j.state == READY}  # fmt: skip
                     left = [j for j in found if j.state != DONE and j.name not in self.failed]
                     self._start(study, left)
                     self.show(study, found, self.working, self.failed)
@@ -217,6 +220,12 @@ def claim(path: pathlib.Path) -> TextIO | None:
         file.close()
         return None
     return file
+
+
+def damage(study: Any, job: Job) -> str:
+    """What is wrong with a job's folder, and what helps."""
+    folder = study.workdir / "runs" / job.run
+    return f"damaged: {job.damaged}; move {folder} away, and it is made again"
 
 
 def last_words(one: Working) -> str:

@@ -13,6 +13,7 @@ from scalelab import config as config_lib
 from scalelab.config import Config
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
+from scalelab.finetune_config import FinetuneConfig
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.names import module_names, nearest
 
@@ -117,8 +118,16 @@ def _check(spec: StudySpec) -> None:
         raise ValueError("config.seeds and config.finetune.seeds must be at least 1")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
-    if BASELINE not in spec.variants:
-        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
+    groups = {"fields": spec.fields, "finetune.fields": spec.finetune.fields}
+    groups |= {f"variants.{name}": lines for name, lines in spec.variants.items()}
+    groups |= {f"system_fields.{name}": lines for name, lines in spec.system_fields.items()}
+    for name, lines in groups.items():
+        _check_lines(lines, f"config.{name}", "'optim.learning_rate=1e-3'")
+    if spec.variants.get(BASELINE) not in ((), []):
+        raise ValueError(
+            f"config.variants must have {BASELINE!r}, which changes nothing: (); got"
+            f" {spec.variants.get(BASELINE)!r}: name another variant"
+        )
     known = module_names("systems")
     for place, (name, stage) in enumerate(spec.stage_list):
         for factor in ("systems", "shapes", "variants"):
@@ -126,6 +135,7 @@ def _check(spec: StudySpec) -> None:
                 raise ValueError(f"config.stages.{name}.{factor} is empty: name at least one")
         _check_names(stage.systems, known, f"config.stages.{name}.systems")
         _check_names(stage.variants, spec.variants, f"config.stages.{name}.variants")
+        _check_lines(stage.shapes, f"config.stages.{name}.shapes", "'2x128x2'")
         for shape in stage.shapes:
             if shape.startswith(COMPOUND):
                 if place == 0:
@@ -144,13 +154,37 @@ def _check(spec: StudySpec) -> None:
             )
     _check_names(spec.system_fields, known, "config.system_fields")
     _check_names(spec.free, FACTORS, "config.free")
+    _check_report(spec)
     if spec.finetune.recipe not in recipes.RECIPES:
         recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
 
 
+def _check_report(spec: StudySpec) -> None:
+    """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
+    from scalelab.lab import contract, finetune_contract, hypotheses, matched
+    from scalelab.lab.study_figures import FIGURES
+    from scalelab.lab.study_tables import TABLES
+
+    matched.check(spec.matched, "config.matched")
+    _check_names(spec.tables, TABLES, "config.tables")
+    _check_names(spec.figures, FIGURES, "config.figures")
+    _check_names(spec.hypotheses, hypotheses.names(), "config.hypotheses")
+    adapted = [*config_lib.field_names(FinetuneConfig), *finetune_contract.WORDS]
+    known = [*config_lib.field_names(), *(finetune_contract.PREFIX + name for name in adapted)]
+    science = [name for name in known if "machine." not in name]
+    _check_names(spec.allow, [*contract.WORDS, *science], "config.allow")
+
+
+def _check_lines(given: Any, where: str, example: str) -> None:
+    """Refuses what is no list of words, such as (1, 2), or a word where one was meant."""
+    if not isinstance(given, list | tuple) or not all(isinstance(word, str) for word in given):
+        raise ValueError(f"{where}: expected words in quotes, such as ({example},), got {given!r}")
+
+
 def _check_names(given: Any, known: Any, where: str) -> None:
+    _check_lines(list(given), where, repr(next(iter(known), "name")))
     for name in given:
         if name not in known:
             raise ValueError(f"{where}: unknown {name!r}: {nearest(name, known)}")

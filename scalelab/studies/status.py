@@ -78,6 +78,7 @@ def rows(
         finetune = by_name.get(f"{run.name}.finetune")
         expected = plan.get(run.name)
         result = run.result or {}
+        memory = result.get("peak_memory_bytes")
         lines.append([
             run.name,
             _pretraining(run, pretrain, working, failed),
@@ -85,7 +86,7 @@ def rows(
             f"{result['tokens']:,}" if result else "",
             f"{result['seconds']:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
-            f"{result['peak_memory_bytes'] / 2**30:.2f}" if result else "",
+            "" if memory is None else f"{memory / 2**30:.2f}",
             f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip

@@ -33,7 +33,7 @@ def config(base_config, tmp_path):
     return dataclasses.replace(
         base_config,
         short=config_lib.ShortPhase(max_len=32, batch_size=8),
-        long=config_lib.LongPhase(max_len=128, batch_size=2, example_rate=0.1),
+        long=config_lib.LongPhase(max_len=128, batch_size=2, example_rate=0.1, epoch_rate=None),
         machine=dataclasses.replace(base_config.machine, cache_dir=str(tmp_path / "cache")),
     )
 
@@ -73,7 +73,8 @@ def test_steps_of_table_7_1(base_config, epochs, num_short, num_long, per_epoch,
     ]
     assert sum(phase.steps_per_epoch for phase in made) == per_epoch
     optim = dataclasses.replace(base_config.optim, total_epochs=epochs)
-    budget = clocks.budget(dataclasses.replace(base_config, optim=optim), per_epoch)
+    config = dataclasses.replace(base_config, optim=optim)
+    budget = clocks.budget(config, [phase.steps_per_epoch for phase in made])
     assert (budget.clock, budget.total) == ("steps", steps)
 
 
@@ -134,6 +135,16 @@ def test_no_long_examples_make_one_phase(config):
     (only,) = data.make_phases(config, documents, FRAME, "key")
     meta = only.train.meta
     assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["train"].tokens)
+
+
+def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config):
+    """Short sequences only (protocol, 7.5.5): the first phase's examples, not all documents."""
+    documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
+    short, _ = data.make_phases(config, documents, FRAME, "key")
+    config = dataclasses.replace(config, long=dataclasses.replace(config.long, epoch_rate=0.0))
+    (only,) = data.make_phases(config, documents, FRAME, "key")
+    assert only.train.fingerprint() == short.train.fingerprint()
+    assert (only.max_len, only.steps_per_epoch) == (short.max_len, short.steps_per_epoch)
 
 
 def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypatch):

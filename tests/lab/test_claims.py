@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from scalelab.lab import claims, contrasts, statistics
-from scalelab.lab.claims import ABOVE, BELOW, Case, Finding, Region
+from scalelab.lab.claims import ABOVE, ALL, ANY, BELOW, MOST, Case, Finding, Region
 
 WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
 
@@ -85,9 +85,9 @@ def test_all_or_any() -> None:
 
     assert verdict(good) == "confirmed" and verdict(bad) == "refuted"
     assert verdict(good, bad) == "refuted" and verdict(good, open_) == "undecided"
-    assert verdict(good, bad, needs_all=False) == "confirmed"
-    assert verdict(bad, open_, needs_all=False) == "undecided"
-    assert verdict(bad, needs_all=False) == "refuted"
+    assert verdict(good, bad, needs=ANY) == "confirmed"
+    assert verdict(bad, open_, needs=ANY) == "undecided"
+    assert verdict(bad, needs=ANY) == "refuted"
     assert verdict() == "undecided"
 
 
@@ -102,13 +102,34 @@ def test_what_cannot_be_compared_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cases", "verdict"),
-    [([1, 1], "confirmed"), ([0, 0, 0], "refuted"), ([1, 0, 1], "undecided"), ([1], "undecided")],
-)
-def test_counts(cases, verdict: str) -> None:
-    (found,) = claims.decide([finding(cases=map(bool, cases))], counts_only=True)
+    ("needs", "cases", "verdict"),
+    [
+        (ALL, [1, 1], "confirmed"), (ALL, [0, 0, 0], "refuted"), (ALL, [1, 0, 1], "undecided"),
+        (ALL, [1], "undecided"),
+        (MOST, [1, 0, 1], "confirmed"), (MOST, [1, 0], "undecided"), (MOST, [0, 0, 1], "refuted"),
+        (MOST, [1], "undecided"),
+        (ANY, [1, 0, 1, 0, 0], "confirmed"), (ANY, [1, 0, 0], "undecided"),
+        (ANY, [0, 0], "refuted"),
+    ],
+)  # fmt: skip
+def test_counts(needs: str, cases, verdict: str) -> None:
+    made = finding(cases=map(bool, cases), needs=needs)
+    (found,) = claims.decide([made], counts_only=True)
     assert found.verdict == verdict
     assert found.counted == f"holds in {sum(cases)} of {len(cases)}" and found.counted in found.why
+
+
+@pytest.mark.parametrize(("num", "told"), [(50, False), (51, True)])
+def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, told: bool) -> None:
+    """The least p of 2,000 resamples is 2 / 2001; 51 times that is above 5%."""
+    sure = [of([1.0, 1.0, 1.0], what=f"x{i}") for i in range(num)]
+    assert sure[0].p_value == 2 / 2001
+    found = claims.decide([finding(c) for c in sure])
+    assert {f.verdict for f in found} == {"undecided" if told else "confirmed"}
+    assert ("no p below 0.001" in found[0].why) == told
+    assert (f"{num} claims are corrected together" in found[0].why) == told
+    unsure = claims.decide([*map(finding, sure), finding(of([-2, 3.0], what="z"))])[-1]
+    assert "no p below" not in unsure.why
 
 
 def test_no_difference_at_all_is_no_difference() -> None:

@@ -8,7 +8,15 @@ import pytest
 import run_folders
 import task_folders
 
-from scalelab.lab import bootstrap, compact, comparison, curves, glue_table, predictions, task_runs
+from scalelab.lab import (
+    bootstrap,
+    compact,
+    comparison,
+    glue_table,
+    predictions,
+    run_files,
+    task_runs,
+)
 
 TASKS = ("cola", "stsb", "mnli", "rte")
 
@@ -130,13 +138,13 @@ def test_packing_leaves_the_same_bytes_each_time(run, tmp_path) -> None:
 
 def test_metrics_are_thinned(run, tmp_path) -> None:
     to = compact.pack(run, tmp_path / "kept")
-    rows = curves.read_metrics(to)
-    whole = curves.read_metrics(run)
+    rows = run_files.read_metrics(to / "metrics.jsonl", [])
+    whole = run_files.read_metrics(run / "metrics.jsonl", [])
     assert [r for r in rows if "eval/loss" in r] == [r for r in whole if "eval/loss" in r]
     trained = [r["step"] for r in rows if "train/loss" in r]
     assert trained == list(range(40, 6001, 40))  # 600 lines: every fourth, 150
     assert [r for r in whole if r in rows] == rows  # in their order
-    assert len(curves.read_metrics(to / "tasks/rte/seed0")) == 10 + 1
+    assert len(run_files.read_metrics(to / "tasks/rte/seed0/metrics.jsonl", [])) == 10 + 1
 
 
 @pytest.mark.parametrize(

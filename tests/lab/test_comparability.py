@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import pytest
+import study_folders
 
 from scalelab.lab import contract, study_runs
 
@@ -41,6 +42,9 @@ def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.S
             "data_hash": "d",
             "steps": 100,
             "tokens": 1000,
+            "flops": 1e9,
+            "seconds": 10.0,
+            "eval": {"32": {"loss": 5.0}},
         } | fields.get("result", {})
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "config.json").write_text(json.dumps(config))
@@ -52,9 +56,8 @@ def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.S
             "variant": fields.get("variant", "baseline"), "seed": config["seed"],
             "config": config,
         })  # fmt: skip
-    content = {
-        "name": "s", "free": ["system", "shape", "variant", "seed"], "allow": [],
-        "matched": "steps", "system_fields": {},
+    content = study_folders.FACTS | {
+        "name": "s", "matched": "steps", "system_fields": {},
         "variants": {"baseline": [], "half": ["optim.learning_rate=x0.5"]},
         "departures": {"bert": [{"field": "objective", "value": "mlm+nsp", "source": ""}],
                        "gpt2": [{"field": "objective", "value": "clm", "source": ""}]},
@@ -122,3 +125,50 @@ def test_unfinished_runs_are_not_compared(tmp_path) -> None:
     assert contract.check(study_runs.read(tmp_path)) == []
     assert not study_runs.read(tmp_path).points[0].runs[1].finished
     del study
+
+
+@pytest.mark.parametrize("clock", ["steps", "tokens", "flops", "secs"])
+def test_every_clock_can_be_matched(tmp_path, clock) -> None:
+    """Within 5% a run counts as equal; it is held on the clock asked for and on no other."""
+    field = {"secs": "seconds"}.get(clock, clock)
+    at = {"steps": 100, "tokens": 1000, "flops": 1e9, "seconds": 10.0}[field]
+    near, far = {"result": {field: at * 1.04}}, {"result": {field: at * 1.06}}
+    assert contract.check(write(tmp_path / "near", {"a": {}, "b": near}, matched=clock)) == []
+    study = write(tmp_path / "far", {"a": {}, "b": far}, matched=clock)
+    with pytest.raises(ValueError, match="matched: "):
+        contract.check(study)
+    other = write(tmp_path / "other", {"a": {}, "b": far}, matched="tokens" if field != "tokens"
+                  else "steps")  # fmt: skip
+    assert contract.check(other) == []
+
+
+@pytest.mark.parametrize(
+    ("allow", "message"),
+    [
+        ("optim.lerning_rate", "--allow=optim.lerning_rate: no such field: .*'optim.learning_rate"),
+        ("finetune.dta", "no such field: .*'finetune.data'"),
+        ("machine.prefetch", "no such field"),
+    ],
+)
+def test_what_cannot_be_allowed(tmp_path, allow, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        contract.check(write(tmp_path, {"a": {}}), [allow])
+
+
+def test_an_unknown_clock(tmp_path) -> None:
+    with pytest.raises(ValueError, match="unknown clock 'tokenz': did you mean 'tokens'"):
+        contract.check(write(tmp_path, {"a": {}}, matched="tokenz"))
+
+
+def test_a_folder_from_before_a_field_came_has_it_off(tmp_path) -> None:
+    """A field that is None is off; a folder that lacks it is neither edited nor different."""
+    study = write(tmp_path, {"a": {}, "b": {"seed": 1}})
+    path = tmp_path / "runs/a/config.json"
+    values = json.loads(path.read_text())
+    del values["net"]["ffn_width"]
+    path.write_text(json.dumps(values))
+    assert contract.check(study) == []
+    del values["net"]["width"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="net.width is 'absent', planned 8"):
+        contract.check(study)

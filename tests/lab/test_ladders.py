@@ -43,6 +43,14 @@ def test_equal_sizes_whose_heads_follow() -> None:
     ]  # fmt: skip
 
 
+def test_shapes_of_equal_size_differ_in_their_depth() -> None:
+    """Heads alone make no other shape: of those the one with the most is taken."""
+    heads = rows("4x256x2", "2x256x2")
+    assert ladders.equal_sizes(heads) == []
+    (found,) = ladders.equal_sizes([*heads, *rows("2x128x8")])
+    assert shapes(found) == ["2x128x8", "4x256x2"]
+
+
 def test_more_heads() -> None:
     assert [tuple(shapes(p)) for p in ladders.more_heads(BERT)] == [("2x544x2", "8x544x2")]
     assert ladders.more_heads(rows("2x128x2", "4x128x2")) == []  # 64 is not too wide
@@ -54,7 +62,7 @@ def test_shapes_and_variants_that_are_shared() -> None:
     found = ladders.by_shape(evidence, ("bert", "gpt2"))
     assert len(found) == 12  # distinct shapes that all styles have
     assert all(of["bert"].shape == of["gpt2"].shape for of in found)
-    pairs = ladders.by_variant(evidence, "half_steps")
+    pairs = ladders.by_variants(evidence, BASELINE, "half_steps")
     assert [(a.label, b.label) for a, b in pairs] == [
         (f"{s} 2x256x9", f"{s} 2x256x9 half_steps") for s in ("bert", "roberta")
     ]

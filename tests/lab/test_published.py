@@ -35,7 +35,7 @@ def test_every_table_is_there() -> None:
 def test_single_cells_as_printed() -> None:
     """Read off the thesis by eye, first and last rows."""
     small = Row("bert", Shape(2, 128, 2), BASELINE)
-    large = Row("bert", Shape(13, 832, 5), "fewer_epochs")
+    large = Row("bert", Shape(13, 832, 5), "fewer_long_epochs")
     half = Row("roberta", Shape(2, 256, 9), "half_batch")
     assert published.table("7.2").rows[small]["large"].value == pytest.approx(0.654)
     assert published.table("7.8").rows[large]["cola"].printed == "21.3"

@@ -111,6 +111,19 @@ def test_score_by_size_draws_the_estimates(tmp_path) -> None:
         assert bar[:, 1] == pytest.approx([100 * end.low, 100 * end.high])
 
 
+def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
+    """Figure 7.2, of the shapes of thesis_7_5_2 at scale full."""
+    shapes = ((2, 204, 7), (2, 256, 9), (8, 544, 2), (2, 384, 2), (2, 128, 18), (2, 544, 2),
+              (2, 128, 36))  # fmt: skip
+    points = [study_runs.Point("bert", study_runs.Shape(*s), "baseline", ()) for s in shapes]
+    found = study_figures.panels_of(points)
+    assert {title: [[str(p.shape) for p in line] for line in lines] for title, lines in found} == {
+        "width": [["2x384x2", "2x544x2"]],
+        "depth": [["2x128x18", "2x128x36"]],
+        "other shapes": [["2x204x7", "2x256x9"], ["8x544x2"]],
+    }
+
+
 def test_loss_by_clock_draws_every_run(made) -> None:
     figure = study_figures.loss_by_clock(made[0], "tokens")
     assert [a.get_title() for a in figure.axes] == [

@@ -228,8 +228,10 @@ def test_curves_are_of_the_shortest_length(tmp_path) -> None:
     run = {"system": "bert", "shape": "2x32x2", "seed": 0, "curve": [(1.0, 9.0), (2.0, 8.0)]}
     scores = read(tmp_path, [run])
     path = tmp_path / "runs/bert-2x32x2-baseline-seed0/metrics.jsonl"
-    longer = {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
-    path.write_text(path.read_text() + json.dumps(longer) + '\n{"seconds": 2, "train/loss": 1}\n')
+    now = {"step": 2, "tokens": 20, "flops": 2e7}
+    longer = now | {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
+    trained = now | {"seconds": 2, "train/loss": 1}
+    path.write_text(path.read_text() + f"{json.dumps(longer)}\n{json.dumps(trained)}\n")
     (found,) = scores.curves(scores.rows[0])
     np.testing.assert_array_equal(found, [[1.0, 9.0], [2.0, 8.0]])
 

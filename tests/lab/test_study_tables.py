@@ -11,7 +11,7 @@ import pytest
 import reported_study
 import scipy.stats
 
-from scalelab.lab import scored_table, study_runs, study_tables, tables
+from scalelab.lab import scored_table, study_figures, study_runs, study_tables, tables
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Table, Value
 from scalelab.lab.study_runs import Point, Shape
@@ -30,6 +30,9 @@ class Fixed:
 
     def remarks(self, score):
         return [f"Table 0, {self.rows[0].label}, {score}: doubtful.", "Table 0, bert 9x9x9, x: no."]
+
+    def caveats(self, scores):
+        return []
 
     def difference(self, a, b, score):
         error = 0.01 * b.shape.num_layers
@@ -108,7 +111,8 @@ def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
     said = "\n".join(built["large"].notes)
     assert "Not in this study, so left out: CoLA." in said
     assert "1 of 8 pre-trainings are unfinished: gpt2-2x32x2-seed1." in said
-    assert "Held equal: steps: 1,000. Runs may differ in system, shape, seed." in said
+    assert "Held equal: steps, to 5%. Runs may differ in system, shape, variant, seed." in said
+    assert "Fine-tuned with recipe thesis and epochs=3.0." in said
     assert "objective = clm (Radford et al. 2019, 2.1)" in said
     assert "tiny, not the full protocol" in said
     assert "small" not in built
@@ -187,6 +191,48 @@ def test_strategies_are_rows_of_one_net(tmp_path) -> None:
     assert column(table, "variant") == ["baseline", "half_steps"]
     assert "seconds" in [c.key for c in table.columns]
     assert "half_steps: optim.total_steps=x0.5." in table.notes
+
+
+def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), variants=("baseline", "short_only"), tasks=(), tables=["grid"]
+    )
+    before = study_runs.read(tmp_path)
+    (table,) = study_tables.build(before, StudyScores(before))
+    assert "loss_length" not in [c.key for c in table.columns]
+    for path in (tmp_path / "runs").glob("*-short_only-*/result.json"):
+        result = json.loads(path.read_text())
+        del result["eval"]["64"]
+        path.write_text(json.dumps(result))
+    study = study_runs.read(tmp_path)
+    evidence = StudyScores(study)
+    (table,) = study_tables.build(study, evidence)
+    assert column(table, "loss_length") == [64, 32, 64, 32]
+    assert table.columns[-1].title == "at length"
+    assert "Losses at different lengths do not compare" in "".join(table.notes)
+    # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
+    difference = evidence.difference(study.points[0], study.points[2], "loss")
+    assert table.footer[-2] == pytest.approx(difference.detectable)
+    assert "| 64 |" in scored_table.markdown(table)
+
+
+def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), variants=("baseline", "mlm"), tasks=(), tables=["grid"]
+    )
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    said = []
+    for objective in ("mlm+nsp", "mlm"):
+        for run in facts["runs"]:
+            run["config"]["objective"] = objective if run["variant"] == "mlm" else "mlm+nsp"
+        path.write_text(json.dumps(facts))
+        study = study_runs.read(tmp_path)
+        (table,) = study_tables.build(study, StudyScores(study))
+        said.append("Losses of different objectives" in "".join(table.notes))
+        titles = [axis.get_title() for axis in study_figures.loss_by_clock(study, "tokens").axes]
+    assert said == [False, True]
+    assert titles[0] == "bert, mlm+nsp on None, length 32" and "bert, mlm on None" in titles[2]
 
 
 def test_an_unknown_table_is_refused(study) -> None:

@@ -31,6 +31,7 @@ def finish(workdir: pathlib.Path, run: str, loss: float = 5.0, checkpoint: bool 
     folder = workdir / "runs" / run
     folder.mkdir(parents=True, exist_ok=True)
     result = {"status": "completed", "seconds": 2.0, "eval": {"32": {"loss": loss}}}
+    result |= {"steps": 6, "tokens": 1000, "flops": 1e9}
     (folder / "result.json").write_text(json.dumps(result))
     if checkpoint:
         (folder / "checkpoints/6").mkdir(parents=True)
@@ -131,7 +132,8 @@ time.sleep(float(secs))
 for name in names if code == "0" else names[1:]:
     folder = workdir / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
-    result = {"status": "completed", "seconds": 1, "eval": {}}
+    result = {"status": "completed", "seconds": 1, "eval": {"32": {"loss": 5.0}}}
+    result |= {"steps": 6, "tokens": 1000, "flops": 1e9}
     (folder / "result.json").write_text(json.dumps(result))
 if code != "0":
     print("error: it went wrong")
@@ -170,6 +172,20 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     assert sorted(states(tmp_path).values()) == [DONE, DONE, DONE, READY]
     assert not invented(tmp_path, name).run()  # started again, it retries
     assert set(states(tmp_path).values()) == {DONE}
+
+
+def test_a_damaged_run_is_told_and_not_tried_for_ever(tmp_path) -> None:
+    """Its training would find a finished run, and the pool a damaged one, again and again."""
+    name = planned(tmp_path)
+    finish(tmp_path, "bert-2x8x1-seed0")
+    task = tmp_path / "runs/bert-2x8x1-seed0/tasks/wnli"
+    task_folders.write_run(task, "wnli", 0, 3)
+    (task / "seed0/result.json").write_text("{")
+    failed = invented(tmp_path, name).run()
+    assert list(failed) == ["bert-2x8x1-seed0.pretrain"]
+    assert "is not the result of a fine-tuning" in failed["bert-2x8x1-seed0.pretrain"]
+    assert "move " in failed["bert-2x8x1-seed0.pretrain"]
+    assert started(tmp_path) == ["gpt2-2x8x1-seed0"]
 
 
 def test_seeds_of_one_net_are_one_job(tmp_path) -> None:

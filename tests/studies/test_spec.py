@@ -44,14 +44,56 @@ def test_the_quickstart_has_one_scale(tmp_path) -> None:
         ({"finetune__recipe": "thesiss"}, "unknown recipe 'thesiss'"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'baseline'"),
+        ({"variants": {"baseline": ("seed=1",)}}, "changes nothing: .*got .'seed=1'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
         ({"pretrain__net__width": 7}, "does not divide"),
+        ({"matched": "tokenz"}, "config.matched: unknown clock 'tokenz': did you mean 'tokens'"),
+        ({"matched": ""}, "config.matched: unknown clock '': valid names: examples, flops, secs"),
+        ({"tables": ("larg",)}, "config.tables: unknown 'larg': did you mean 'large'"),
+        ({"figures": ("loss_by_tim",)}, "config.figures: unknown .*'loss_by_time'"),
+        ({"hypotheses": ("1x",)}, "config.hypotheses: unknown '1x'"),
+        ({"allow": ("optim.lerning_rate",)}, "config.allow: unknown .*'optim.learning_rate'"),
+        ({"allow": ("finetune.epohcs",)}, "config.allow: unknown .*'finetune.epochs'"),
+        ({"allow": ("machine.prefetch",)}, "config.allow: unknown 'machine.prefetch'"),
+        ({"stages": {"main": a_study.stage(shapes=(1, 2))}}, r"words in quotes, .*got \(1, 2\)"),
+        ({"stages": {"main": a_study.stage(systems=(1,))}}, r"stages.main.systems: expected words"),
+        ({"variants": {"baseline": (), "half": "mask_rate=x0.5"}}, "variants.half: expected words"),
+        ({"fields": (3,)}, "config.fields: expected words"),
     ],
 )
 def test_bad_studies(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         a_study.make(**changes)
+
+
+@pytest.mark.parametrize("clock", ["steps", "tokens", "examples", "flops", "secs"])
+def test_what_can_be_matched(clock: str) -> None:
+    assert a_study.make(matched=clock).matched == clock
+
+
+def test_what_may_be_allowed_and_asked_for() -> None:
+    allow = ("optim.learning_rate", "data", "numerics", "matched", "finetune.epochs")
+    allow += ("finetune.data", "finetune.init", "finetune.optim.learning_rate")
+    made = a_study.make(allow=allow, hypotheses=("1", "4b"), tables=("data",), figures=())
+    assert made.allow == allow
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (("epohcs=2",), "config.finetune.fields: unknown config field 'epohcs': .*'epochs'"),
+        (("sst.epochs=2",), "unknown config field 'sst.epochs'"),
+        (("epochs",), "expected field=value"),
+        (("epochs=many",), "fine-tuning on wnli: config.epochs: expected float"),
+        (("epochs=-1",), "fine-tuning on wnli: config.epochs must be positive"),
+    ],
+)
+def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
+    """Before anything starts: when the study's file is written."""
+    made = a_study.make(finetune__tasks=("wnli",), finetune__fields=fields)
+    with pytest.raises(ValueError, match=message):
+        expand.write(made, expand.runs(made, tmp_path), tmp_path, "")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from scalelab.lab import scored_table
 from scalelab.lab.claims import CONFIRMED, REFUTED, UNDECIDED
 from scalelab.lab.palette import COLORS
 from scalelab.lab.report_content import Report, sort_value
-from scalelab.lab.report_findings import NOTES, Shown
+from scalelab.lab.report_findings import Shown
 from scalelab.lab.scored_table import Cell, Table, Value
 
 # Verdict -> colour; the word stands beside it, so nothing is told by colour alone.
@@ -77,12 +77,11 @@ def _body(report: Report) -> str:
             f"{_notes([chart['note']] if chart['note'] else [])}"
             for name, chart in report.charts.items()
         ),
-        "Hypotheses and systems": "".join(map(_finding, report.findings)) + _notes(NOTES)
-        if report.findings
-        else "",
+        "Hypotheses and systems": "".join(map(_finding, report.findings))
+        + _notes(report.claims.notes if report.claims else ()),
         "Departures": _departures(report),
         "Reproduce": _reproduce(report),
-        "Runs": _table(report.runs),
+        "Runs": _table(report.runs) + _notes(report.runs.notes),
     }
     sections = {title: text for title, text in sections.items() if text}
     nav = "".join(f'<a href="#{_slug(t)}">{t}</a>' for t in sections)

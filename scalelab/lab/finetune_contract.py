@@ -1,0 +1,168 @@
+"""What was held equal in fine-tuning: every one of a study against what was planned and the others.
+
+A fine-tuning says in its config.json how the net was adapted and to what data. Its seed, the
+weights that it began with, and what the recipe's grid chose on dev are its own; every other field
+must be what the study planned, and equal for all of a task, as the contents of training and dev
+data must be and the version of the numerics. All fine-tunings of one pre-training must begin with
+the same weights. Fields are called "finetune.epochs" here, the contents "finetune.data".
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scalelab.lab import run_check, run_files
+from scalelab.lab.study_runs import PretrainRun, Study
+from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun
+
+PREFIX = "finetune."
+# What may be allowed to differ beside the fields of configs/finetune.py.
+WORDS = ("data", "init", "numerics", "relation", "labels", "regression")
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapted:
+    """How one net was adapted to a task.
+
+    Attributes:
+      name: of its folder, from that of all runs.
+      task: its name.
+      origin: the pre-training that it belongs to, and whether it began with its weights.
+      fields: its config's, by dotted name, and "numerics".
+    """
+
+    name: str
+    task: str
+    origin: str
+    fields: Mapping[str, Any]
+
+
+def names(study: Study) -> set[str]:
+    """Every field of fine-tunings that may be allowed to differ."""
+    planned = study.facts.get("adaptation", {}).values()
+    fields = {field for one in planned for field in one} | set(study.facts.get("chosen", ()))
+    return {PREFIX + name for name in (*WORDS, *fields)}
+
+
+def differences(study: Study) -> dict[str, str]:
+    """Where fine-tunings differ from each other, or from the plan: field -> which, and how.
+
+    Raises:
+      ValueError: a folder was edited, or holds the fine-tuning of another run.
+    """
+    everyone = list(_read(study))
+    chosen = set(study.facts.get("chosen", ()))
+    found: dict[str, str] = {}
+    of_task: dict[str, Adapted] = {}
+    of_origin: dict[str, Adapted] = {}
+    for one in everyone:
+        first = of_task.setdefault(one.task, one)
+        for field in sorted((one.fields.keys() | first.fields.keys()) - chosen - {"init"}):
+            _differ(found, field, first, one)
+        _differ(found, "init", of_origin.setdefault(one.origin, one), one)
+    planned = study.facts.get("adaptation", {})
+    for one in everyone:
+        for field, value in planned.get(one.task, {}).items():
+            actual = one.fields.get(field)  # a field that is not there is off, which is None
+            if actual != value:
+                said = f"{actual!r} in {one.name}, planned {value!r}"
+                found.setdefault(PREFIX + field, said)
+    return found
+
+
+def _differ(found: dict[str, str], field: str, a: Adapted, b: Adapted) -> None:
+    """Notes a field in which two differ, once."""
+    x, y = (one.fields.get(field) for one in (a, b))
+    if x == y:
+        return
+    if field == "data":
+        x, y = (one.fields["data"] for one in (a, b))
+        parts = [k for k in sorted(x.keys() | y.keys()) if x.get(k) != y.get(k)]
+        said = f"{a.name} and {b.name} have other contents of {', '.join(parts)}"
+    elif field == "init":
+        said = f"{a.name} and {b.name} began with other weights of the same pre-training"
+    else:
+        said = f"{x!r} in {a.name}, {y!r} in {b.name}"
+    found.setdefault(PREFIX + field, said)
+
+
+def _read(study: Study) -> Iterator[Adapted]:
+    """All ended fine-tunings of a study's tasks."""
+    for run in study.runs:
+        for part in ("tasks", "scratch") if run.finished else ():
+            for task, runs in getattr(run, part).items():
+                for one in runs.runs if task in study.facts["tasks"] else ():
+                    if not one.unfinished:
+                        yield _adapted(study, run, part, task, one)
+
+
+def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun) -> Adapted:
+    """Reads a fine-tuning.
+
+    Raises:
+      ValueError: its config is missing or damaged, or is not that of this run, task and seed, or
+        its result.json says other things.
+    """
+    path = one.folder / "config.json"
+    problems: list[str] = []
+    config, there = run_files.read_json(path, problems)
+    environment, _ = run_files.read_json(one.folder / "environment.json", problems)
+    problems += run_check.of_environment(environment)
+    if not there:
+        problems.append("config.json is missing")
+    if problems:
+        raise ValueError(f"{one.folder}: {'; '.join(problems)}; {_remedy(one.folder)}")
+    scratch = part == "scratch"
+    expected = {
+        "task": task, "seed": one.seed, "system": run.config.get("system"), "mnli_first": False,
+        "net": {**run.config.get("net", {}), "dropout_rate": config.get("dropout_rate")},
+    } | ({"init": "none"} if scratch else {})  # fmt: skip
+    for field, value in expected.items():
+        if config.get(field) != value:
+            raise ValueError(
+                f"{path} is not of this run, task and seed: {field} is {config.get(field)!r},"
+                f" expected {value!r}; {_remedy(one.folder)}"
+            )
+    if config.get("init") in FROM_SCRATCH and not scratch:
+        raise ValueError(f"{path} did not begin with the pre-training; {_remedy(one.folder)}")
+    _hold_result(one, run, config)
+    own = {k: v for k, v in config.items() if k not in (*expected, "machine", "data", "init")}
+    fields = run_files.flatten(own) | {
+        "data": _mapping(config.get("data")),
+        "init": config.get("init"),
+        "numerics": " and ".join(map(str, run_files.numerics(environment))) or "not recorded",
+    }
+    name = str(one.folder.relative_to(study.workdir / "runs"))
+    return Adapted(name, task, f"{part} of {run.name}", fields)
+
+
+def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> None:
+    """Refuses a result.json that says other things than the config.json beside it."""
+    result = one.result
+    settings, data = _mapping(result.get("settings")), _mapping(result.get("data"))
+    by_config = {**_mapping(config.get("optim")), **config}
+    pairs = [
+        (name, result[name], config.get(name))
+        for name in ("task", "system", "seed", "recipe", "mnli_first") if name in result
+    ]  # fmt: skip
+    pairs += [(f"settings.{name}", v, by_config.get(name)) for name, v in settings.items()]
+    pairs += [(f"data.{name}", data.get(name), digest)
+              for name, digest in _mapping(config.get("data")).items() if data]  # fmt: skip
+    if "init_digest" in result:
+        pairs.append(("init_digest", result["init_digest"], config.get("init")))
+    pairs.append(("pretrain_seed", result.get("pretrain_seed", run.seed), run.seed))
+    for field, said, expected in pairs:
+        if said != expected:
+            raise ValueError(
+                f"{one.folder / 'result.json'}: {field} is {said!r}, expected {expected!r} as in"
+                f" config.json; {_remedy(one.folder)}"
+            )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _remedy(folder: pathlib.Path) -> str:
+    return f"a folder must not be edited: move {folder} away and run the study again"

@@ -1,0 +1,94 @@
+"""Statements f1 to f5: what of MLM + NSP is the objective, what the format. See hypotheses.py.
+
+Not of the thesis, which says what they would need (8.2), but of the study `formats`, whose variants
+cross objective and format: "baseline" is MLM + NSP on segment pairs, "mlm_on_pairs" MLM alone on
+the same, "mlm_on_sentences" MLM on sentences of one document; "pairs_unique" and
+"mlm_on_pairs_unique" are trained on so many more pairs that they see as much different text as the
+sentences; "left_to_right" is a net that sees one side only, on the same sentences. Rows: of one
+system and shape, or for f5 of one shape. Each has one claim, the mean over what has both variants;
+cases are these.
+"""
+
+from collections.abc import Sequence
+
+from scalelab.lab import ladders
+from scalelab.lab.claims import ABOVE, Finding
+from scalelab.lab.evidence import Evidence
+from scalelab.lab.hypothesis_parts import Blocks, block_cases, compare, make_finding
+from scalelab.lab.study_runs import BASELINE
+
+PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"
+UNIQUE, PAIRS_UNIQUE = "pairs_unique", "mlm_on_pairs_unique"
+
+
+def gain_of_nsp(evidence: Evidence, score: str) -> Finding:
+    """f1: NSP adds to MLM on the same pairs.
+
+    Claim: with NSP minus without, of as many tokens, is above 0; both budgets enter that have both.
+    """
+    pairs = ((BASELINE, PAIRS), (UNIQUE, PAIRS_UNIQUE))
+    return _finding(evidence, score, "f1", "On the same pairs, NSP adds to MLM.", pairs)
+
+
+def gain_of_pairs(evidence: Evidence, score: str) -> Finding:
+    """f2: MLM gains from pairs of segments, at equal tokens.
+
+    Claim: MLM on pairs minus MLM on sentences is above 0.
+    """
+    said = "At equal tokens, MLM does better on segment pairs than on sentences of one document."
+    return _finding(evidence, score, "f2", said, ((PAIRS, SENTENCES),))
+
+
+def gain_of_pairs_unique(evidence: Evidence, score: str) -> Finding:
+    """f3: MLM gains from pairs of segments, at equal unique text.
+
+    Claim as in f2, with the pairs that see as much different text.
+    """
+    said = "At equal unique text, MLM does better on segment pairs than on sentences."
+    return _finding(evidence, score, "f3", said, ((PAIRS_UNIQUE, SENTENCES),))
+
+
+def gain_of_both(evidence: Evidence, score: str) -> Finding:
+    """f4: MLM with NSP on pairs beats MLM on sentences, at equal unique text.
+
+    Claim: the former minus the latter is above 0.
+    """
+    said = "At equal unique text, MLM with NSP on pairs does better than MLM on sentences."
+    return _finding(evidence, score, "f4", said, ((UNIQUE, SENTENCES),))
+
+
+def gain_of_both_sides(evidence: Evidence, score: str) -> Finding:
+    """f5: a net that sees both sides beats one that sees the left side, on the same text.
+
+    Claim: MLM on sentences minus the left-to-right language model, of whatever system, is above 0.
+    """
+    both, left = (
+        {row.shape: row for row in evidence.rows if row.variant == variant}
+        for variant in (SENTENCES, LEFT_TO_RIGHT)
+    )
+    blocks = [{both[shape]: 1.0, left[shape]: -1.0} for shape in both if shape in left]
+    said = "On the same sentences, MLM does better than a left-to-right language model."
+    return _made(evidence, score, "f5", said, blocks, ((SENTENCES, LEFT_TO_RIGHT),))
+
+
+def _finding(
+    evidence: Evidence, score: str, name: str, said: str, pairs: Sequence[tuple[str, str]]
+) -> Finding:
+    """A finding on differences of variants of one system and shape."""
+    blocks = [
+        {better: 1.0, worse: -1.0}
+        for one, two in pairs for better, worse in ladders.by_variants(evidence, one, two)
+    ]  # fmt: skip
+    return _made(evidence, score, name, said, blocks, pairs)
+
+
+def _made(
+    evidence: Evidence, score: str, name: str, said: str, blocks: Blocks,
+    pairs: Sequence[tuple[str, str]],
+) -> Finding:  # fmt: skip
+    what = " and ".join(f"{one} minus {two}" for one, two in pairs)
+    claim = compare(evidence, what, ABOVE, blocks, score, "no row with both variants")
+    rule = f"{what} is above 0 in the mean"
+    return make_finding(
+        evidence, name, said, rule, [claim], block_cases(evidence, blocks, ABOVE, score), score
+    )

@@ -1,0 +1,91 @@
+"""Whether a study may have a folder that others have, or that it had when it was started before.
+
+Runs are shared by their names: studies of one folder, or two starts of one, that want a run of the
+same name must want the same run, and adapt it to a task alike. Then what one has finished, the
+other need not do. Systems, shapes, variants, seeds and tasks may be added, and left out; a study
+counts as many fine-tuning seeds as it asks for, whatever else is there.
+"""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from scalelab import config as config_lib
+from scalelab.eval import task as task_lib
+from scalelab.lab import run_files, study_file
+from scalelab.studies import tasks
+
+SHOWN = 8
+
+
+def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
+    """Refuses a study that would mix with what a folder has, before anything is written or started.
+
+    Args:
+      facts: the content of its file.
+      workdir: the folder.
+
+    Raises:
+      ValueError: a run of the same name has another config, in the plan of a study or in its
+        folder; or is to be fine-tuned otherwise, or on other data.
+    """
+    configs = {run["name"]: run["config"] for run in facts["runs"]}
+    for path in sorted((workdir / "studies").glob("*.json")):
+        other = study_file.read(path)
+        theirs = {run["name"]: run["config"] for run in other["runs"]}
+        shared = [name for name in configs if name in theirs]
+        for name in shared:
+            differing = config_lib.science_diff(configs[name], theirs[name])
+            _refuse(f"{path} plans {name} with another config", differing)
+        for task in facts["tasks"] if shared else ():
+            adapted = [one.get("adaptation", {}).get(task) for one in (facts, other)]
+            if all(adapted):
+                differing = config_lib.science_diff(*adapted)
+                _refuse(f"{path} fine-tunes {shared[0]} on {task} otherwise", differing)
+        data = [one["finetune"].get("data") for one in (facts, other)]
+        if shared and data[0] != data[1]:
+            both = [task for task in facts["tasks"] if task in other["tasks"]]
+            _check_data(both, data[0], workdir, shared)
+    for name, config in configs.items():
+        made, there = run_files.read_json(workdir / "runs" / name / "config.json", [])
+        differing = config_lib.science_diff(config, made) if there and made else []
+        _refuse(f"{workdir / 'runs' / name} holds {name} with another config", differing)
+
+
+def _refuse(what: str, differing: Sequence[str]) -> None:
+    if differing:
+        more = len(differing) - SHOWN
+        raise ValueError(
+            f"{what}; choose another --workdir, or undo:\n  "
+            + "\n  ".join(differing[:SHOWN])
+            + f"\n  and {more} more" * (more > 0)
+        )
+
+
+def _check_data(
+    names: Sequence[str], data: str | None, workdir: pathlib.Path, runs: Sequence[str]
+) -> None:
+    """Refuses data of other contents than what finished fine-tunings of the runs were given.
+
+    The data may lie elsewhere now, as on another machine.
+    """
+    for task in names:
+        made = next(_digests(workdir, task, runs), None)
+        if made is None:
+            continue
+        folder = tasks.folder(data, workdir)
+        now = task_lib.load(task_lib.load_task(task), folder, tests=False).digests
+        parts = [part for part, digest in made[1].items() if now.get(part) != digest]
+        said = [f"{task}: the {part} set of {data} has other contents" for part in parts]
+        _refuse(f"{made[0]} was fine-tuned on other data", said)
+
+
+def _digests(
+    workdir: pathlib.Path, task: str, runs: Sequence[str]
+) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
+    """Folders of finished fine-tunings on a task, and the digests of their data."""
+    for run in runs:
+        for path in sorted((workdir / "runs" / run).glob(f"*/{task}/seed*/result.json")):
+            config, _ = run_files.read_json(path.with_name("config.json"), [])
+            if isinstance(config.get("data"), dict):
+                yield path.parent, config["data"]

@@ -1,0 +1,155 @@
+"""Scale full of the thesis' studies is the benchmark protocol: its facts, typed in here.
+
+Numbers are the protocol's, by section of the thesis; what it leaves open and scalelab decides
+(decoupled decay, clipping, one schedule over both phases) is marked so in the protocol, and here.
+"""
+
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab.eval import recipes
+from scalelab.lab import published
+from scalelab.studies import expand, spec
+
+OF_ALL = {  # 7.1 to 7.3; sizes of batches: 7.3
+    "mask_rate": 0.15, "seed": 0, "net.ffn_width": None, "net.max_len": 512,
+    "net.dropout_rate": 0.1, "net.dtype": "float32",
+    "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
+    "data.corpus": "wikitext:/w", "data.errors": "strict", "data.keep_headings": False,
+    "data.short_rate": 0.1, "data.valid_rate": 0.005,
+    "short.max_len": 128, "short.batch_size": 64,
+    "long.max_len": 512, "long.batch_size": 16, "long.example_rate": 0.1, "long.epoch_rate": None,
+    "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-6, "optim.weight_decay": 0.01,
+    "optim.clip_norm": 1.0,  # ours
+    "optim.schedule": "linear", "optim.warmup_steps": 1000,
+    "eval.every_steps": 1000, "eval.num_examples": 2000,  # ours
+} | {f"optim.total_{clock}": None for clock in ("steps", "tokens", "flops", "secs")} | {
+    f"optim.warmup_{clock}": None for clock in ("tokens", "flops", "secs")
+}  # fmt: skip
+OF_SYSTEM = {  # 5, 6.2.1, 7.2, 7.3
+    "bert": ("mlm+nsp", "wordpiece", "segment_pair", 1e-4, 6.0),
+    "roberta": ("mlm", "bytebpe", "doc_sentences", 1e-4, 10.0),
+    "gpt2": ("clm", "bytebpe", "doc_sentences", 2.5e-4, 10.0),
+}
+FIELDS = (
+    "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs"
+)  # fmt: skip
+STYLES = ("bert", "roberta", "gpt2")
+WIDE = ("2x128x2", "2x192x2", "2x288x2", "2x384x2", "2x544x2")
+DEEP = ("2x128x5", "2x128x10", "2x128x18", "2x128x36")
+GRID = ("2x128x2", "2x104x3", "2x90x4", "2x74x6", "2x64x8", "2x58x10", "2x52x12", "2x48x14",
+        "2x46x16")  # fmt: skip
+HALF = {"bert": 3.0, "roberta": 5.0}  # epochs
+# Study -> its runs, and what they have other than their system's: systems, shapes, variant, fields.
+RUNS = {
+    "thesis_7_5_1": [(STYLES, WIDE + DEEP, "baseline", {})],
+    "thesis_7_5_2": [
+        (STYLES, ("2x204x7", "2x256x9", "8x544x2"), "baseline", {}),
+        (STYLES, ("2x384x2", "2x128x18", "2x544x2", "2x128x36"), "baseline", {}),
+    ],
+    # Figure 7.3 left: one dimension; right and B.1: two of equal size, and the largest.
+    "thesis_7_5_3": [
+        (("bert",), ("2x128x2", "2x384x2", "2x544x2", "2x128x10", "2x128x18", "2x128x36",
+                     "2x204x7", "2x256x9"), "baseline", {}),
+    ],
+    "thesis_7_5_4": [
+        (("bert", "roberta"), ("2x256x9",), "baseline", {}),
+        *[((name,), ("2x256x9",), "half_steps", {"optim.total_epochs": half})
+          for name, half in HALF.items()],
+        *[((name,), ("2x256x9",), "half_batch",
+           {"optim.total_epochs": half, "short.batch_size": 32, "long.batch_size": 8})
+          for name, half in HALF.items()],
+    ],
+    "thesis_7_5_5": [
+        (("bert",), GRID, "short_only", {"long.epoch_rate": 0.0}),
+        (("bert",), ("2x256x9",), "baseline", {}),
+        (("bert",), ("7x469x4",), "fewer_epochs", {"optim.total_epochs": 5.0}),
+        (("bert",), ("9x585x5", "13x832x5"), "fewer_long_epochs",
+         {"optim.total_epochs": 5.0, "long.epoch_rate": 3 / 5}),
+    ],
+}  # fmt: skip
+TABLES = {
+    "thesis_7_5_1": ("7.2", "7.3", "B.1", "B.2"),
+    "thesis_7_5_2": ("7.4", "B.3"),
+    "thesis_7_5_3": (),
+    "thesis_7_5_4": ("7.5", "B.4"),
+    "thesis_7_5_5": ("7.6", "7.7", "7.8", "B.5"),
+}
+BESIDE = {  # runs that are in none of the study's tables, and why
+    "thesis_7_5_2": ("2x384x2", "2x128x18", "2x544x2", "2x128x36"),  # of 7.2, 7.3, for Figure 7.2
+    "thesis_7_5_3": RUNS["thesis_7_5_3"][0][1],  # figures alone
+}
+TASKS = {"mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli"}
+UNTUNED = ("2x74x6", "2x64x8", "2x58x10", "2x52x12", "2x48x14", "2x46x16")  # "-" in Table 7.6
+
+
+def load(name: str, scale: str = "full") -> spec.StudySpec:
+    module = tiny.config_module(f"studies/{name}")
+    return spec.resolve(module.get_config(f"scale={scale},corpus=wikitext:/w").to_dict())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
+    """Every science field of every run, and no run more or less."""
+    expected = {}
+    for systems, shapes, variant, changed in RUNS[name]:
+        for system in systems:
+            fields = OF_ALL | dict(zip(FIELDS, OF_SYSTEM[system], strict=True)) | changed
+            for shape in shapes:
+                a, h, n = map(int, shape.split("x"))
+                net = {"net.num_heads": a, "net.width": h, "net.num_layers": n}
+                expected[system, shape, variant] = fields | net | {"system": system}
+    planned = expand.runs(load(name), tmp_path)
+    found = {(r.system, str(r.shape), r.variant): config_lib.science(r.config) for r in planned}
+    assert len(planned) == len(found)  # one pre-training of each
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
+    """So that printed numbers stand beside ours, which go by system, shape and variant."""
+    runs = {
+        (r.system, r.shape, r.variant)
+        for r in expand.runs(load(name), tmp_path)
+        if str(r.shape) not in BESIDE.get(name, ())
+    }
+    rows = [row for table in TABLES[name] for row in published.table(table).rows]
+    assert runs == {(row.system, row.shape, row.variant) for row in rows}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
+    made = load(name)
+    assert made.seeds == made.finetune.seeds == 1
+    assert made.variants["baseline"] == ()
+    assert (made.finetune.recipe, made.finetune.fields) == ("thesis", ())
+    assert set(made.finetune.tasks) == (set() if name == "thesis_7_5_3" else TASKS)
+    rules = {name: stage.finetune for name, stage in made.stages.items()}
+    if name == "thesis_7_5_3":
+        assert set(rules.values()) == {"none"}
+    else:
+        assert rules == {stage: "best:3" if stage == "grid" else "all" for stage in rules}
+    printed = published.table("7.6").rows
+    assert {str(r.shape) for r, cells in printed.items() if "large" not in cells} == set(UNTUNED)
+    recipe = tiny.config_module("finetune").get_config("recipe=thesis")
+    assert (recipe.epochs, recipe.batch_size, recipe.optim.learning_rate) == (3, 16, 2e-5)  # 7.4
+    assert (recipe.dropout_rate, recipe.max_train_examples, recipe.head.kind) == (
+        0.1,
+        None,
+        "double",
+    )
+    assert not recipes.get("thesis").tasks
+
+
+@pytest.mark.parametrize("scale", ["small", "tiny"])
+@pytest.mark.parametrize("name", RUNS)
+def test_other_scales_share_their_runs(name: str, scale: str, tmp_path) -> None:
+    """A run that two studies of one scale and clock name is one run, trained once."""
+    mine, theirs = (
+        {run.name: run.config for run in expand.runs(load(study, scale), tmp_path)}
+        for study in (name, "thesis_7_5_1")
+    )
+    shared = mine.keys() & theirs.keys()
+    assert {run: mine[run] for run in shared} == {run: theirs[run] for run in shared}
+    assert shared if name in ("thesis_7_5_1", "thesis_7_5_2", "thesis_7_5_4") else not shared

@@ -1,0 +1,133 @@
+"""One folder for several studies, or for several starts of one: shared, or refused at once."""
+
+import json
+import pathlib
+
+import a_study
+import glue_folder
+import pytest
+import test_jobs
+
+from scalelab.lab import study_runs
+from scalelab.studies import expand, jobs
+
+BERT = "bert-2x8x1-seed0"
+
+
+def write(workdir: pathlib.Path, **changes) -> None:
+    made = a_study.make(**changes)
+    expand.write(made, expand.runs(made, workdir), workdir, "")
+
+
+SECONDS = {
+    "name": "seconds", "matched": "secs", "pretrain__optim__total_steps": None,
+    "pretrain__optim__warmup_steps": None, "pretrain__optim__total_secs": 5.0,
+    "pretrain__optim__warmup_secs": 1.0,
+}  # fmt: skip
+
+
+def test_equal_seconds_and_equal_steps_are_not_mixed(tmp_path) -> None:
+    """Two studies whose runs have the same names, but a budget of another clock."""
+    write(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=rf"(?s)two.json plans {BERT} .* optim.total_secs: None"):
+        write(tmp_path, **SECONDS)
+    assert sorted(tmp_path.rglob("*")) == before  # refused before anything is written
+    write(tmp_path / "another", **SECONDS)
+
+
+def test_studies_that_want_the_same_run_share_it(tmp_path) -> None:
+    fields = dict(finetune__tasks=("wnli",), finetune__fields=("epochs=1",))
+    write(tmp_path, **fields)
+    write(tmp_path, name="another", stages={"main": a_study.stage(systems=("bert",))}, **fields)
+    test_jobs.finish(tmp_path, BERT)
+    states = [
+        {job.name: job.state for job in jobs.read(tmp_path, name)[1]}[f"{BERT}.pretrain"]
+        for name in ("two", "another")
+    ]
+    assert states == [jobs.DONE, jobs.DONE]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"finetune__fields": ("epochs=2",)}, "epochs: 1.0 -> 2.0"),
+        ({"finetune__fields": ("wnli.epochs=2", "epochs=1")}, "epochs: 1.0 -> 2.0"),
+        ({"finetune__fields": ()}, "epochs: 1.0 -> 3.0"),
+        ({"finetune__recipe": "thesis"}, "recipe: 'small' -> 'thesis'"),
+        ({"pretrain__mask_rate": 0.3}, "mask_rate: 0.15 -> 0.3"),
+    ],
+)
+@pytest.mark.parametrize("name", ["two", "another"])
+def test_another_adaptation_is_refused(tmp_path, name, changes, message) -> None:
+    """Whether it is the same study started again, or another one with the same runs."""
+    given = dict(finetune__tasks=("wnli",), finetune__fields=("epochs=1",))
+    write(tmp_path, **given)
+    with pytest.raises(ValueError, match=f"(?s)choose another --workdir, or undo:.*{message}"):
+        write(tmp_path, name=name, **given | changes)
+
+
+def test_what_may_be_added(tmp_path) -> None:
+    """Tasks, seeds of both kinds, systems and shapes; each task as it was planned, for all runs."""
+    given = dict(finetune__tasks=("wnli",), finetune__fields=("epochs=1", "rte.epochs=2"))
+    write(tmp_path, **given)
+    more = {"finetune__tasks": ("wnli", "rte"), "finetune__seeds": 3, "seeds": 2}
+    stage = a_study.stage(systems=("bert", "gpt2", "roberta"), shapes=("2x8x1", "2x8x2"))
+    write(tmp_path, **given | more, stages={"main": stage})
+    facts = study_runs.read(tmp_path).facts
+    assert [facts["adaptation"][task]["epochs"] for task in ("wnli", "rte")] == [1.0, 2.0]
+    assert len(facts["runs"]) == 12
+
+
+def test_further_seeds_of_another_study_do_not_count(tmp_path) -> None:
+    """Fewer may be asked for later: then the others are there, but in no table."""
+    import task_folders
+
+    write(tmp_path, finetune__tasks=("wnli",), finetune__seeds=3)
+    test_jobs.finish(tmp_path, BERT)
+    for seed in range(3):
+        task_folders.write_run(tmp_path / "runs" / BERT / "tasks/wnli", "wnli", seed, 3)
+    assert len(study_runs.read(tmp_path).runs[0].tasks["wnli"].runs) == 3
+    write(tmp_path, finetune__tasks=("wnli",), finetune__seeds=2)
+    assert [r.seed for r in study_runs.read(tmp_path).runs[0].tasks["wnli"].runs] == [0, 1]
+
+
+def test_a_run_that_is_there_with_another_config(tmp_path) -> None:
+    """Though no study of the folder says so, as its file was deleted."""
+    write(tmp_path, pretrain__mask_rate=0.3)
+    planned = study_runs.read(tmp_path).runs[0]
+    planned.folder.mkdir(parents=True)
+    (planned.folder / "config.json").write_text(json.dumps(planned.config))
+    (tmp_path / "studies/two.json").unlink()
+    with pytest.raises(ValueError, match=rf"(?s)holds {BERT} with another config.*mask_rate"):
+        write(tmp_path)
+
+
+def test_data_may_lie_elsewhere_but_not_be_other_data(tmp_path) -> None:
+    here, there = glue_folder.write(tmp_path / "here"), glue_folder.write(tmp_path / "there")
+    workdir = tmp_path / "w"
+    given = dict(finetune__tasks=("wnli",))
+    write(workdir, finetune__data=str(here), **given)
+    folder = workdir / "runs" / BERT / "tasks/wnli/seed0"
+    folder.mkdir(parents=True)
+    from scalelab.eval import task as task_lib
+
+    digests = task_lib.load(task_lib.load_task("wnli"), here, tests=False).digests
+    (folder / "config.json").write_text(json.dumps({"data": digests}))
+    (folder / "result.json").write_text("{}")
+    write(workdir, finetune__data=str(there), **given)
+    path = there / "WNLI/train.tsv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    write(workdir, finetune__data=str(here), **given)
+    with pytest.raises(ValueError, match="(?s)fine-tuned on other data.*wnli: the train set of"):
+        write(workdir, finetune__data=str(there), **given)
+
+
+def test_a_damaged_study_file_is_named(tmp_path) -> None:
+    write(tmp_path)
+    path = tmp_path / "studies/two.json"
+    path.write_text(path.read_text()[:300])
+    with pytest.raises(ValueError, match=r"two.json is damaged .* move it away"):
+        write(tmp_path)

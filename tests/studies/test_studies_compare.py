@@ -1,0 +1,91 @@
+"""What the repository's studies compare: runs differ in what they declare, and by what they say."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny
+
+from scalelab import build, systems
+from scalelab import config as config_lib
+from scalelab.lab import contract, study_runs
+from scalelab.studies import expand, spec
+
+STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
+PAIRS, SENTENCES = 154_163_042, 97_718_060  # tokens of an epoch: BERT's, RoBERTa's (Table 7.1)
+
+
+def load(name: str, scale: str) -> spec.StudySpec:
+    arguments = "" if name == "quickstart" else f"scale={scale}"
+    return spec.resolve(tiny.config_module(f"studies/{name}").get_config(arguments).to_dict())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("scale", ["full", "small"])
+def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_path) -> None:
+    """Every pair of runs, as if all had finished: any field that differs is declared free."""
+    made = load(name, scale)
+    planned = expand.runs(made, tmp_path)
+    expand.write(made, planned, tmp_path, "")
+    result = {"status": "completed", "data_hash": "d", "eval": {"128": {"loss": 3.0}}}
+    result |= dict.fromkeys(("steps", "tokens", "flops", "seconds"), 1000)
+    for run in planned:
+        folder = tmp_path / "runs" / run.name
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(result))
+        (folder / "config.json").write_text(config_lib.to_json(run.config))
+        (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
+    assert contract.check(study_runs.read(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+def test_objectives_and_formats_go_with_their_nets(name: str, scale: str, tmp_path) -> None:
+    for run in expand.runs(load(name, scale), tmp_path):
+        build.check_pairing(run.config, systems.load(run.system))
+
+
+def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:
+    """Configs of the first shape by variant; GPT's is "left_to_right"."""
+    runs = expand.runs(load("formats", scale), tmp_path)
+    first = runs[0].shape
+    return {run.variant: run.config for run in runs if run.shape == first and run.seed == 0}
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
+    of = formats(scale, tmp_path)
+    assert {name: (c.objective, c.data.format) for name, c in of.items()} == {
+        "baseline": ("mlm+nsp", "segment_pair"),
+        "mlm_on_pairs": ("mlm", "segment_pair"),
+        "mlm_on_sentences": ("mlm", "doc_sentences"),
+        "pairs_unique": ("mlm+nsp", "segment_pair"),
+        "mlm_on_pairs_unique": ("mlm", "segment_pair"),
+        "left_to_right": ("clm", "doc_sentences"),
+    }
+    other = dataclasses.replace(of["left_to_right"], system="bert", objective="mlm")
+    assert other == of["mlm_on_sentences"]  # the left-to-right arm differs in its net alone
+
+
+@pytest.mark.parametrize("scale", ["small", "tiny"])
+def test_more_pairs_see_as_much_text_and_warm_up_as_long(scale: str, tmp_path) -> None:
+    of = formats(scale, tmp_path)
+    tokens = {name: c.optim.total_tokens for name, c in of.items()}
+    base = tokens["baseline"]
+    assert tokens["mlm_on_pairs"] == tokens["mlm_on_sentences"] == tokens["left_to_right"] == base
+    assert tokens["pairs_unique"] == tokens["mlm_on_pairs_unique"]
+    assert tokens["pairs_unique"] / base == pytest.approx(PAIRS / SENTENCES, rel=0.005)
+    for config in of.values():
+        assert config.optim.warmup_tokens == pytest.approx(0.1 * config.optim.total_tokens)
+
+
+def test_at_full_scale_equal_text_is_equal_epochs_and_equal_steps_are_the_protocols(
+    tmp_path,
+) -> None:
+    epochs = {name: c.optim.total_epochs for name, c in formats("full", tmp_path).items()}
+    assert epochs == {
+        "baseline": 6.0, "mlm_on_pairs": 6.0, "mlm_on_sentences": 10.0,
+        "pairs_unique": 10.0, "mlm_on_pairs_unique": 10.0, "left_to_right": 10.0,
+    }  # fmt: skip
+    steps = epochs["baseline"] * (15_745 + 7_202), epochs["mlm_on_sentences"] * (9_918 + 3_786)
+    assert max(steps) < 1.005 * min(steps)
