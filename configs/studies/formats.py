@@ -49,7 +49,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
                   "mlm_on_pairs_unique"),
         finetune="all",
     )  # fmt: skip
-    config.stages.left = dict(
+    config.stages.one_side = dict(
         systems=("gpt",), shapes=SHAPES[config.scale], variants=("left_to_right",), finetune="all"
     )
     config.tables = ("strategies", "large")
