@@ -20,7 +20,7 @@ What a scale changes, for every study alike:
                     16 x 512     8 x 512                 4 x 128
   learning rate     the system's 2e-3 for all            4e-3 for all
   recipe            thesis       small                   small
-  training sets     whole        first 4,000             first 256
+  training sets     whole        first 2,000             first 256
   seeds             1 and 1      2 and 3                 2 and 2
 
 Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
@@ -135,5 +135,5 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     config.fields = (f"optim.learning_rate={'4e-3' if tiny else '2e-3'}",)
     config.finetune.fields = (
         ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
-        else ("max_train_examples=4000",)
+        else ("max_train_examples=2000",)
     )  # fmt: skip
