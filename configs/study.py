@@ -14,7 +14,7 @@ What a scale changes, for every study alike:
   field             full         small                   tiny
   corpus            corpus=      corpus=                 builtin
   vocabulary        30,000       8,192                   2,000
-  budget            epochs       3M tokens               100,000 tokens
+  budget            epochs       2M tokens               100,000 tokens
   warm-up           1,000 steps  a tenth of the budget   a tenth
   batches           64 x 128     32 x 128                16 x 64
                     16 x 512     8 x 512                 4 x 128
@@ -39,7 +39,7 @@ ARGUMENTS = ("scale", "corpus", "data", "seeds")
 SCALES = ("full", "small", "tiny")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
-BUDGET = {"small": 3e6, "tiny": 1e5}  # tokens
+BUDGET = {"small": 2e6, "tiny": 1e5}  # tokens
 
 
 def load(name: str) -> object:
