@@ -65,6 +65,7 @@ def test_import_and_export_again(tmp_path, system: str, head: str) -> None:
     before = type(model).from_pretrained(tmp_path / "theirs").config.to_dict()
     for name in ("hidden_size", "n_embd", "vocab_size", "type_vocab_size", "n_positions",
         "hidden_act", "afn", "layer_norm_eps", "max_position_embeddings", "architectures",
+        "pad_token_id", "bos_token_id", "eos_token_id", "problem_type",
     ):  # fmt: skip
         assert again.get(name) == before.get(name), name
 
