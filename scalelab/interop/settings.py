@@ -79,7 +79,6 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
     wrong = []
     for fixed in family.fixed:
         value = config.get(fixed.theirs, fixed.default)
-        value = False if value is None and isinstance(fixed.default, bool) else value
         if not any(type(value) is type(v) and value == v for v in fixed.values) and not (
             isinstance(value, int | float) and not isinstance(value, bool) and value in fixed.values
         ):

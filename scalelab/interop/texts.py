@@ -76,11 +76,14 @@ def read(folder: pathlib.Path) -> Texts:
         backend = found.backend_tokenizer
         roles = {role: getattr(found, f"{role}_token") for role in ROLES}
     except Exception as error:  # whatever the library makes of damaged files
-        raise ValueError(f"the tokenizer in {folder} cannot be read: {reason(error)}") from None
+        culprit = "config.json" if _same_of_config(folder, error) else "the tokenizer"
+        raise ValueError(f"{culprit} in {folder} cannot be read: {reason(error)}") from None
     backend = tokenizers.Tokenizer.from_str(backend.to_str())
     backend.no_truncation()
     backend.no_padding()
     roles = {r: t for r, t in roles.items() if t and backend.token_to_id(t) is not None}
+    if backend.get_vocab(with_added_tokens=True).keys() <= set(roles.values()):
+        raise ValueError(f"the tokenizer in {folder} is empty: it has no piece but special tokens")
     made = json.loads(backend.to_str())
     kind = KINDS.get(made["model"]["type"])
     if kind is None:
@@ -91,6 +94,18 @@ def read(folder: pathlib.Path) -> Texts:
     if kind == "bpe" and "ByteLevel" in json.dumps(made["pre_tokenizer"]):
         kind = "bytebpe"
     return Texts(backend, roles, kind, _lowers(made["normalizer"]))
+
+
+def _same_of_config(folder: pathlib.Path, error: Exception) -> bool:
+    """Whether it is config.json, which the library reads with the tokenizer, that it complains of."""
+    import transformers
+
+    try:
+        with _quiet():
+            transformers.AutoConfig.from_pretrained(str(folder))
+    except Exception as other:
+        return str(other) == str(error)
+    return False
 
 
 def load(directory: pathlib.Path) -> Tokenizer:
