@@ -97,7 +97,7 @@ def read(folder: pathlib.Path) -> Texts:
 
 
 def _same_of_config(folder: pathlib.Path, error: Exception) -> bool:
-    """Whether it is config.json, which the library reads with the tokenizer, that it complains of."""
+    """Whether it is of config.json, which the library reads too, that it complains."""
     import transformers
 
     try:

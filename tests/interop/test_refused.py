@@ -149,8 +149,11 @@ DAMAGES = {
     ),
     "unsupported class": (
         config(architectures=["BertForQuestionAnswering"]),
-        "unsupported architecture 'BertForQuestionAnswering': did you mean '(?!.*'(.*)' or '\\1').*"
-        "supported are BertFor",
+        "unsupported architecture 'BertForQuestionAnswering': .*supported are BertFor",
+    ),
+    "nearly a class": (
+        config(architectures=["BertModell"]),
+        "'BertModell': did you mean 'BertModel'.; supported",
     ),
     "more layers": (
         config(num_hidden_layers=2),
