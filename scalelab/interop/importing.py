@@ -233,6 +233,8 @@ def _write(
     checkpoints.close()
     sizes = {name: getattr(opened.sizes, name) for name in ("vocab_rows", "num_segments")}
     fields = {name: opened.config[name] for name in FIELDS if name in opened.config}
+    if opened.architecture.classifies:
+        fields.setdefault("problem_type", None)  # judged by labels, then
     Source(sizes, opened.dtypes(), fields, originals).save(workdir)
     net = values["net"]
     write_json(
