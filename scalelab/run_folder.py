@@ -94,7 +94,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); repair or delete it") from None
 
 

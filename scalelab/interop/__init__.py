@@ -8,6 +8,9 @@
   settings.py    config.json through a map, both ways
   folder.py      a folder in Hugging Face layout, opened and checked
   texts.py       tokenizers, both ways
+  classifiers.py our classifiers beside their classes
+  source.py      what an import notes of its source for an export
+  target.py      the folder that is made: whole, or not at all
   importing.py   folder -> run folder
   exporting.py   run folder -> folder
   card.py        the model card

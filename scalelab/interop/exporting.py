@@ -3,23 +3,22 @@
 import dataclasses
 import json
 import pathlib
-import shutil
-import uuid
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from scalelab import pretrained, run_folder, systems
-from scalelab.checkpoint import Checkpoints
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.interop import card, convert, maps, settings, texts
-from scalelab.interop.importing import ORIGINALS, TASK
+from scalelab.interop import card, classifiers, convert, maps, settings, target, texts
+from scalelab.interop import source as source_lib
+from scalelab.interop.importing import TASK
 from scalelab.interop.rows import Architecture, Map
+from scalelab.interop.source import Source
 from scalelab.interop.transforms import Sizes
 
-MARK = "scalelab.json"  # tells an export of ours from the folders of others
+Frame = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # begin, between, end
 
 
 @dataclasses.dataclass
@@ -53,13 +52,14 @@ class Exported:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
 
-def run(source: pathlib.Path, to: pathlib.Path, dtype: str = "float32") -> list[str]:
+def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> list[str]:
     """Exports a run.
 
     Args:
       source: a run folder, of a pre-training or of one seed of a fine-tuning.
-      to: where to; made if absent, written anew if it is an earlier export.
-      dtype: of the stored tensors: "float32", or "float16", to which they are rounded.
+      to: where to; made if absent; of an earlier export, what it wrote is replaced, nothing else.
+      dtype: of the stored tensors: "float32", or one to which they are rounded, "float16" or
+        "bfloat16"; None: as those that the run was imported from had it, otherwise float32.
 
     Returns:
       What to tell the user, line by line.
@@ -67,35 +67,21 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str = "float32") -> list[
     Raises:
       ValueError: no run, nothing that `transformers` has a class for, or the target is in use.
     """
-    _check_target(to)
+    place = target.check(to, "--to", again=True)
     values = run_folder.read_json(source / "config.json") if source.is_dir() else None
-    if values is None:
+    if not isinstance(values, dict):
+        seeds = sorted(p.parent.name for p in source.glob("*/config.json"))
         raise ValueError(
             f"no run in {str(source)!r}: expected a folder with config.json, as a training or a"
             " fine-tuning leaves it"
+            + f"; there are some below it: {', '.join(seeds[:8])}"
+            * bool(seeds)
         )
     exported = _open_classifier(source, values) if "task" in values else _open_net(source)
-    partial = to.absolute().with_name(f".{to.name}.{uuid.uuid4().hex[:8]}")
-    partial.mkdir(parents=True)
-    try:
+    with target.filling(place, target.files_of_ours(place) or ()) as partial:
         _write(exported, partial, dtype)
-        if to.exists():
-            shutil.rmtree(to)
-        partial.replace(to)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     name = exported.architecture.name
     return [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
-
-
-def _check_target(to: pathlib.Path) -> None:
-    if not to.exists() or (to.is_dir() and (not any(to.iterdir()) or (to / MARK).is_file())):
-        return
-    inside = sorted(p.name for p in to.iterdir()) if to.is_dir() else ["it is a file"]
-    raise ValueError(
-        f"--to={to} is in use and no export of ours ({', '.join(inside[:6])}); choose another"
-    )
 
 
 # --- What the run is -----------------------------------------------------------------------------
@@ -135,36 +121,25 @@ def _open_net(path: pathlib.Path) -> Exported:
 
 
 def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
+    classifiers.check_config(path, values)
     family = maps.load(values["system"])
     architecture = next(a for a in family.architectures if a.classifies)
     _check_classifier(values, family, architecture)
-    if not (path / "checkpoints").is_dir():
-        raise ValueError(f"{path} keeps no parameters: {path}/checkpoints is missing")
-    checkpoints = Checkpoints(path / "checkpoints", num_last=None)
-    restored = checkpoints.restore_as_saved()
-    checkpoints.close()
-    if restored is None:
-        raise ValueError(f"{path} keeps no parameters: the fine-tuning has not finished")
-    saved = restored[0]
-    flat = {
-        k.removeprefix("body/"): np.asarray(x) for k, x in convert.flatten(saved["params"]).items()
-    }
-    count = flat["head/out/bias"].shape[-1]
-    exported = Exported(
+    flat, step = classifiers.restore(path)
+    tokenizer = texts.load(path / "tokenizer")
+    count = classifiers.check_shapes(path, values, flat, tokenizer.vocab_size)
+    return Exported(
         path,
         values,
         run_folder.read_json(path / "result.json"),
         family,
         architecture,
         flat,
-        Tokenizer.load(path / "tokenizer"),
-        int(saved["step"]),
+        tokenizer,
+        step,
         values["labels"] or [f"LABEL_{i}" for i in range(count)],
         values["regression"],
     )
-    if values["head"]["kind"] == "single":
-        _fold_bias(exported)
-    return exported
 
 
 def _check_classifier(values: dict[str, Any], family: Map, architecture: Architecture) -> None:
@@ -185,97 +160,99 @@ def _check_classifier(values: dict[str, Any], family: Map, architecture: Archite
         )
 
 
-def _fold_bias(exported: Exported) -> None:
-    """Moves a bias for which the class has no place into the last shift of the hidden states.
-
-    Scores are (h + shift) W + b; a shift larger by d with d W = b, the shortest such d, gives the
-    same.
-    """
-    flat, path = exported.flat, exported.family.last_shift
-    bias = flat["head/out/bias"]
-    if path is None or not bias.any():
-        return
-    kernel = flat["head/out/kernel"].astype(np.float64)
-    if np.linalg.matrix_rank(kernel) < kernel.shape[1]:
-        raise ValueError(
-            f"{exported.architecture.name} has no bias on its scores, and this run's cannot go"
-            " elsewhere: the columns of its kernel depend on each other"
-        )
-    moved = np.linalg.lstsq(kernel.T, bias.astype(np.float64), rcond=None)[0]
-    shift = flat[path].copy()
-    last = shift[-1] if shift.ndim == 2 else shift  # layers are stacked on axis 0
-    last += moved.astype(shift.dtype)
-    flat |= {path: shift, "head/out/bias": np.zeros_like(bias)}
-    exported.remarks.append(
-        f"{exported.architecture.name} has no bias on its scores: the run's is in the shift of the"
-        " last norm, which leaves the scores as they were and moves the last hidden states"
-    )
-
-
 # --- The files -----------------------------------------------------------------------------------
 
 
-def _write(exported: Exported, to: pathlib.Path, dtype: str) -> None:
-    family, architecture, net = exported.family, exported.architecture, exported.config["net"]
-    rows = family.rows(architecture)
-    rows_of_table = len(exported.flat["embed/tokens/table"])
-    sizes = Sizes(net["num_heads"], net["num_layers"], rows_of_table, rows_of_table)
-    originals, sizes = _originals(exported, sizes)
-    tensors = convert.to_theirs(rows, exported.flat, sizes) | originals
-    if dtype != "float32":
-        tensors = {name: _rounded(name, x, dtype) for name, x in tensors.items()}
-        exported.remarks.append(f"its parameters are rounded to {dtype}")
-    named = {convert.stored(name, family, architecture): x for name, x in tensors.items()}
-    save_file(named, to / "model.safetensors", metadata={"format": "pt"})
-    ids = dict(exported.tokenizer.special_ids)
-    pad = None
-    if architecture.classifies and "pad" not in ids:  # the class looks for the last token before it
-        filler = next((role for role in ("eos", "unk") if role in ids), None)
-        if filler is not None:
-            pad, ids["pad"] = exported.tokenizer.token(ids[filler]), ids[filler]
+def _write(exported: Exported, to: pathlib.Path, dtype: str | None) -> None:
+    net, ids = exported.config["net"], exported.tokenizer.special_ids
+    count = len(exported.flat["embed/tokens/table"])
+    sizes = Sizes(net["num_heads"], net["num_layers"], count, count)
+    source = source_lib.load(exported.path) or Source({}, {}, {}, {})
+    sizes = dataclasses.replace(sizes, **source.sizes)
+    _write_tensors(exported, to, dtype, sizes, source)
+    frame = pad = None
+    if exported.architecture.classifies and exported.config["task"] != TASK:
+        adapted = systems.load(exported.family.system).ADAPTATION
+        frame = (adapted.begin, adapted.between, adapted.end)
+        pad = _filler(exported.tokenizer, frame)
+        ids = ids | ({"pad": exported.tokenizer.token_id(pad)} if pad else {})
     fields = net | {"ffn_width": net["ffn_width"] or 4 * net["width"]}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
-    config = settings.write(family, architecture, fields, ids, exported.labels, exported.regression)
+    config = settings.write(
+        exported.family,
+        exported.architecture,
+        fields,
+        ids,
+        exported.labels,
+        exported.regression,
+    )
+    config |= source.fields
     (to / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    adapted = systems.load(family.system).ADAPTATION
-    frame = (adapted.begin, adapted.between, adapted.end)
-    ours = architecture.classifies and exported.config["task"] != TASK
     texts.export(
         exported.path / "tokenizer",
         to,
-        special_as_text="mlm" not in architecture.heads,
-        inputs=family.inputs,
+        special_as_text="mlm" not in exported.architecture.heads,
+        inputs=exported.family.inputs,
         max_len=net["max_len"],
-        frame=frame if ours else None,
+        frame=frame,
         pad=pad,
     )
     _describe(exported, to)
 
 
+def _filler(tokenizer: Tokenizer, frame: Frame) -> str | None:
+    """What pads batches of a tokenizer without padding; None: it has padding.
+
+    A GPT's classifier reads the last token that is not this one: it must be none that ends a text.
+    """
+    if "pad" in tokenizer.special_ids:
+        return None
+    begin, between, end = frame
+    return next(text for text in (*begin, *between) if text not in end[-1:])
+
+
+def _write_tensors(
+    exported: Exported, to: pathlib.Path, dtype: str | None, sizes: Sizes, source: Source
+) -> None:
+    family, architecture, flat = exported.family, exported.architecture, exported.flat
+    rows = family.rows(architecture)
+    folded: convert.Flat = {}
+    if architecture.classifies and family.head_kind == "single":
+        folded = classifiers.fold_bias(flat, family, architecture.name)
+    tensors = convert.to_theirs(rows, flat | folded, sizes)
+    if convert.still_hold(rows, flat, source.tensors, sizes):
+        tensors |= source.tensors
+    dtypes = source.dtypes if dtype is None else dict.fromkeys(tensors, dtype)
+    tensors = {name: _rounded(name, x, dtypes.get(name, "float32")) for name, x in tensors.items()}
+    named = {convert.stored(name, family, architecture): x for name, x in tensors.items()}
+    save_file(named, to / classifiers.MODEL, metadata={"format": "pt"})
+    whole = all(x.dtype == np.float32 for x in tensors.values())
+    if not whole:
+        found = " and ".join(sorted({x.dtype.name for x in tensors.values()}))
+        as_before = "its parameters are, as where they were imported from,"
+        how = as_before if dtype is None else "its parameters are rounded to"
+        exported.remarks.append(f"{how} {found}")
+    if folded:
+        exported.remarks.append(
+            f"{architecture.name} has no bias on its scores: the run's is in the shift of the last"
+            " norm, which leaves the scores as they were and moves the last hidden states"
+        )
+    if folded and whole:
+        classifiers.keep_unfolded({path: flat[path] for path in folded}, to)
+        exported.remarks.append(f"{classifiers.EXTRA} has both as they were, for an import")
+
+
 def _rounded(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
-    """A tensor in a smaller dtype.
+    """A tensor in another dtype.
 
     Raises:
       ValueError: it has values that the dtype cannot hold.
     """
-    largest = float(np.abs(x).max(initial=0))
-    if largest > float(np.finfo(dtype).max):
+    wanted = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    largest = float(np.max(np.abs(x), where=np.isfinite(x), initial=0))
+    if largest > float(ml_dtypes.finfo(wanted).max):
         raise ValueError(f"{name} has values up to {largest:.3g}, too large for --dtype={dtype}")
-    return x.astype(dtype)
-
-
-def _originals(exported: Exported, sizes: Sizes) -> tuple[convert.Flat, Sizes]:
-    """Tensors that an import kept aside, if they still say what the parameters say."""
-    file = exported.path / ORIGINALS
-    if not file.is_file():
-        return {}, sizes
-    with safe_open(file, "numpy") as opened:
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        stored = {name: int(value) for name, value in (opened.metadata() or {}).items()}
-    rows = exported.family.rows(exported.architecture)
-    if not convert.still_hold(rows, exported.flat, tensors, sizes):
-        return {}, sizes
-    return tensors, dataclasses.replace(sizes, **stored)
+    return x.astype(wanted, copy=False)
 
 
 def _describe(exported: Exported, to: pathlib.Path) -> None:
@@ -295,4 +272,5 @@ def _describe(exported: Exported, to: pathlib.Path) -> None:
     (to / "README.md").write_text(text, encoding="utf-8")
     facts = {"system": exported.config["system"], "step": exported.step}
     facts["git_commit"] = environment.get("git_commit")
-    (to / MARK).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    facts["files"] = sorted(p.name for p in to.iterdir())
+    (to / target.MARK).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

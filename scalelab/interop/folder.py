@@ -1,7 +1,9 @@
 """A folder in Hugging Face layout, opened and checked before anything big is read."""
 
+import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import re
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 
 from scalelab.interop import convert, settings, texts
 from scalelab.interop.rows import Architecture, Map
-from scalelab.interop.tensors import Tensors
+from scalelab.interop.tensors import Tensors, refuse_pickles
 from scalelab.interop.texts import Texts
 from scalelab.interop.transforms import Sizes
 
@@ -48,6 +50,13 @@ class Folder:
     names: dict[str, str]
     unused: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def dtypes(self) -> dict[str, str]:
+        """Name in the map -> dtype of the tensors that are not float32 in the files."""
+        rows = self.family.rows(self.architecture)
+        wanted = [*convert.names(rows, self.sizes), *self.unused]
+        found = {name: self.tensors.dtype(self.names[name]) for name in wanted}
+        return {name: dtype for name, dtype in found.items() if dtype != "float32"}
 
     def read(self, name: str) -> np.ndarray:
         """The tensor of a name in the map."""
@@ -96,7 +105,7 @@ class Folder:
                 raise ValueError(
                     f"{self.names[name]} differs from {self.names[original]}: an untied head;"
                     f" scalelab's {self.family.system} scores tokens with its embedding table and"
-                    " has no second one"
+                    " has no second one, so this checkpoint cannot be imported whole"
                 )
         untied = self.config.get("tie_word_embeddings") is False
         predicts = self.architecture.serves and not self.architecture.bare
@@ -120,6 +129,8 @@ def fetch(source: str) -> pathlib.Path:
     path = pathlib.Path(source).expanduser()
     if path.is_dir():
         return path
+    if path.is_file():
+        refuse_pickles(str(path.parent), [path.name])
     if path.exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source[0] in "./~":
         raise ValueError(
             f"no folder {source!r}: expected one with config.json and model.safetensors"
@@ -127,15 +138,20 @@ def fetch(source: str) -> pathlib.Path:
     import huggingface_hub
 
     try:
-        return pathlib.Path(
+        found = pathlib.Path(
             huggingface_hub.snapshot_download(source, allow_patterns=list(HUB_FILES))
         )
     except Exception as error:  # no network, no such model, no permission
-        reason = str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__
         raise ValueError(
             f"no folder {source!r} here, and the hub gives no model of that name"
-            f" ({type(error).__name__}: {reason})"
+            f" ({type(error).__name__}: {texts.reason(error)})"
         ) from None
+    if not any(found.glob("*.safetensors")):
+        names: list[str] = []
+        with contextlib.suppress(Exception):  # nobody to ask: what was fetched must do
+            names = huggingface_hub.list_repo_files(source)
+        refuse_pickles(source, names)
+    return found
 
 
 def open_folder(path: pathlib.Path) -> Folder:
@@ -147,9 +163,9 @@ def open_folder(path: pathlib.Path) -> Folder:
     config = _config(path)
     family = settings.family_of(config)
     read = settings.read(family, config)
-    tensors = Tensors(path)
+    tensors, fields = Tensors(path), read.fields
+    _check_sizes(fields, tensors)
     found = texts.read(path)
-    fields = read.fields
     notes = list(read.notes)
     if found.vocab_size > fields["vocab_size"]:
         raise ValueError(
@@ -186,6 +202,21 @@ def open_folder(path: pathlib.Path) -> Folder:
     )
 
 
+def _check_sizes(fields: dict[str, Any], tensors: Tensors) -> None:
+    """Refuses sizes far beyond the tensors, before any array is made of them."""
+    width, num_layers = fields["width"], fields["num_layers"]
+    by_layer = width * (4 * width + 2 * fields["ffn_width"])
+    described = width * (fields["vocab_size"] + fields["max_len"]) + num_layers * by_layer
+    held = sum(map(math.prod, tensors.shapes.values()))
+    if num_layers > len(tensors.shapes) or described > 8 * held + 1_000_000:
+        sizes = ("width", "num_layers", "ffn_width", "vocab_size", "max_len")
+        said = ", ".join(f"{name} {fields[name]:,}" for name in sizes)
+        raise ValueError(
+            f"config.json contradicts the tensors: its sizes ({said}) make {described:,} values or"
+            f" more, the files hold {held:,} in {len(tensors.shapes)} tensors"
+        )
+
+
 def _config(path: pathlib.Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
@@ -193,7 +224,7 @@ def _config(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"{path} has no config.json (it holds {inside}): no Hugging Face folder")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged ({error}); fetch it again") from None
     if not isinstance(config, dict):
         raise ValueError(f"{file}: expected an object, got {type(config).__name__}")
@@ -224,6 +255,10 @@ def _match(
         if place in names:
             raise ValueError(f"{names[place]} and {name} are the same parameter, stored twice")
         names[place] = name
+    for name, original in family.tied:  # transformers too takes the one for the other
+        tied = config.get("tie_word_embeddings") is not False
+        if tied and name in names and original not in names:
+            names[original] = names.pop(name)
     ties = {name for name, _ in family.tied}
     here = {n for n in names if n not in ties and not _fits(n, family.buffers)}
     declared = settings.declared_architecture(config)
@@ -258,6 +293,5 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
-def _lines(items: list[str], limit: int = 60) -> str:
-    more = [f"... and {len(items) - limit} more"] if len(items) > limit else []
-    return "\n  ".join(items[:limit] + more)
+def _lines(items: list[str]) -> str:
+    return "\n  ".join(items)

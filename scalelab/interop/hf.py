@@ -33,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
     out.add_argument(
         "--dtype",
-        default="float32",
-        choices=("float32", "float16"),
-        help="of the file: float16 halves and rounds it; once loaded it computes in float32",
+        choices=("float32", "float16", "bfloat16"),
+        help="of the file: the last two halve and round it, once loaded it computes in float32;"
+        " default: as the checkpoint had it that was imported, else float32",
     )
     return made
 

@@ -6,9 +6,6 @@ A net becomes what `pretrained.load` opens, a classifier what a seed of a fine-t
 import dataclasses
 import importlib.util
 import pathlib
-import shutil
-import types
-import uuid
 from typing import Any
 
 import flax
@@ -17,19 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from safetensors.numpy import save_file
 
 from scalelab import build, environment, flops, run_folder, state, systems
 from scalelab import config as config_lib
 from scalelab.checkpoint import Checkpoints
-from scalelab.interop import convert, settings
+from scalelab.interop import classifiers, convert, settings, target
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
+from scalelab.interop.source import FIELDS, Source
 from scalelab.metrics import write_json
-from scalelab.nets.classifier import Classifier
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 
-ORIGINALS = "imported/originals.safetensors"
 CORPUS = "imported"  # stands where a pre-training has its corpus
 TASK = "imported"  # and where a fine-tuning has the name of its task
 CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "configs/pretrain.py"
@@ -61,9 +55,8 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     Raises:
       ValueError: the source is not as it should be, or the folder is in use.
     """
-    _check_target(workdir)
+    place = target.check(workdir, "--workdir", again=False)
     opened = folder_lib.open_folder(folder_lib.fetch(source))
-    opened.check_tied()
     values, fresh, params, originals = convert_folder(opened)
     params = params | _initial(opened, values, fresh) if fresh else params
     imported = {
@@ -72,14 +65,8 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
         "fresh": fresh,
         "notes": list(opened.notes),
     }
-    partial = workdir.absolute().with_name(f".{workdir.name}.{uuid.uuid4().hex[:8]}")
-    partial.mkdir(parents=True)
-    try:
+    with target.filling(place) as partial:
         _write(opened, values, _nested(opened, params), originals, imported, partial)
-        partial.replace(workdir)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     count = sum(x.size for x in params.values())
     said = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
     if fresh:
@@ -111,20 +98,13 @@ def convert_folder(
             f" {unknown or 'more'}, the map no {fresh or 'more'}"
         )
     opened.check_shapes(ours)
+    opened.check_tied()
     params, originals = convert.to_ours(rows, opened.read, opened.sizes)
     assert {path: x.shape for path, x in params.items()} == {path: ours[path] for path in covered}
     originals |= {name: opened.read(name) for name in opened.unused}
+    if opened.architecture.classifies:
+        params |= classifiers.unfolded(opened.path, params)
     return values, fresh, params, originals
-
-
-def _check_target(workdir: pathlib.Path) -> None:
-    if not workdir.exists() or (workdir.is_dir() and not any(workdir.iterdir())):
-        return
-    inside = sorted(p.name for p in workdir.iterdir()) if workdir.is_dir() else ["it is a file"]
-    raise ValueError(
-        f"--workdir={workdir} is in use ({', '.join(inside[:6])}); an import makes a folder of its"
-        " own: choose another, or delete it"
-    )
 
 
 # --- What our net of that shape is ---------------------------------------------------------------
@@ -160,14 +140,14 @@ def _classifier_config(opened: Folder) -> dict[str, Any]:
     """Of a fine-tuning's config.json what a checkpoint of others tells."""
     count, labels = opened.num_classes, settings.labels_of(opened.config)
     assert count is not None
-    if len(labels) != count and "id2label" in opened.config:
+    if len(labels) != count and opened.config.get("id2label"):
         raise ValueError(
             f"config.json names {len(labels)} classes ({', '.join(labels[:5])}), the classifier"
             f" {opened.names[opened.family.classes]} has {count}"
         )
     if len(labels) != count:
         labels = [f"LABEL_{i}" for i in range(count)]
-    dropout = opened.config.get("classifier_dropout")
+    dropout = settings.rate(opened.config, "classifier_dropout")
     return {
         "task": TASK,
         "seed": 0,
@@ -188,13 +168,13 @@ def _classifier_config(opened: Folder) -> dict[str, Any]:
 
 def _abstract(opened: Folder, values: dict[str, Any]) -> dict[str, Any]:
     """Shapes of our parameters, by path; those of the net without "body/"."""
-    key = jax.random.key(0)
     if opened.architecture.classifies:
-        batch = state.example_batch(1, has_pairs=False)
-        net = _classifier(opened, values)
-        made = jax.eval_shape(lambda: nn.unbox(net.init(key, batch, train=False)["params"]))
-        flat = convert.flatten(made)
-        return {path.removeprefix("body/"): x for path, x in flat.items()}
+        assert opened.num_classes is not None
+        kind, vocab_size = values["head"]["kind"], opened.texts.vocab_size
+        return classifiers.shapes(
+            values["system"], values["net"], kind, opened.num_classes, vocab_size
+        )
+    key = jax.random.key(0)
     return convert.flatten(jax.eval_shape(lambda: _fresh(opened, values, key)))
 
 
@@ -221,21 +201,6 @@ def _initial(opened: Folder, values: dict[str, Any], paths: list[str]) -> conver
         return {path: flat[path] for path in paths}
 
     return {path: np.asarray(x) for path, x in jax.jit(init)(jax.random.key(0)).items()}
-
-
-def _classifier(opened: Folder, values: dict[str, Any]) -> Classifier:
-    """The classifier, unbound; its initial values are never used."""
-    system: types.ModuleType = systems.load(opened.family.system)
-    net, head, count = values["net"], values["head"], opened.num_classes
-    sizes = {name: net[name] for name in net if name != "dtype"}
-    body = system.build(**sizes, vocab_size=opened.texts.vocab_size)
-    zeros, rate = nn.initializers.zeros_init(), head["dropout_rate"]
-    assert count is not None
-    if head["kind"] == "double":
-        made = TwoLayerHead(count, net["width"], rate, zeros)
-    else:
-        made = OneLayerHead(count, rate, zeros)
-    return Classifier(body, made, system.ADAPTATION.reads)
 
 
 # --- The run folder ------------------------------------------------------------------------------
@@ -266,10 +231,11 @@ def _write(
     checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(params, jnp.int32(0)), {})
     checkpoints.close()
-    if originals:
-        (workdir / ORIGINALS).parent.mkdir()
-        sizes = {name: str(getattr(opened.sizes, name)) for name in ("vocab_rows", "num_segments")}
-        save_file(originals, workdir / ORIGINALS, metadata=sizes)
+    sizes = {name: getattr(opened.sizes, name) for name in ("vocab_rows", "num_segments")}
+    fields = {name: opened.config[name] for name in FIELDS if name in opened.config}
+    if opened.architecture.classifies:
+        fields.setdefault("problem_type", None)  # judged by labels, then
+    Source(sizes, opened.dtypes(), fields, originals).save(workdir)
     net = values["net"]
     write_json(
         workdir / "result.json",

@@ -39,14 +39,14 @@ def family_of(config: Mapping[str, Any]) -> Map:
     if model_type is None and declared is not None:  # the first releases did not write it
         of = [m for m in known.values() if declared in {a.name for a in m.architectures}]
         model_type = of[0].model_type if of else None
-    if model_type not in known:
+    if not isinstance(model_type, str) or model_type not in known:
         raise ValueError(
             f"unsupported architecture: config.json has model_type {model_type!r}"
             f" ({declared or 'no class named'}); supported are {', '.join(known)}:"
             f" {supported()}"
         )
     family = known[model_type]
-    valid = [a.name for a in family.architectures]
+    valid = list(dict.fromkeys(a.name for a in family.architectures))
     if declared is not None and declared not in valid:
         raise ValueError(
             f"unsupported architecture {declared!r}: {nearest(declared, valid)}; supported are"
@@ -56,9 +56,17 @@ def family_of(config: Mapping[str, Any]) -> Map:
 
 
 def declared_architecture(config: Mapping[str, Any]) -> str | None:
-    """The class that config.json names, if it does."""
+    """The class that config.json names, if it does.
+
+    Raises:
+      ValueError: it names something else.
+    """
     named = config.get("architectures")
-    return named[0] if isinstance(named, list) and named else None
+    if not named:
+        return None
+    if isinstance(named, list) and isinstance(named[0], str):
+        return named[0]
+    raise ValueError(f"config.json: architectures = {named!r}; expected a list of classes' names")
 
 
 def read(family: Map, config: Mapping[str, Any]) -> Settings:
@@ -67,6 +75,7 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
     Raises:
       ValueError: a value that our net cannot take, or that is no size.
     """
+    _check_others(config)
     wrong = []
     for fixed in family.fixed:
         value = config.get(fixed.theirs, fixed.default)
@@ -86,10 +95,15 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
     fields: dict[str, Any] = {}
     notes = []
     for field in family.fields:
-        value = config.get(field.theirs)
+        is_rate = field.ours == "dropout_rate"
+        value = (rate if is_rate else _size)(config, field.theirs)
         value = field.default if value is None else value
-        if value is not None:
-            value = _checked(field.theirs, value, field.ours == "dropout_rate") - field.offset
+        value = None if value is None else value - field.offset
+        if value is not None and value <= 0 and not is_rate:
+            raise ValueError(
+                f"config.json: {field.theirs} = {value + field.offset}; expected more than"
+                f" {field.offset}"
+            )
         if fields.setdefault(field.ours, value) != value:
             notes.append(
                 f"{field.theirs} = {value}: left out, this net has one dropout rate,"
@@ -105,32 +119,68 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
     return Settings(fields, tuple(notes))
 
 
-def _checked(name: str, value: Any, is_rate: bool) -> Any:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if fits and is_rate and 0 <= value < 1:
-        return float(value)
-    if fits and not is_rate and type(value) is int and value > 0:
-        return value
-    expected = "a probability in [0, 1)" if is_rate else "a positive whole number"
-    raise ValueError(f"config.json: {name} = {value!r}; expected {expected}")
+def rate(config: Mapping[str, Any], name: str) -> float | None:
+    """A probability in config.json; None where it is silent.
+
+    Raises:
+      ValueError: it is none.
+    """
+    value = config.get(name)
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+    if value is not None and not fits:
+        raise ValueError(f"config.json: {name} = {value!r}; expected a probability in [0, 1)")
+    return None if value is None else float(value)
+
+
+def _size(config: Mapping[str, Any], name: str) -> int | None:
+    value = config.get(name)
+    if value is not None and (type(value) is not int or value <= 0):
+        raise ValueError(f"config.json: {name} = {value!r}; expected a positive whole number")
+    return value
+
+
+def _check_others(config: Mapping[str, Any]) -> None:
+    """Refuses values of fields that no map has; the tokenizer's library would trip over them."""
+    tied, named = config.get("tie_word_embeddings"), config.get("id2label")
+    if not isinstance(tied, bool | None):
+        raise ValueError(f"config.json: tie_word_embeddings = {tied!r}; expected true or false")
+    numbers = list(named) if isinstance(named, Mapping) else None
+    expected = [str(i) for i in range(len(numbers or []))]
+    if named is not None and (numbers is None or sorted(numbers) != sorted(expected)):
+        raise ValueError(
+            f"config.json: id2label = {named!r}; expected an object with the keys"
+            ' "0", "1", ..., the number of each class'
+        )
+    _size(config, "num_labels")
+    rate(config, "classifier_dropout")
 
 
 def labels_of(config: Mapping[str, Any]) -> list[str]:
-    """Names of a classifier's classes in order."""
+    """Names of a classifier's classes in order: that of the numbers, where "10" is behind "9"."""
     named = config.get("id2label")
-    if isinstance(named, Mapping) and named:
-        try:
-            return [str(named[key]) for key in sorted(named, key=int)]
-        except ValueError:
-            raise ValueError(
-                f"config.json: id2label has keys {list(named)[:5]}, no numbers"
-            ) from None
-    return [f"LABEL_{i}" for i in range(config.get("num_labels", 2))]
+    if named:
+        return [str(named[str(i)]) for i in range(len(named))]
+    return [f"LABEL_{i}" for i in range(_size(config, "num_labels") or 2)]
 
 
 def is_regression(config: Mapping[str, Any], num_classes: int) -> bool:
-    """Whether a classifier's one score is fitted, not classes told apart."""
-    return config.get("problem_type") == "regression" or num_classes == 1
+    """Whether a classifier's one score is fitted, not classes told apart.
+
+    Raises:
+      ValueError: it is trained for something else.
+    """
+    problem, known = config.get("problem_type"), ("regression", "single_label_classification")
+    if problem is not None and problem not in known:
+        raise ValueError(
+            f"config.json: problem_type = {problem!r}; scalelab's classifiers choose one of several"
+            f" classes or fit one score: expected {' or '.join(known)}"
+        )
+    if problem == "regression" and num_classes != 1:
+        raise ValueError(
+            f"config.json: problem_type = 'regression', with {num_classes} scores; scalelab's"
+            " regression fits one"
+        )
+    return num_classes == 1
 
 
 def write(

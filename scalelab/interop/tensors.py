@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -25,6 +26,7 @@ BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16
     "U32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MAX_VALUES = 2**60
 MAX_HEADER_BYTES = 100_000_000  # as in the library
 
 
@@ -54,6 +56,10 @@ class Tensors:
                 self.shapes[name] = shape
                 self._places[name] = path, dtype, place
 
+    def dtype(self, name: str) -> str:
+        """Name, as numpy has it, of the dtype of a tensor that can be read."""
+        return FLOATS[self._places[name][1]].name
+
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32.
 
@@ -73,21 +79,34 @@ class Tensors:
         return flat.reshape(shape).astype(np.float32, copy=False)
 
 
+def refuse_pickles(place: str, names: Iterable[str]) -> None:
+    """Says why weights in pickles are not read, and what to do instead.
+
+    Args:
+      place: the folder, or the name on the hub.
+      names: of its files.
+
+    Raises:
+      ValueError: some of them are pickles.
+    """
+    pickles = [name for name in names if pathlib.PurePath(name).suffix in PICKLES]
+    if pickles:
+        raise ValueError(
+            f"{place} holds its weights as {_some(pickles)}: a pickle, and loading one can run"
+            " whatever code its author put there. Where you trust it, convert it with PyTorch's"
+            " restricted loader, which transformers uses:"
+            f" CLASS.from_pretrained({place!r}).save_pretrained(NEW) with the class that"
+            " config.json names, then import NEW"
+        )
+
+
 def _files(folder: pathlib.Path) -> dict[pathlib.Path, list[str] | None]:
     """The files of tensors, each with the names that the index promises; None without an index."""
     if (folder / ONE).is_file():
         return {folder / ONE: None}
     if not (folder / INDEX).is_file():
-        pickles = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
-        if pickles:
-            raise ValueError(
-                f"{folder} holds its weights as {_some(pickles)}: a pickle, and loading one can run"
-                " whatever code its author put there. Where you trust it, convert it with PyTorch's"
-                " restricted loader, which transformers uses:"
-                f" CLASS.from_pretrained({str(folder)!r}).save_pretrained(NEW) with the class that"
-                " config.json names, then import NEW"
-            )
         inside = sorted(p.name for p in folder.iterdir())
+        refuse_pickles(str(folder), inside)
         raise ValueError(
             f"{folder} has no {ONE} and no {INDEX}; it holds {_some(inside) or 'nothing'}"
         )
@@ -98,7 +117,7 @@ def _files(folder: pathlib.Path) -> dict[pathlib.Path, list[str] | None]:
             if pathlib.PurePath(file).name != file:
                 raise ValueError(f"{file!r} is no name of a file")
             files.setdefault(folder / file, []).append(name)  # pyright: ignore[reportOptionalMemberAccess]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{folder / INDEX} is damaged ({error}): expected weight_map, tensor name -> file"
         ) from None
@@ -124,7 +143,7 @@ def _header(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
         entries = json.loads(raw)
         entries.pop("__metadata__", None)
         parsed = {name: _entry(value) for name, value in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} is corrupt: its header cannot be read ({type(error).__name__}: {error});"
             " fetch it again"
@@ -137,12 +156,12 @@ def _header(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
                 f" only {room:,} bytes of data are there; fetch it again"
             )
         width = FLOATS[dtype].itemsize if dtype in FLOATS else BYTES.get(dtype)
-        if begin < 0 or width is not None and end - begin != width * math.prod(shape):
+        if end < begin or width is not None and end - begin != width * math.prod(shape):
             raise ValueError(
                 f"{path} is corrupt: its header gives {name}, {dtype} {list(shape)},"
                 f" {end - begin:,} bytes; fetch it again"
             )
-    used = max((end for _, _, _, end in parsed.values()), default=0)
+    used = _in_a_row(path, parsed)
     if used != room:
         raise ValueError(
             f"{path} is corrupt: {room:,} bytes of data, of which its header explains {used:,};"
@@ -151,11 +170,27 @@ def _header(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
     return {name: (d, shape, 8 + length + begin) for name, (d, shape, begin, _) in parsed.items()}
 
 
+def _in_a_row(path: pathlib.Path, parsed: dict[str, tuple[str, tuple[int, ...], int, int]]) -> int:
+    """The end of the last tensor, each of which must begin where the one before it ends."""
+    used, before = 0, "the header"
+    for name, (_, _, begin, end) in sorted(parsed.items(), key=lambda item: item[1][2:]):
+        if begin != used:
+            how = "overlap" if begin < used else f"leave {begin - used:,} bytes between them"
+            raise ValueError(
+                f"{path} is corrupt: its header puts {name} at bytes {begin:,} to {end:,}, but"
+                f" {before} ends at {used:,}: they {how}; fetch it again"
+            )
+        used, before = end, name
+    return used
+
+
 def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
     if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError("sizes and places must be whole numbers")
+    if math.prod(n or 1 for n in shape) >= MAX_VALUES:  # beyond what numpy has an index for
+        raise ValueError(f"no tensor has the shape {list(shape)}")
     return str(value["dtype"]), shape, begin, end
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import tokenizers
 from tokenizers import processors
 
-from scalelab.data.tokenizers import MASK_IN_TEXT, ROLES
+from scalelab.data.tokenizers import MASK_IN_TEXT, ROLES, Tokenizer
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
+OF_RUN = ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json")
+LONGEST = 500  # characters of a library's message
 KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
 
 
@@ -74,12 +76,14 @@ def read(folder: pathlib.Path) -> Texts:
         backend = found.backend_tokenizer
         roles = {role: getattr(found, f"{role}_token") for role in ROLES}
     except Exception as error:  # whatever the library makes of damaged files
-        reason = str(error).strip().splitlines()[0][:300] if str(error) else type(error).__name__
-        raise ValueError(f"the tokenizer in {folder} cannot be read: {reason}") from None
+        culprit = "config.json" if _same_of_config(folder, error) else "the tokenizer"
+        raise ValueError(f"{culprit} in {folder} cannot be read: {reason(error)}") from None
     backend = tokenizers.Tokenizer.from_str(backend.to_str())
     backend.no_truncation()
     backend.no_padding()
     roles = {r: t for r, t in roles.items() if t and backend.token_to_id(t) is not None}
+    if backend.get_vocab(with_added_tokens=True).keys() <= set(roles.values()):
+        raise ValueError(f"the tokenizer in {folder} is empty: it has no piece but special tokens")
     made = json.loads(backend.to_str())
     kind = KINDS.get(made["model"]["type"])
     if kind is None:
@@ -90,6 +94,39 @@ def read(folder: pathlib.Path) -> Texts:
     if kind == "bpe" and "ByteLevel" in json.dumps(made["pre_tokenizer"]):
         kind = "bytebpe"
     return Texts(backend, roles, kind, _lowers(made["normalizer"]))
+
+
+def _same_of_config(folder: pathlib.Path, error: Exception) -> bool:
+    """Whether it is of config.json, which the library reads too, that it complains."""
+    import transformers
+
+    try:
+        with _quiet():
+            transformers.AutoConfig.from_pretrained(str(folder))
+    except Exception as other:
+        return str(other) == str(error)
+    return False
+
+
+def load(directory: pathlib.Path) -> Tokenizer:
+    """The tokenizer of a run.
+
+    Raises:
+      ValueError: it is missing or damaged.
+    """
+    absent = [name for name in OF_RUN if not (directory / name).is_file()]
+    if absent:
+        raise ValueError(f"the run has no tokenizer: {directory / absent[0]} is missing")
+    try:
+        return Tokenizer.load(directory)
+    except Exception as error:  # the library raises what it has, even Exception itself
+        raise ValueError(f"the tokenizer in {directory} is damaged: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    """What a library's error says, on one line, as far as a person reads it."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= LONGEST else said[:LONGEST] + " ..."
 
 
 def _lowers(normalizer: Any) -> bool:
@@ -126,9 +163,8 @@ def export(
         as pre-training had them.
       pad: the token that pads batches, where the tokenizer has none of its own.
     """
-    for name in ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
+    for name in OF_RUN:
+        shutil.copyfile(source / name, directory / name)
     content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
     config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     if not special_as_text:

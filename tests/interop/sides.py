@@ -183,7 +183,13 @@ def is_gradient(name: str) -> bool:
     return name.startswith("[")
 
 
-def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> dict[str, float]:
+def errors(
+    system: str,
+    found: Found,
+    exact: Found,
+    rounding: float = 1e-5,
+    parts: Callable[[Any], dict[str, np.ndarray]] | None = None,
+) -> dict[str, float]:
     """Relative error of everything; what stands on padding is left out.
 
     Args:
@@ -191,7 +197,9 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
       found: of either side.
       exact: of theirs, in float64.
       rounding: what may be left of a gradient that is 0, in units of the largest gradient.
+      parts: what of the gradients is compared by itself; None: `leaves`.
     """
+    parts = parts or leaves
     _, batch = prepare(system, exact["hidden"].shape[1])
     valid = valid_places(batch)
     apart = {
@@ -206,17 +214,29 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
         apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
     if "gradients" not in found or "gradients" not in exact:
         return apart
-    flat = jax.tree_util.tree_leaves_with_path
-    largest = max(np.abs(g).max() for _, g in flat(exact["gradients"]))
-    for (path, a), (other, b) in zip(
-        flat(found["gradients"]), flat(exact["gradients"]), strict=True
-    ):
-        assert path == other
-        name = jax.tree_util.keystr(path)
+    a, b = (parts(x["gradients"]) for x in (found, exact))
+    assert a.keys() == b.keys()
+    largest = max(np.abs(g).max() for g in b.values())
+    for name, g in b.items():
         # Adding the same to all scores of a query changes nothing, and of one token the softmax is
         # 1: what is left of such gradients is rounding.
-        if np.abs(b).max() < 1e-9 * largest:
-            assert np.abs(a).max() < rounding * largest, name
+        if np.abs(g).max() < 1e-9 * largest:
+            assert np.abs(a[name]).max() < rounding * largest, name
         else:
-            apart[name] = relative(a, b)
+            apart[name] = relative(a[name], g)
     return apart
+
+
+def leaves(tree: Any) -> dict[str, np.ndarray]:
+    """A tree's arrays by name, layers of a stack apart: one must not hide another's error."""
+    found = {}
+    for name, x in stacks(tree).items():
+        parts = enumerate(x) if "['stack']" in name else [(None, x)]
+        found |= {name if i is None else f"{name} {i}": part for i, part in parts}
+    return found
+
+
+def stacks(tree: Any) -> dict[str, np.ndarray]:
+    """A tree's arrays by name."""
+    flat = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in flat}

@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from scalelab.interop.transforms import Sizes
 pytestmark = pytest.mark.slow
 
 VOCAB, NUM_PARAMETERS = 30_522, 110_106_428
-MEMORY, CPU_SECS = 3.0, 15.0  # in sizes of the file; CPU time, as others may use the cores
+MEMORY, SECS = 3.0, 15.0  # in sizes of the file; on the clock too, where no other uses the cores
 PROGRAM = """
 import time
 from scalelab.interop import hf
@@ -60,16 +62,21 @@ def write_checkpoint(folder: pathlib.Path) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_and_time() -> None:
     """Of the whole process, the libraries that it loads included."""
+    others = os.getloadavg()[0] - 1  # this process waits
     with tempfile.TemporaryDirectory() as folder:  # nobody wants to keep a gigabyte
         size = write_checkpoint(pathlib.Path(folder))
+        start = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, "import", folder, f"--workdir={folder}/run"],
             cwd=tiny.ROOT,
             capture_output=True,
             text=True,
         )
+        secs = time.monotonic() - start
+    others = max(others, os.getloadavg()[0] - (os.cpu_count() or 1))
     assert done.returncode == 0, done.stderr
     assert f"{NUM_PARAMETERS:,} parameters" in done.stdout
     peak, cpu_secs = map(float, done.stdout.splitlines()[-1].split())
     assert size < peak < MEMORY * size, f"{peak / size:.2f} times the file"
-    assert cpu_secs < CPU_SECS
+    assert cpu_secs < SECS
+    assert secs < SECS or others > 0.5, f"{secs:.1f} s"

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from damage import config, header, indexed, raw, tensors, without, written
 
 from scalelab import pretrained
 from scalelab.interop import exporting, hf, importing
@@ -29,52 +29,6 @@ def good(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pat
     return folder
 
 
-def tensors(**changed: Any) -> Callable[[pathlib.Path], None]:
-    """Replaces tensors, by the end of their names; None removes."""
-
-    def damage(folder: pathlib.Path) -> None:
-        file = folder / "model.safetensors"
-        found = load_file(file)
-        for end, value in changed.items():
-            end = end.replace("__", ".")
-            (name,) = [n for n in found if n.endswith(end)] or [end]
-            old = found.pop(name, None)
-            if value is not None:
-                found[name] = value(old)
-        save_file(found, file)
-
-    return damage
-
-
-def config(**changed: Any) -> Callable[[pathlib.Path], None]:
-    def damage(folder: pathlib.Path) -> None:
-        values = json.loads((folder / "config.json").read_text()) | changed
-        (folder / "config.json").write_text(json.dumps(values))
-
-    return damage
-
-
-def raw(change: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], None]:
-    def damage(folder: pathlib.Path) -> None:
-        file = folder / "model.safetensors"
-        file.write_bytes(change(file.read_bytes()))
-
-    return damage
-
-
-def header(change: Callable[[dict], None]) -> Callable[[pathlib.Path], None]:
-    """Changes the header of the file of tensors."""
-
-    def rewrite(data: bytes) -> bytes:
-        (length,) = struct.unpack("<Q", data[:8])
-        entries = json.loads(data[8 : 8 + length])
-        change(entries)
-        new = json.dumps(entries).encode()
-        return struct.pack("<Q", len(new)) + new + data[8 + length :]
-
-    return raw(rewrite)
-
-
 def beyond(entries: dict) -> None:
     name = next(name for name in entries if name.endswith("word_embeddings.weight"))
     begin, _ = entries[name]["data_offsets"]
@@ -86,33 +40,35 @@ def disagree(entries: dict) -> None:
     entries[name]["shape"] = [7, 7]
 
 
+def overlap(entries: dict) -> None:
+    both = [entries[n] for n in entries if n.endswith(("query.bias", "key.bias"))]
+    first = min(entry["data_offsets"] for entry in both)
+    for entry in both:
+        entry["data_offsets"] = first
+
+
+def hole(entries: dict) -> None:
+    entries.pop("bert.encoder.layer.0.attention.self.query.bias")
+
+
+def deep(data: bytes) -> bytes:
+    return struct.pack("<Q", len(DEEP)) + DEEP.encode() + data
+
+
+def no_vocabulary(folder: pathlib.Path) -> None:
+    without(*TOKENIZER)(folder)
+    (folder / "vocab.txt").touch()
+
+
 def pickled(folder: pathlib.Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def indexed(**places: str) -> Callable[[pathlib.Path], None]:
-    def damage(folder: pathlib.Path) -> None:
-        found = load_file(folder / "model.safetensors")
-        (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
-        all_places = dict.fromkeys(found, "model-00001-of-00001.safetensors") | places
-        index = {"metadata": {}, "weight_map": all_places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-    return damage
-
-
-def without(*names: str) -> Callable[[pathlib.Path], None]:
-    def damage(folder: pathlib.Path) -> None:
-        for name in names:
-            (folder / name).unlink()
-
-    return damage
 
 
 def float64(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64)
 
 
+DEEP = "[" * 200_000
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 # What is done to a sound folder, and what the message must say.
 DAMAGES = {
@@ -127,6 +83,34 @@ DAMAGES = {
     "longer than its header": (raw(lambda data: data + b"more"), "of which its header explains"),
     "header beyond the file": (header(beyond), "word_embeddings.weight at bytes .* only"),
     "header against itself": (header(disagree), r"gives .*, F32 \[7, 7\]"),
+    "tensors that overlap": (
+        header(overlap),
+        r"corrupt: its header puts .*(query|key).bias at .* but .*(query|key).bias ends.* overlap",
+    ),
+    "a hole": (header(hole), "corrupt: .* puts .* ends at .*: they leave 32 bytes between them"),
+    "a deep header": (raw(deep), "its header cannot be read .RecursionError"),
+    "a deep config": (written("config.json", DEEP), "config.json is damaged .*recursion"),
+    "a deep index": (
+        lambda f: (indexed()(f), written("model.safetensors.index.json", DEEP)(f)),
+        "index.json is damaged .*recursion",
+    ),
+    **{
+        f"{field} beyond any memory": (
+            config(**{field: 10**13}),
+            "contradicts the tensors: its sizes .* the files hold",
+        )
+        for field in ("vocab_size", "max_position_embeddings", "intermediate_size")
+    },
+    "layers beyond any memory": (config(num_hidden_layers=10**9), "its sizes .*1,000,000,000"),
+    "a class that is no name": (config(architectures=[5]), r"architectures = \[5\]; expected"),
+    "a family that is no name": (config(model_type=["bert"]), r"unsupported.*\['bert'\]"),
+    "tied to no": (config(tie_word_embeddings="no"), "= 'no'; expected true or false"),
+    "labels in a list": (config(id2label=["a", "b"]), r"id2label = \['a', 'b'\]; expected an obj"),
+    "labels with a gap": (config(id2label={"0": "a", "2": "b"}), "id2label = .*expected an object"),
+    "a text of classes": (config(num_labels="3"), "num_labels = '3'; expected a positive"),
+    "a text of dropout": (config(classifier_dropout="x"), "dropout = 'x'; expected a probability"),
+    "dropout of 3": (config(classifier_dropout=3), "classifier_dropout = 3; expected a prob"),
+    "an empty vocabulary": (no_vocabulary, "the tokenizer in .* is empty"),
     "wrong dtype": (
         tensors(pooler__dense__bias=float64),
         r"bert.pooler.dense.bias in .* has dtype F64; expected .*F32, F16, BF16",
@@ -167,6 +151,10 @@ DAMAGES = {
         config(architectures=["BertForQuestionAnswering"]),
         "unsupported architecture 'BertForQuestionAnswering': .*supported are BertFor",
     ),
+    "nearly a class": (
+        config(architectures=["BertModell"]),
+        "'BertModell': did you mean 'BertModel'.; supported",
+    ),
     "more layers": (
         config(num_hidden_layers=2),
         r"(?s)of 2 layers; 16 expected that are not there:.*bert.encoder.layer.1",
@@ -190,6 +178,11 @@ DAMAGES = {
         r"(?s)cannot compute.*hidden_act = 'gelu_new': expected 'gelu'.*layer_norm_eps = 1e-05",
     ),
     "a decoder": (config(is_decoder=True), "is_decoder = True: expected False"),
+    "a decoder perhaps": (config(is_decoder=None), "is_decoder = None: expected False"),
+    "a deviation in words": (
+        config(initializer_range="x"),
+        "^config.json in .* cannot be read: .*initializer_range",
+    ),
     "untied without a table": (config(tie_word_embeddings=False), "tie_word_embeddings = false"),
     "an index of lies": (
         indexed(nothing="model-00001-of-00001.safetensors"),

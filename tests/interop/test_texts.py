@@ -54,13 +54,37 @@ def make_source(system: str, folder: pathlib.Path, files: str) -> pathlib.Path:
 
 
 LAYOUTS = [(system, "tokenizer.json") for system in tiny.SYSTEMS]
-LAYOUTS += [("bert", "vocab.txt"), ("roberta", "merges.txt"), ("gpt2", "merges.txt")]
+OLD_LAYOUTS = [("bert", "vocab.txt")]
+OLD_LAYOUTS += [(system, "merges.txt") for system in ("roberta", "gpt2", "gpt")]
+CLASSES = {
+    "bert": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "gpt": "OpenAIGPTTokenizer",
+}
 
 
-def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> None:
+def of_class(system: str, folder: pathlib.Path) -> Any:
+    """The family's own class on the content of vocab.txt, or of vocab.json and merges.txt."""
     import transformers
 
-    theirs = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+    made = getattr(transformers, CLASSES[system])
+    if (folder / "vocab.txt").is_file():
+        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        return made(vocab={text: i for i, text in enumerate(pieces)}, split_special_tokens=True)
+    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")[1:-1]
+    merges = [tuple(line.split(" ")) for line in lines]
+    return made(vocab=vocab, merges=merges, split_special_tokens=True)
+
+
+def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str], theirs: Any = None) -> int:
+    """Compares the ids of lines, all three ways; returns how many ids there are."""
+    import transformers
+
+    if theirs is None:
+        theirs = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+    count = 0
     texts.read(folder).save(saved)
     ours = Tokenizer.load(saved)
     again = transformers.AutoTokenizer.from_pretrained(saved)
@@ -68,12 +92,15 @@ def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> None
         expected = theirs(line, add_special_tokens=False, truncation=False)["input_ids"]
         np.testing.assert_array_equal(ids, expected, err_msg=line[:60])
         assert again(line, add_special_tokens=False)["input_ids"] == expected, line[:60]
+        count += len(expected)
+    return count
 
 
-@pytest.mark.parametrize(("system", "files"), LAYOUTS)
+@pytest.mark.parametrize(("system", "files"), LAYOUTS + OLD_LAYOUTS)
 def test_the_same_ids(tmp_path, system: str, files: str) -> None:
     source = make_source(system, tmp_path / "source", files)
-    compare(source, tmp_path / "saved", NASTY + real_text.lines())
+    theirs = None if files == "tokenizer.json" else of_class(system, source)
+    compare(source, tmp_path / "saved", NASTY + real_text.lines(), theirs)
     read = texts.read(source)
     assert read.kind == real_text.KINDS[system]
     assert read.lowercase == (system in ("bert", "gpt"))
@@ -117,6 +144,18 @@ def test_the_same_ids_on_real_text(tmp_path, system: str) -> None:
     assert len(lines) == 10_000
     source = make_source(system, tmp_path / "source", "tokenizer.json")
     compare(source, tmp_path / "saved", lines)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("system", "files"), OLD_LAYOUTS)
+def test_old_layouts_on_real_text(tmp_path, system: str, files: str) -> None:
+    """Against the family's class, built from the files' content; few ids would be <unk> alone."""
+    lines = real_lines(10_000)
+    if not lines:
+        pytest.skip("no wikitext-2 in the folder of real corpora")
+    source = make_source(system, tmp_path / "source", files)
+    count = compare(source, tmp_path / "saved", lines, of_class(system, source))
+    assert count > sum(len(line) for line in lines) / 4
 
 
 def test_whatever_is_written_is_plain(tmp_path) -> None:
