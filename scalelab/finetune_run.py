@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import pathlib
 import shutil
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,7 @@ from scalelab.formats.documents import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
-from scalelab.pretrained import Pretrained
+from scalelab.pretrained import Pretrained, digest_of
 
 _open = functools.lru_cache(maxsize=2)(pretrained.load)  # many tasks start from the same run
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
@@ -61,14 +60,6 @@ class Trained:
 
     params: Any  # in the order of a dict's keys, as which they are read back
     step: jax.Array
-
-
-def digest_of(params: Any) -> str:
-    """Eight hexadecimal digits that change when any parameter does."""
-    crc = 0
-    for leaf in jax.tree.leaves(params):
-        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
-    return f"{crc:08x}"
 
 
 def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:

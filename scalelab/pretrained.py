@@ -3,10 +3,12 @@
 import dataclasses
 import pathlib
 import types
+import zlib
 from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 import optax
 
 from scalelab import build, run_folder, state, systems
@@ -97,6 +99,14 @@ def load(path: str | pathlib.Path) -> Pretrained:
     return Pretrained(
         path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
     )
+
+
+def digest_of(params: Any) -> str:
+    """Eight hexadecimal digits that change when any parameter does."""
+    crc = 0
+    for leaf in jax.tree.leaves(params):
+        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
+    return f"{crc:08x}"
 
 
 def _same_shapes(expected: Any, found: Any) -> bool:

@@ -2,7 +2,8 @@
 
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
 run; a finished one says so and does nothing. Restored is, in this order: the newest sound
-checkpoint of the folder, else a fresh initialisation from the seed.
+checkpoint of the folder, else the parameters of --init=RUN, else a fresh initialisation from the
+seed.
 """
 
 import pathlib
@@ -12,9 +13,15 @@ from typing import Any
 from absl import flags
 
 from scalelab import cli, environment
-from scalelab.config import Config
+from scalelab.config import Config, resolve
 
 flags.adopt_module_key_flags(cli)
+INIT = flags.DEFINE_string(
+    "init",
+    None,
+    "Run folder, of a training or an import, whose parameters and tokenizer a new run begins with;"
+    " its clocks, schedule and optimizer begin at zero.",
+)
 
 
 def train(
@@ -46,11 +53,19 @@ def train(
     return train_loop.train([(config, workdir)], before_step=before_step, every=every)[0]
 
 
+def read_config() -> Config:
+    """The resolved config that the flags ask for."""
+    values = cli.config_values()
+    if INIT.value is not None:
+        values["machine"]["init"] = cli.required(INIT.value, "init")
+    return resolve(values)
+
+
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     environment.keep_freed_memory()
-    train(cli.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
+    train(read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
 
 
 if __name__ == "__main__":

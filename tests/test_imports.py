@@ -39,8 +39,9 @@ MAY_IMPORT = {
     "step": {"state", "sharding"},
     "checkpoint": set(),
     "run_folder": {"config", "environment", "flops", "metrics"},
+    "train_init": {"build", "config", "optim", "pretrained", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
-    | {"step", "systems", "together"},
+    | {"step", "systems", "together", "train_init"},
     "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
     | {"sharding", "train_setup"},
     "train_group": {"data", "metrics", "recorder", "sharding", "state", "together", "train_setup"},
@@ -53,7 +54,7 @@ MAY_IMPORT = {
         "recorder",
         "run_folder",
     }
-    | {"sharding", "train_group", "train_setup"},
+    | {"sharding", "train_group", "train_init", "train_setup"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "devices": set(),
     "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
