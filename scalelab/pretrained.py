@@ -101,6 +101,23 @@ def load(path: str | pathlib.Path) -> Pretrained:
     )
 
 
+def load_trained(folder: pathlib.Path) -> Any:
+    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
+
+    Raises:
+      ValueError: it keeps none.
+    """
+    directory = folder / "checkpoints"
+    if not directory.is_dir():
+        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
+    kept = Checkpoints(directory, None)
+    restored = kept.restore_as_saved()
+    kept.close()
+    if restored is None:
+        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
+    return restored[0]["params"]
+
+
 def digest_of(params: Any) -> str:
     """Eight hexadecimal digits that change when any parameter does."""
     crc = 0

@@ -62,12 +62,13 @@ MAY_IMPORT = {
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
+    "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
-    | {"flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
-    "finetune_outcome": {"environment", "eval", "finetune_run", "finetune_step", "flops"}
-    | {"lab", "metrics"},
+    | {"flops", "formats", "imported", "nets", "nn", "optim", "pretrained", "run_folder"},
+    "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
+    | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
@@ -92,6 +93,7 @@ MAY_IMPORT = {
             "environment",
             "eval",
             "flops",
+            "imported",
             "lab",
             "metrics",
         ),

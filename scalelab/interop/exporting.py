@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 from scalelab import pretrained, run_folder, systems
 from scalelab.checkpoint import Checkpoints
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.imported import TASK
 from scalelab.interop import card, convert, maps, settings, texts
-from scalelab.interop.importing import ORIGINALS, TASK
+from scalelab.interop.importing import ORIGINALS
 from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.transforms import Sizes
 
@@ -174,7 +175,7 @@ def _check_classifier(values: dict[str, Any], family: Map, architecture: Archite
         layers = {"double": "two layers", "single": "one layer"}
         reasons.append(f"its head has {layers[head]}, the class's has {layers[family.head_kind]}")
     both = systems.load(values["system"]).ADAPTATION.both_orders
-    if both and values.get("relation") == "similarity":  # an import says nothing of it
+    if both and values.get("relation") == "similarity" and not _imported(values):
         reasons.append("it reads both orders of two texts and adds their vectors, the class one")
     if values.get("feature_layers"):
         reasons.append("its head reads several layers side by side, the class's the last one")
@@ -183,6 +184,11 @@ def _check_classifier(values: dict[str, Any], family: Map, architecture: Archite
             f"{architecture.name} cannot hold this run: {'; '.join(reasons)}. transformers has no"
             f" other class for a {values['system']} that classifies"
         )
+
+
+def _imported(values: dict[str, Any]) -> bool:
+    """Whether a classifier reads each pair once, in the frame of its tokenizer, as imports do."""
+    return values["task"] == TASK or values.get("frame") == "imported"
 
 
 def _fold_bias(exported: Exported) -> None:
@@ -239,7 +245,7 @@ def _write(exported: Exported, to: pathlib.Path, dtype: str) -> None:
     (to / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     adapted = systems.load(family.system).ADAPTATION
     frame = (adapted.begin, adapted.between, adapted.end)
-    ours = architecture.classifies and exported.config["task"] != TASK
+    ours = architecture.classifies and not _imported(exported.config)
     texts.export(
         exported.path / "tokenizer",
         to,

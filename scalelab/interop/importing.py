@@ -4,7 +4,6 @@ A net becomes what `pretrained.load` opens, a classifier what a seed of a fine-t
 """
 
 import dataclasses
-import importlib.util
 import pathlib
 import shutil
 import types
@@ -22,6 +21,7 @@ from safetensors.numpy import save_file
 from scalelab import build, environment, flops, run_folder, state, systems
 from scalelab import config as config_lib
 from scalelab.checkpoint import Checkpoints
+from scalelab.imported import TASK, pretrain_values
 from scalelab.interop import convert, settings
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
@@ -31,8 +31,6 @@ from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 
 ORIGINALS = "imported/originals.safetensors"
 CORPUS = "imported"  # stands where a pre-training has its corpus
-TASK = "imported"  # and where a fine-tuning has the name of its task
-CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "configs/pretrain.py"
 
 
 @flax.struct.dataclass
@@ -132,11 +130,7 @@ def _check_target(workdir: pathlib.Path) -> None:
 
 def _config(opened: Folder) -> dict[str, Any]:
     """The config of a pre-training that could have made the checkpoint."""
-    spec = importlib.util.spec_from_file_location("pretrain", CONFIG)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    values = module.get_config(f"system={opened.family.system},corpus={CORPUS}").to_dict()
+    values = pretrain_values(opened.family.system, CORPUS)
     objectives, max_len = opened.architecture.serves, opened.fields["max_len"]
     values["objective"] = "+".join(objectives)
     values["data"]["format"] = "segment_pair" if "nsp" in objectives else "doc_sentences"
