@@ -53,11 +53,21 @@ def load(path: str | pathlib.Path) -> Pretrained:
     """
     path = pathlib.Path(path)
     if not path.is_dir():
-        raise ValueError(f"no run folder {str(path)!r}: expected what a training's --workdir left")
+        raise ValueError(
+            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
+            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
+        )
     values = run_folder.read_json(path / "config.json")
     if values is None:
         inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
         raise ValueError(f"{path} is no run folder: it has no config.json (it holds {inside})")
+    run_folder.check_ours(path, values)
+    if values.get("task") == "imported":
+        raise ValueError(
+            f"{path} is a classifier that was imported, which has no pre-training's head; expected"
+            " a pre-training run, or an import of one; python -m scalelab.eval.TASK"
+            f" --init={path} fine-tunes it, or scores it with --eval_only"
+        )
     if "task" in values:
         raise ValueError(
             f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"

@@ -30,7 +30,6 @@ class Exported:
     Attributes:
       path: its folder.
       config: its config.json.
-      result: its result.json; None: not finished.
       family: its map.
       architecture: the class that it becomes.
       flat: its parameters by path, those of the net without "body/".
@@ -43,7 +42,6 @@ class Exported:
 
     path: pathlib.Path
     config: dict[str, Any]
-    result: dict[str, Any] | None
     family: Map
     architecture: Architecture
     flat: dict[str, np.ndarray]
@@ -71,10 +69,15 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str = "float32") -> list[
     _check_target(to)
     values = run_folder.read_json(source / "config.json") if source.is_dir() else None
     if values is None:
+        seeds = sorted(file.parent.name for file in source.glob("seed*/config.json"))
         raise ValueError(
-            f"no run in {str(source)!r}: expected a folder with config.json, as a training or a"
-            " fine-tuning leaves it"
+            f"{source} holds several runs ({', '.join(seeds[:5])}): export one of them, such as"
+            f" {source}/{seeds[0]}"
+            if seeds
+            else f"no run in {str(source)!r}: expected a folder with config.json, as a training or"
+            " a fine-tuning leaves it"
         )
+    run_folder.check_ours(source, values)
     exported = _open_classifier(source, values) if "task" in values else _open_net(source)
     partial = to.absolute().with_name(f".{to.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
@@ -87,7 +90,10 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str = "float32") -> list[
         shutil.rmtree(partial, ignore_errors=True)
         raise
     name = exported.architecture.name
-    return [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
+    said = [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
+    if "mlm" not in exported.architecture.heads:  # somebody has to write the mask
+        said.append("text that spells a special token is read as text, by AutoTokenizer too")
+    return said
 
 
 def _check_target(to: pathlib.Path) -> None:
@@ -105,14 +111,14 @@ def _check_target(to: pathlib.Path) -> None:
 def _open_net(path: pathlib.Path) -> Exported:
     opened = pretrained.load(path)
     family = maps.load(opened.config.system)
-    result = run_folder.read_json(path / "result.json")
-    fresh = ((result or {}).get("imported") or {}).get("fresh") or []
+    result = run_folder.read_json(path / "result.json") or {}
+    made = result.get("imported") or {}
+    fresh = made.get("fresh") or []
     flat = {
         name: np.asarray(x)
         for name, x in convert.flatten(opened.params).items()
         if name not in fresh
     }
-    made = ((result or {}).get("imported") or {}).get("architecture")
     objectives = set(opened.config.objectives)
     fitting = [
         a
@@ -125,11 +131,9 @@ def _open_net(path: pathlib.Path) -> Exported:
             f" {'+'.join(sorted(objectives))}: there are"
             f" {', '.join(a.name for a in family.architectures)}"
         )
-    architecture = next((a for a in fitting if a.name == made), fitting[0])
+    architecture = next((a for a in fitting if a.name == made.get("architecture")), fitting[0])
     config = run_folder.read_json(path / "config.json") or {}
-    exported = Exported(
-        path, config, result, family, architecture, flat, opened.tokenizer, opened.step
-    )
+    exported = Exported(path, config, family, architecture, flat, opened.tokenizer, opened.step)
     if fresh:
         exported.remarks.append("without prediction heads: the import that it is from had none")
     return exported
@@ -154,7 +158,6 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
     exported = Exported(
         path,
         values,
-        run_folder.read_json(path / "result.json"),
         family,
         architecture,
         flat,
@@ -289,14 +292,12 @@ def _describe(exported: Exported, to: pathlib.Path) -> None:
     heads = exported.architecture.heads
     environment = run_folder.read_json(exported.path / "environment.json") or {}
     text = card.write(
-        name=exported.path.absolute().name,
+        exported.path,
+        system=exported.config["system"],
         architecture=exported.architecture.name,
         pipeline=next((p for head, p in card.PIPELINES.items() if head in heads), None),
-        config=exported.config,
-        result=exported.result,
-        environment=environment,
         step=exported.step,
-        remarks=exported.remarks + list((exported.result or {}).get("remarks") or []),
+        remarks=exported.remarks,
     )
     (to / "README.md").write_text(text, encoding="utf-8")
     facts = {"system": exported.config["system"], "step": exported.step}

@@ -82,6 +82,12 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     said = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
     if fresh:
         said.append(f"not in the source, and initialised: {', '.join(fresh)}")
+    spelt = next(iter(opened.texts.roles.values()), None)
+    if spelt:
+        said.append(
+            f"text that spells a special token, such as {spelt}, is read as text here (fill_mask"
+            " alone takes its mask)"
+        )
     return said + list(opened.notes)
 
 
