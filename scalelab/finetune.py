@@ -16,17 +16,14 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
+from scalelab import cli, environment, init_flag
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
 from scalelab.finetune_config import FinetuneConfig, override, resolve
 
-INIT = flags.DEFINE_string(
-    "init",
-    None,
-    "Run folder of a pre-training or an import to start from; none: from random weights.",
-)
+INIT = init_flag.INIT
+flags.adopt_module_key_flags(init_flag)
 LIKE = flags.DEFINE_string(
     "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
 )

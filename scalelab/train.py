@@ -12,16 +12,11 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
-from scalelab.config import Config, resolve
+from scalelab import cli, environment, init_flag
+from scalelab.config import Config
 
 flags.adopt_module_key_flags(cli)
-INIT = flags.DEFINE_string(
-    "init",
-    None,
-    "Run folder, of a training or an import, whose parameters and tokenizer a new run begins with;"
-    " its clocks, schedule and optimizer begin at zero.",
-)
+flags.adopt_module_key_flags(init_flag)
 
 
 def train(
@@ -53,19 +48,11 @@ def train(
     return train_loop.train([(config, workdir)], before_step=before_step, every=every)[0]
 
 
-def read_config() -> Config:
-    """The resolved config that the flags ask for."""
-    values = cli.config_values()
-    if INIT.value is not None:
-        values["machine"]["init"] = cli.required(INIT.value, "init")
-    return resolve(values)
-
-
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     environment.keep_freed_memory()
-    train(read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
+    train(init_flag.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
 
 
 if __name__ == "__main__":

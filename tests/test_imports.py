@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "lab": set(),
     "config": set(),
     "cli": {"config"},
+    "init_flag": {"cli", "config"},
     "environment": set(),
     "nets": {"nn"},
     "systems": {"nn", "nets"},
@@ -72,7 +73,7 @@ MAY_IMPORT = {
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
-    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
+    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
     | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
     "token_scores": {"nn", "objectives"},
     "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
@@ -124,7 +125,18 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study", "fit"},
+    "absl": {
+        "cli",
+        "init_flag",
+        "train",
+        "population",
+        "sample",
+        "data",
+        "eval",
+        "finetune",
+        "study",
+        "fit",
+    },
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}
