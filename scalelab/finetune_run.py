@@ -285,6 +285,8 @@ class TaskRun:
         """What a table must say of the data."""
         said = remarks(self.task, self.splits)
         said += [self.head_said] if self.head_said else []
+        if not self.config.epochs:
+            said.append(f"{self.task.title} scored as it was imported, without fine-tuning")
         if len(self.train) < len(self.splits.train):
             said.append(
                 f"{self.task.title} trained on the first {len(self.train):,} of"

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import tiny
 from train_lab import Lab, Record, kill_at
 
 from scalelab import pretrained, train_init
@@ -205,3 +206,30 @@ def test_a_given_tokenizer_reads_as_it_does(
         tokenizer.encode(read), documents.tokens[: documents.sentence_starts[1]]
     )
     assert made.tokenizer_dir == directory
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_a_checkpoint_of_transformers_goes_on(
+    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """It begins with its very parameters and its tokenizer, and learns."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    monkeypatch.syspath_prepend(str(tiny.ROOT / "tests/interop"))
+    import peers
+    import real_text
+    import transformers
+
+    model = peers.make(system, (2, 8, 1), 64, vocab_size=real_text.VOCAB + 5)  # padded rows
+    model.float().save_pretrained(tmp_path / "theirs")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir(system))
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    importing.run(str(tmp_path / "theirs"), tmp_path / "imported")
+    init = dict(machine__init=str(tmp_path / "imported"), **ONE_PHASE)
+    opened = pretrained.load(tmp_path / "imported")
+    still = lab.run(tmp_path / "still", lab.config(f"system={system},steps=2", **init, **STILL))
+    given = parameters(opened)
+    for name, x in parameters(still.states[2]).items():
+        np.testing.assert_array_equal(x, given[name], err_msg=name)
+    moved = lab.run(tmp_path / "moved", lab.config(f"system={system},steps=20", **init))
+    assert loss(moved) < loss(still)

@@ -104,6 +104,7 @@ def test_an_import_scores_as_the_run_that_was_exported(
     assert result["eval"] == measured
     assert result["steps"] == 0 and result["init"] == str(tmp_path / "back")
     assert any("matched by name" in remark for remark in result["remarks"])
+    assert "RTE scored as it was imported, without fine-tuning" in result["remarks"]
     again = prepare(
         tmp_path / "back", "rte", data, tmp_path / "x", **values(cache_dir, head__kind=kind)
     )
