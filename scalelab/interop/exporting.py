@@ -114,12 +114,7 @@ def _open_net(path: pathlib.Path) -> Exported:
     result = run_folder.read_json(path / "result.json") or {}
     made = result.get("imported") or {}
     fresh = made.get("fresh") or []
-    flat = {
-        name: np.asarray(x)
-        for name, x in convert.flatten(opened.params).items()
-        if name not in fresh
-    }
-    objectives = set(opened.config.objectives)
+    flat = {k: np.asarray(x) for k, x in convert.flatten(opened.params).items() if k not in fresh}
     fitting = [
         a
         for a in family.architectures
@@ -128,7 +123,7 @@ def _open_net(path: pathlib.Path) -> Exported:
     if not fitting:
         raise ValueError(
             f"no class of transformers holds a {opened.config.system} trained with"
-            f" {'+'.join(sorted(objectives))}: there are"
+            f" {opened.config.objective}: there are"
             f" {', '.join(a.name for a in family.architectures)}"
         )
     architecture = next((a for a in fitting if a.name == made.get("architecture")), fitting[0])
