@@ -15,6 +15,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.objective = "mlm"  # losses to sum: mlm, mlm+nsp, clm
     config.mask_rate = 0.15  # share of tokens that MLM predicts
     config.seed = 0  # of parameters, data order, masks, dropout
+    # Digest of the parameters that it begins with; --init fills it in. None: random ones.
+    config.init = config_dict.placeholder(str)
 
     net = config.net = ml_collections.ConfigDict()
     net.num_heads, net.width, net.num_layers = 2, 128, 2  # the shape, A x H x L
@@ -76,5 +78,6 @@ def get_config() -> ml_collections.ConfigDict:
     machine.checkpoint_every_steps = 500
     machine.num_checkpoints = 2  # the last so many are kept, and the best
     machine.log_every_steps = 50
+    machine.init = config_dict.placeholder(str)  # run that the parameters are from; --init sets it
     machine.distributed = False  # several processes: jax.distributed.initialize()
     return config

@@ -103,7 +103,11 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What may differ between two runs of the same experiment."""
+    """What may differ between two runs of the same experiment.
+
+    `init` is the folder of the run whose parameters a run begins with: what they are is science,
+    `Config.init`, where they lie is not.
+    """
 
     data_parallel: int
     fsdp_parallel: int
@@ -119,11 +123,12 @@ class Machine:
     num_checkpoints: int
     log_every_steps: int
     distributed: bool
+    init: str | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One run, every field decided."""
+    """One run, every field decided; `init` is the digest of the parameters it begins with."""
 
     system: str
     objective: str
@@ -137,6 +142,7 @@ class Config:
     optim: Optim
     eval: Eval
     machine: Machine
+    init: str | None
 
     @property
     def objectives(self) -> tuple[str, ...]:

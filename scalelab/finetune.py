@@ -16,15 +16,14 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
+from scalelab import cli, environment, init_flag
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
 from scalelab.finetune_config import FinetuneConfig, override, resolve
 
-INIT = flags.DEFINE_string(
-    "init", None, "Run folder of a pre-training to start from; none: from random weights."
-)
+INIT = init_flag.INIT
+flags.adopt_module_key_flags(init_flag)
 LIKE = flags.DEFINE_string(
     "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
 )
@@ -50,7 +49,11 @@ TOGETHER = flags.DEFINE_integer(
 MNLI = flags.DEFINE_string(
     "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
 )
-EVAL_ONLY = flags.DEFINE_bool("eval_only", False, "Evaluate finished runs again, train nothing.")
+EVAL_ONLY = flags.DEFINE_bool(
+    "eval_only",
+    False,
+    "Evaluate finished runs, or an imported classifier, as they are; train nothing.",
+)
 SUBMIT = flags.DEFINE_bool("submit", False, "Write the leaderboard's files for the test sets too.")
 
 
@@ -177,6 +180,8 @@ def fine_tune(
     recipe = recipes.get(values["recipe"])
     values = override(values, dict(recipe.tasks.get(task.name, {})) | dict(overrides))
     splits = task_lib.load(task, options.data, tests=options.submit)
+    if _scores_import(start, workdir, options):
+        return _score_import(task, start, values, workdir, options, splits)
     if recipe.grid and not options.eval_only:
         values = _best_of_grid(task, start, values, workdir, options, splits)
     elif recipe.grid:
@@ -196,6 +201,34 @@ def fine_tune(
     return [
         json.loads((prepared.folder(seed) / "result.json").read_text()) for seed in options.seeds
     ]
+
+
+def _scores_import(start: Any, workdir: pathlib.Path, options: Options) -> bool:
+    """Whether --eval_only means an imported classifier, not what was fine-tuned from it here."""
+    trained = any(workdir.glob("seed*/checkpoints"))
+    imported = start.classifier is not None and start.bodies is not None
+    return options.eval_only and imported and not trained
+
+
+def _score_import(
+    task: Task,
+    start: Any,
+    values: dict[str, Any],
+    workdir: pathlib.Path,
+    options: Options,
+    splits: task_lib.Splits,
+) -> list[dict[str, Any]]:
+    """Scores an imported classifier as it is; there is nothing that a seed could change."""
+    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_outcome as outcome
+
+    own = {"head.kind": start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
+    config = dataclasses.replace(resolve(override(values, own)), epochs=0.0)
+    prepared = finetune_run.TaskRun(task, splits, start, config, workdir)
+    outcome.score_as_imported(prepared, finetune_loop.Course())
+    if options.submit:
+        outcome.submit(prepared, (0,))
+    return [json.loads((prepared.folder(0) / "result.json").read_text())]
 
 
 def _is_finished(prepared: Any, seed: int) -> bool:

@@ -32,7 +32,7 @@ class Group:
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
         self.state = together.stack(
-            [run.learner.init(seed, start(seed), example) for seed in seeds]
+            [run.learner.init(seed, start(seed), example, run.head) for seed in seeds]
         )
         self._train, self._predict = finetune_step.compiled(run.learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import environment, flops
+from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
 from scalelab.lab import predictions, scores
@@ -138,26 +138,60 @@ def evaluate_again(run: Any, seed: int) -> dict[str, Any]:
     Raises:
       ValueError: the seed is not finished.
     """
-    from scalelab import finetune_run, finetune_step
-
-    params = finetune_run.load_trained(run.folder(seed))
-    _, run_predict = finetune_step.compiled(run.learner, 1)
-    outputs = {
-        split: run.predict(run_predict, params, {}, examples, 1)[0]
-        for split, examples in run.dev.items()
-        if examples is not None
-    }
+    outputs = _outputs(run, params_of(run, seed))
     _write_predictions(run, run.folder(seed), outputs)
     return measure(run.task, run.splits, outputs)
 
 
+def score_as_imported(run: Any, course: Any) -> None:
+    """Scores an imported classifier on the dev sets; leaves what a fine-tuning of no steps would.
+
+    Args:
+      run: a finetune_run.TaskRun that begins with the classifier, of no epochs.
+      course: an empty finetune_loop.Course.
+
+    Raises:
+      ValueError: its classes do not fit the task's, or the folder holds another run.
+    """
+    if run.head is None:
+        reason = run.head_said.partition(": ")[2]
+        raise ValueError(
+            f"--eval_only scores the classifier as it was imported, and it does not fit: {reason};"
+            " without --eval_only it is fine-tuned, with a new head"
+        )
+    folder, config = run.folder(0), run.describe(0)
+    run_folder.claim(folder, config)
+    run_folder.describe(folder, config)
+    write(run, 0, course, _outputs(run, params_of(run, 0)))
+    print(run.head_said)
+
+
+def params_of(run: Any, seed: int) -> Any:
+    """The parameters {"body", "head"} of a finished seed, or of the classifier scored as it is."""
+    if not run.config.epochs:
+        return {"body": run.start.opened.params, "head": run.head}
+    return pretrained.load_trained(run.folder(seed))
+
+
+def _outputs(run: Any, params: Any) -> dict[str, np.ndarray]:
+    """Of the head by dev split, [n, C]."""
+    from scalelab import finetune_step
+
+    _, run_predict = finetune_step.compiled(run.learner, 1)
+    return {
+        split: run.predict(run_predict, params, {}, examples, 1)[0]
+        for split, examples in run.dev.items()
+        if examples is not None
+    }
+
+
 def submit(run: Any, seeds: tuple[int, ...]) -> None:
     """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files."""
-    from scalelab import finetune_run, finetune_step
+    from scalelab import finetune_step
 
     results = {seed: json.loads((run.folder(seed) / "result.json").read_text()) for seed in seeds}
     seed = max(seeds, key=lambda s: main_score(run.task, results[s]["eval"]))
-    params = finetune_run.load_trained(run.folder(seed))
+    params = params_of(run, seed)
     _, run_predict = finetune_step.compiled(run.learner, 1)
     found = {
         split: answers(run.task, run.predict(run_predict, params, {}, examples, 1)[0])

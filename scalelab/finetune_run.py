@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import pathlib
 import shutil
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, flops, pretrained, run_folder
+from scalelab import build, flops, imported, pretrained, run_folder
 from scalelab.checkpoint import Checkpoints
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches, TaskExamples
@@ -22,12 +21,20 @@ from scalelab.eval.task import Splits, Task, remarks
 from scalelab.finetune_config import FinetuneConfig
 from scalelab.finetune_step import Learner
 from scalelab.formats.documents import Frame
+from scalelab.imported import ImportedClassifier
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
-from scalelab.pretrained import Pretrained
+from scalelab.pretrained import Pretrained, digest_of, load_trained
 
-_open = functools.lru_cache(maxsize=2)(pretrained.load)  # many tasks start from the same run
+
+@functools.lru_cache(maxsize=2)  # many tasks start from the same run
+def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
+    """A pre-training, or an imported classifier."""
+    path = pathlib.Path(init)
+    return imported.load(path) if imported.is_classifier(path) else (pretrained.load(path), None)
+
+
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
 
@@ -41,6 +48,7 @@ class Start:
       bodies: for a seed the net's parameters; None: from scratch.
       digest: eight hexadecimal digits of the weights; "none" from scratch.
       mnli_first: whether the weights were fine-tuned on MNLI before.
+      classifier: what gives net and tokenizer, if that is an imported classifier.
     """
 
     opened: Pretrained
@@ -48,6 +56,7 @@ class Start:
     bodies: Callable[[int], Any] | None
     digest: str
     mnli_first: bool = False
+    classifier: ImportedClassifier | None = None
 
 
 @flax.struct.dataclass
@@ -63,19 +72,11 @@ class Trained:
     step: jax.Array
 
 
-def digest_of(params: Any) -> str:
-    """Eight hexadecimal digits that change when any parameter does."""
-    crc = 0
-    for leaf in jax.tree.leaves(params):
-        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
-    return f"{crc:08x}"
-
-
 def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:
     """Opens what a fine-tuning starts from.
 
     Args:
-      init: run folder of a pre-training, or "none".
+      init: run folder of a pre-training or of an imported classifier, or "none".
       like: with "none", the run folder whose net and tokenizer are taken.
       mnli: folder of MNLI runs of the same net, whose weights are taken, seed by seed.
 
@@ -90,12 +91,18 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
             )
         if mnli is not None:
             raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
-        return Start(_open(like), "none", None, "none")
+        opened, classifier = _open(like)
+        return Start(opened, "none", None, "none", classifier=classifier)
     if like is not None:
         raise ValueError("--like is for --init=none; leave it out")
-    opened = _open(init)
+    opened, classifier = _open(init)
     if not opened.finished:
         print(f"note: the run in {init} is not finished; what it had learnt by step {opened.step}")
+    if classifier is not None:
+        if mnli is not None:
+            raise ValueError(f"--mnli gives weights, and so does the classifier {init}: choose one")
+        digest = digest_of({"body": opened.params, "head": classifier.head})
+        return Start(opened, init, lambda seed: opened.params, digest, classifier=classifier)
     if mnli is None:
         return Start(opened, init, lambda seed: opened.params, digest_of(opened.params))
     folder = pathlib.Path(mnli)
@@ -107,23 +114,6 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
         return load_trained(folder / f"seed{seed}")["body"]
 
     return Start(opened, init, body, f"{digest_of(opened.params)}-mnli", mnli_first=True)
-
-
-def load_trained(folder: pathlib.Path) -> Any:
-    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
-
-    Raises:
-      ValueError: it keeps none.
-    """
-    directory = folder / "checkpoints"
-    if not directory.is_dir():
-        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
-    kept = Checkpoints(directory, None)
-    restored = kept.restore_as_saved()
-    kept.close()
-    if restored is None:
-        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
-    return restored[0]["params"]
 
 
 class TaskRun:
@@ -148,15 +138,21 @@ class TaskRun:
         self.task, self.splits, self.start = task, splits, start
         self.config, self.workdir = config, workdir
         opened = start.opened
-        adaptation = opened.system.ADAPTATION
-        both = adaptation.both_orders and task.relation == "similarity"
+        adaptation, classifier = opened.system.ADAPTATION, start.classifier
+        added = () if classifier else adaptation.added_tokens
+        both = adaptation.both_orders and task.relation == "similarity" and not classifier
         _check(opened, config)
-        self.tokenizer = opened.tokenizer.with_added(adaptation.added_tokens)
-        self.learner = self._learner(2 if both else 1, len(adaptation.added_tokens))
-        frame = Frame(
-            *(
-                tuple(self.tokenizer.token_id(text) for text in part)
-                for part in (adaptation.begin, adaptation.between, adaptation.end)
+        self.tokenizer = opened.tokenizer.with_added(added)
+        self.learner = self._learner(2 if both else 1, len(added))
+        self.head, self.head_said = self._head()
+        frame = (
+            self.tokenizer.frame()
+            if classifier
+            else Frame(
+                *(
+                    tuple(self.tokenizer.token_id(text) for text in part)
+                    for part in (adaptation.begin, adaptation.between, adaptation.end)
+                )
             )
         )
         tokenizer_digest = task_examples.digest(opened.tokenizer_dir / "tokenizer.json")
@@ -223,6 +219,22 @@ class TaskRun:
             keep_best=config.patience is not None,
         )
 
+    def _head(self) -> tuple[Any, str]:
+        """Parameters of the head to begin with, and how that came; None: new ones."""
+        classifier = self.start.classifier
+        if classifier is None or self.start.bodies is None:
+            return None, ""
+        try:
+            head, said = classifier.head_for(self.task)
+        except ValueError as error:
+            return None, f"{self.task.title} gets a new head: {error}"
+        if self.config.feature_layers or self.config.head.kind != classifier.kind:
+            return None, (
+                f"{self.task.title} gets a new head: that of {classifier.path} is"
+                f" {classifier.kind!r} and reads the last layer, another than the config's"
+            )
+        return head, f"{self.task.title} has the head of {classifier.path}: {said}"
+
     def batches(self, seed: int) -> TaskBatches:
         """The training batches of a seed."""
         config = self.config
@@ -239,7 +251,8 @@ class TaskRun:
         config, opened = dataclasses.asdict(self.config), self.start.opened
         machine = config.pop("machine") | {"init": self.start.label}
         labels = self.task.labels
-        return {
+        frame = {"frame": "imported"} if self.start.classifier else {}
+        return frame | {
             "task": self.task.name,
             "relation": self.task.relation,
             "labels": None if labels is None else list(labels),
@@ -264,11 +277,16 @@ class TaskRun:
         return (
             f"{self.task.title}: {', '.join(parts)}; {self.num_steps:,} steps of batch"
             f" {self.config.batch_size}, recipe {self.config.recipe}, from {self.start.label}"
+            + f"\n{self.head_said}"
+            * bool(self.head_said)
         )
 
     def remarks(self) -> list[str]:
         """What a table must say of the data."""
         said = remarks(self.task, self.splits)
+        said += [self.head_said] if self.head_said else []
+        if not self.config.epochs:
+            said.append(f"{self.task.title} scored as it was imported, without fine-tuning")
         if len(self.train) < len(self.splits.train):
             said.append(
                 f"{self.task.title} trained on the first {len(self.train):,} of"

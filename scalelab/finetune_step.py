@@ -75,13 +75,14 @@ class Learner:
     pretrained_head: bool = False
     keep_best: bool = False
 
-    def init(self, seed: int, pretrained: Any, example: Batch) -> FinetuneState:
+    def init(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> FinetuneState:
         """Initialises the state of a seed.
 
         Args:
           seed: of the head, of new rows of the embedding, and of every later draw.
           pretrained: parameters of the net that pre-training has left; None: from scratch.
           example: a batch, for shapes.
+          head: parameters of the head that an imported classifier has; None: new ones.
         """
         key = jax.random.key(seed)
         params = nn.unbox(_init(self, named_key(key, "params"), example))
@@ -90,6 +91,8 @@ class Learner:
             if self.pretrained_head and "pair_head" in pretrained and "dense" in params["head"]:
                 pooler = jax.tree.map(jnp.copy, pretrained["pair_head"]["pooler"])
                 params["head"] = params["head"] | {"dense": pooler}
+        if head is not None:
+            params["head"] = jax.tree.map(jnp.copy, head)
         fixed = {"body": params.pop("body")} if self.feature_layers else {}
         return FinetuneState(
             step=jnp.zeros((), jnp.int32),

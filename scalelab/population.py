@@ -14,9 +14,10 @@ import pathlib
 
 from absl import flags
 
-from scalelab import cli, environment, population_config
+from scalelab import cli, environment, init_flag, population_config
 
 flags.adopt_module_key_flags(cli)
+flags.adopt_module_key_flags(init_flag)
 SEEDS = flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
 RATES = flags.DEFINE_list(
     "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> None:
     del argv
     environment.keep_freed_memory()
     workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
-    runs = population_config.members(cli.read_config(), workdir, SEEDS.value, RATES.value)
+    runs = population_config.members(init_flag.read_config(), workdir, SEEDS.value, RATES.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     from scalelab import train_loop
 

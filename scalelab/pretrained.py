@@ -3,10 +3,12 @@
 import dataclasses
 import pathlib
 import types
+import zlib
 from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 import optax
 
 from scalelab import build, run_folder, state, systems
@@ -51,11 +53,21 @@ def load(path: str | pathlib.Path) -> Pretrained:
     """
     path = pathlib.Path(path)
     if not path.is_dir():
-        raise ValueError(f"no run folder {str(path)!r}: expected what a training's --workdir left")
+        raise ValueError(
+            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
+            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
+        )
     values = run_folder.read_json(path / "config.json")
     if values is None:
         inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
         raise ValueError(f"{path} is no run folder: it has no config.json (it holds {inside})")
+    run_folder.check_ours(path, values)
+    if values.get("task") == "imported":
+        raise ValueError(
+            f"{path} is a classifier that was imported, which has no pre-training's head; expected"
+            " a pre-training run, or an import of one; python -m scalelab.eval.TASK"
+            f" --init={path} fine-tunes it, or scores it with --eval_only"
+        )
     if "task" in values:
         raise ValueError(
             f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"
@@ -97,6 +109,31 @@ def load(path: str | pathlib.Path) -> Pretrained:
     return Pretrained(
         path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
     )
+
+
+def load_trained(folder: pathlib.Path) -> Any:
+    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
+
+    Raises:
+      ValueError: it keeps none.
+    """
+    directory = folder / "checkpoints"
+    if not directory.is_dir():
+        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
+    kept = Checkpoints(directory, None)
+    restored = kept.restore_as_saved()
+    kept.close()
+    if restored is None:
+        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
+    return restored[0]["params"]
+
+
+def digest_of(params: Any) -> str:
+    """Eight hexadecimal digits that change when any parameter does."""
+    crc = 0
+    for leaf in jax.tree.leaves(params):
+        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
+    return f"{crc:08x}"
 
 
 def _same_shapes(expected: Any, found: Any) -> bool:

@@ -225,6 +225,14 @@ class Recorder:
         if self._writer is not None:
             curves.draw(self.workdir, self.name)
 
+    def _origin(self) -> dict[str, Any]:
+        """Whose parameters it began with, in the words of a fine-tuning's result."""
+        start = self._setup.start
+        if start is None:
+            return {}
+        init, digest = self.config.machine.init, self.config.init
+        return {"init": init, "init_digest": digest, "initialised": list(start.fresh)}
+
     def finish(self) -> dict[str, Any]:
         """Writes result.json, and returns its content."""
         data, system = self._data, self._setup.system
@@ -238,6 +246,7 @@ class Recorder:
                 "unigram_nats": data.unigram_nats,
                 "departures": departures.held(system.DEPARTURES, science(self.config)),
             }
+            | self._origin()
             | self.timers,
         )
         if self._setup.chief:

@@ -88,6 +88,23 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
     )
 
 
+def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Refuses a folder in Hugging Face layout, which has a config.json too.
+
+    Args:
+      path: the folder.
+      values: the content of its config.json.
+
+    Raises:
+      ValueError: it is one; the message says how to import it.
+    """
+    if "system" not in values and {"model_type", "architectures"} & values.keys():
+        raise ValueError(
+            f"{path} is a folder in Hugging Face layout, no run folder; import it first:"
+            f" python -m scalelab.interop.hf import {path} --workdir=runs/{path.absolute().name}"
+        )
+
+
 def read_json(path: pathlib.Path) -> dict[str, Any] | None:
     """A json file's content, or None if there is none."""
     try:

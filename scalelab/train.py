@@ -2,7 +2,8 @@
 
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
 run; a finished one says so and does nothing. Restored is, in this order: the newest sound
-checkpoint of the folder, else a fresh initialisation from the seed.
+checkpoint of the folder, else the parameters of --init=RUN, else a fresh initialisation from the
+seed.
 """
 
 import pathlib
@@ -11,10 +12,11 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
+from scalelab import cli, environment, init_flag
 from scalelab.config import Config
 
 flags.adopt_module_key_flags(cli)
+flags.adopt_module_key_flags(init_flag)
 
 
 def train(
@@ -50,7 +52,7 @@ def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     environment.keep_freed_memory()
-    train(cli.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
+    train(init_flag.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from scalelab import cli, population_config, progress, run_folder, sharding, train_setup
+from scalelab import cli, population_config, progress, run_folder, sharding, train_init, train_setup
 from scalelab.config import Config
 from scalelab.data import pipeline
 from scalelab.recorder import Recorder
@@ -49,6 +49,8 @@ def train(
     """
     started = time.perf_counter()
     population_config.check([config for config, _ in runs])
+    configs, start = train_init.begin([config for config, _ in runs])
+    runs = list(zip(configs, [workdir for _, workdir in runs], strict=True))
     results = {}
     for config, workdir in runs:
         finished = run_folder.claim(workdir, config)
@@ -61,7 +63,7 @@ def train(
     left = [(config, workdir) for config, workdir in runs if workdir not in results]
     if left:
         with contextlib.ExitStack() as held:
-            loop = Loop(left, held, before_step, every, started)
+            loop = Loop(left, held, before_step, every, started, start)
             results |= loop.finish(loop.run())
     return [results[workdir] for _, workdir in runs]
 
@@ -75,6 +77,7 @@ class Loop:
       before_step: see `train`.
       every: see `train`.
       started: time.perf_counter() at the start.
+      start: whose parameters they begin with; None: random ones.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Loop:
         before_step: BeforeStep | None,
         every: Every,
         started: float,
+        start: train_init.Start | None,
     ) -> None:
         self._before_step, self._every, self._started = before_step, tuple(every), started
         self._config = runs[0][0]
@@ -91,7 +95,7 @@ class Loop:
         if jax.process_index() == 0:
             for _, workdir in runs:
                 held.enter_context(run_folder.locked(workdir))
-        self._setup = setup = Setup([config for config, _ in runs], mesh)
+        self._setup = setup = Setup([config for config, _ in runs], mesh, start)
         self._say = print if setup.chief else (lambda *_: None)
         self._recorders = [
             Recorder(setup, config, data, workdir)
@@ -101,8 +105,12 @@ class Loop:
             self._say(f"{recorder.name} in {recorder.workdir}")
             if k == 0:
                 self._say("\n".join(f"  {k:<18} {v}" for k, v in recorder.facts().items()))
+            if start is not None and k == 0:
+                self._say(start.said())
             if recorder.run.clocks.steps:
                 self._say(f"continuing from step {recorder.run.clocks.steps}")
+        if start is not None:
+            start.forget()
         setup.measure_peak()
         for recorder in self._recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(runs)

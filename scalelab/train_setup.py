@@ -11,6 +11,7 @@ from scalelab import build, environment, flops, sharding, state, step, systems, 
 from scalelab import data as data_lib
 from scalelab.config import Config
 from scalelab.optim import schedules
+from scalelab.train_init import Start
 
 
 def devices(config: Config) -> Mesh:
@@ -37,10 +38,12 @@ class Setup:
     Args:
       configs: of the runs; they differ in what one program can vary (see `population_config`).
       mesh: from `devices`.
+      start: whose parameters they begin with; None: random ones.
 
     Attributes:
       config: of the first of them.
       mesh: the devices.
+      start: as given.
       chief: whether this process writes and speaks.
       system: the module of the family.
       net: the unbound net.
@@ -54,8 +57,8 @@ class Setup:
       ValueError: config or data do not allow it.
     """
 
-    def __init__(self, configs: Sequence[Config], mesh: Mesh) -> None:
-        self.config, self.mesh = configs[0], mesh
+    def __init__(self, configs: Sequence[Config], mesh: Mesh, start: Start | None = None) -> None:
+        self.config, self.mesh, self.start = configs[0], mesh, start
         config, machine = self.config, self.config.machine
         self.chief = jax.process_index() == 0
         self.system = systems.load(config.system)
@@ -80,7 +83,7 @@ class Setup:
 
     def fresh(self, seed: int) -> tuple[state.TrainState, state.TrainState]:
         """The state of a run before its first step, and its shardings."""
-        return state.create(
+        made, placed = state.create(
             self.net,
             self.objectives,
             self.tx,
@@ -88,6 +91,9 @@ class Setup:
             seed=seed,
             mesh=self.mesh,
         )
+        if self.start is not None:
+            made = made.replace(params=self.start.put(made.params, placed.params))
+        return made, placed
 
     def size(self, phase: int, count: int) -> int:
         """For how many runs the program is that trains `count`: in part it may run for nobody.

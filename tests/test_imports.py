@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "lab": set(),
     "config": set(),
     "cli": {"config"},
+    "init_flag": {"cli", "config"},
     "environment": set(),
     "nets": {"nn"},
     "systems": {"nn", "nets"},
@@ -39,8 +40,9 @@ MAY_IMPORT = {
     "step": {"state", "sharding"},
     "checkpoint": set(),
     "run_folder": {"config", "environment", "flops", "metrics"},
+    "train_init": {"build", "config", "optim", "pretrained", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
-    | {"step", "systems", "together"},
+    | {"step", "systems", "together", "train_init"},
     "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
     | {"sharding", "train_setup"},
     "train_group": {"data", "metrics", "recorder", "sharding", "state", "together", "train_setup"},
@@ -53,7 +55,7 @@ MAY_IMPORT = {
         "recorder",
         "run_folder",
     }
-    | {"sharding", "train_group", "train_setup"},
+    | {"sharding", "train_group", "train_init", "train_setup"},
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "devices": set(),
     "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
@@ -61,16 +63,17 @@ MAY_IMPORT = {
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
+    "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
-    | {"flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
-    "finetune_outcome": {"environment", "eval", "finetune_run", "finetune_step", "flops"}
-    | {"lab", "metrics"},
+    | {"flops", "formats", "imported", "nets", "nn", "optim", "pretrained", "run_folder"},
+    "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
+    | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
-    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop"}
+    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
     | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
     "token_scores": {"nn", "objectives"},
     "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
@@ -91,6 +94,7 @@ MAY_IMPORT = {
             "environment",
             "eval",
             "flops",
+            "imported",
             "lab",
             "metrics",
         ),
@@ -121,7 +125,18 @@ ONLY_IN = {
     "huggingface_hub": {"interop"},
     "safetensors": {"interop"},
     "ml_collections": {"cli"},
-    "absl": {"cli", "train", "population", "sample", "data", "eval", "finetune", "study", "fit"},
+    "absl": {
+        "cli",
+        "init_flag",
+        "train",
+        "population",
+        "sample",
+        "data",
+        "eval",
+        "finetune",
+        "study",
+        "fit",
+    },
     "orbax": {"checkpoint"},
 }
 NO_FLAGS = {"nn", "nets", "systems", "objectives", "formats", "optim", "decode", "lab"}

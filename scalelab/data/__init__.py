@@ -64,17 +64,19 @@ def load_data(config: Config, system: types.ModuleType, *, progress: bool = True
 
     formats.load(config.data.format)  # a misspelt one is refused before the work, not after it
     begin, between, end = system.FRAME
+    spec = tokenizers.TokenizerSpec(
+        kind=config.tokenizer.kind,
+        vocab_size=config.tokenizer.vocab_size,
+        lowercase=config.tokenizer.lowercase,
+        special_tokens=system.SPECIAL_TOKENS,
+        begin=begin,
+        between=between,
+        end=end,
+    )
+    init = config.machine.init  # whose tokenizer its parameters are for
     prepared = prepare.prepare_documents(
         config.data.corpus,
-        tokenizers.TokenizerSpec(
-            kind=config.tokenizer.kind,
-            vocab_size=config.tokenizer.vocab_size,
-            lowercase=config.tokenizer.lowercase,
-            special_tokens=system.SPECIAL_TOKENS,
-            begin=begin,
-            between=between,
-            end=end,
-        ),
+        spec if init is None else Path(init) / "tokenizer",
         config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,
@@ -83,9 +85,8 @@ def load_data(config: Config, system: types.ModuleType, *, progress: bool = True
         num_workers=config.machine.num_workers,
     )
     started = time.perf_counter()
-    made = make_phases(
-        config, prepared.documents, prepared.tokenizer.frame(), prepared.key, progress=progress
-    )
+    frame = prepared.tokenizer.frame_of(system.FRAME)
+    made = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
     facts = {

@@ -8,6 +8,7 @@ So two tokenizers share the sentences, and all formats and seeds share the token
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -55,7 +56,7 @@ class Prepared:
 
 def prepare_documents(
     corpus: str,
-    tokenizer: tokenizers.TokenizerSpec,
+    tokenizer: tokenizers.TokenizerSpec | Path,
     cache_dir: str | os.PathLike[str],
     *,
     keep_headings: bool = False,
@@ -69,7 +70,7 @@ def prepare_documents(
 
     Args:
       corpus: `reader:argument`, see `open_corpus`, which also explains the next four.
-      tokenizer: what tokenizer to train.
+      tokenizer: what tokenizer to train; or the folder of one that is taken as it is.
       cache_dir: where the stages are kept.
       keep_headings: of WikiText sections.
       errors: "strict" or "replace".
@@ -92,22 +93,30 @@ def prepare_documents(
     )
     with _timed(timings, "fingerprint"):
         text_key = sentences_key(source)
-    spec_key = dataclasses.asdict(tokenizer) | {
-        "text": text_key,
-        "training": f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}",
-    }
+    if isinstance(tokenizer, Path):
+        spec_key: dict[str, Any] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
+    else:
+        spec_key = dataclasses.asdict(tokenizer) | {
+            "text": text_key,
+            "training": f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}",
+        }
     tokens_key = {"tokenizer": spec_key, "version": VERSION}
 
     def text_dir() -> Path:
         with _timed(timings, "sentences"):
             return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
 
-    def train(into: Path) -> None:
+    def train(spec: tokenizers.TokenizerSpec, into: Path) -> None:
         texts = _Texts(text_dir() / "train.txt", progress)
         with _timed(timings, "tokenizer"):
-            tokenizers.train(tokenizer, texts, into)
+            tokenizers.train(spec, texts, into)
 
-    tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
+    if isinstance(tokenizer, Path):
+        tokenizer_dir = tokenizer
+    else:
+        tokenizer_dir = cache.entry(
+            cache_dir, "tokenizer", spec_key, functools.partial(train, tokenizer)
+        )
     trained = tokenizers.Tokenizer.load(tokenizer_dir)
 
     def encode(into: Path) -> None:

@@ -6,6 +6,7 @@ that happens to spell a special token ("[MASK]") is ordinary text to both.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -175,6 +176,12 @@ class Tokenizer:
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
+    def frame_of(self, texts: Sequence[Sequence[str]]) -> Frame:
+        """The ids of a system's frame; of a tokenizer of others without those pieces, its own."""
+        ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
+        known = all(i is not None for part in ids for i in part)
+        return Frame(*ids) if known else self.frame()
+
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""
         pair = self._backend.encode("a", "a", add_special_tokens=True)
@@ -186,6 +193,12 @@ class Tokenizer:
             tuple(pair.ids[last_of_first + 1 : second]),
             tuple(pair.ids[text[-1] + 1 :]),
         )
+
+
+def digest(directory: Path) -> str:
+    """SHA-256 of what decides how a tokenizer in Hugging Face layout reads text: 64 digits."""
+    files = [directory / name for name in ("tokenizer.json", "special_tokens_map.json")]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:

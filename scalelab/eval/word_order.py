@@ -74,7 +74,7 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
     config = opened.config
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     store = load_data(config, opened.system).phases[0].valid
-    ids = {role: i for i, (role, _) in enumerate(opened.system.SPECIAL_TOKENS)}
+    ids = opened.tokenizer.special_ids
     net, objectives = build.make_net(config, opened.system), build.make_objectives(config, ids)
     evaluate = jax.jit(step.make_eval_step(net, objectives))
     rng = np.random.default_rng(seed)
@@ -84,7 +84,9 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
         examples = chosen[start : start + BATCH_SIZE]
         batch = store.gather(examples, config.short.max_len) | {"examples": examples}
         places = np.arange(config.short.max_len)
-        special = (batch["tokens"] < len(ids)) | (places >= batch["lengths"][:, None])
+        special = np.isin(batch["tokens"], list(ids.values())) | (
+            places >= batch["lengths"][:, None]
+        )
         mixed = batch | {"tokens": shuffled(batch["tokens"], special, rng)}
         for column, one in enumerate((batch, mixed)):
             key = jax.random.fold_in(jax.random.key(seed), number)

@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 
 from scalelab import pretrained, run_folder, systems
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.imported import TASK
 from scalelab.interop import card, classifiers, convert, maps, settings, target, texts
 from scalelab.interop import source as source_lib
-from scalelab.interop.importing import TASK
 from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.source import Source
 from scalelab.interop.transforms import Sizes
@@ -28,7 +28,6 @@ class Exported:
     Attributes:
       path: its folder.
       config: its config.json.
-      result: its result.json; None: not finished.
       family: its map.
       architecture: the class that it becomes.
       flat: its parameters by path, those of the net without "body/".
@@ -41,7 +40,6 @@ class Exported:
 
     path: pathlib.Path
     config: dict[str, Any]
-    result: dict[str, Any] | None
     family: Map
     architecture: Architecture
     flat: dict[str, np.ndarray]
@@ -70,18 +68,23 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
     place = target.check(to, "--to", again=True)
     values = run_folder.read_json(source / "config.json") if source.is_dir() else None
     if not isinstance(values, dict):
-        seeds = sorted(p.parent.name for p in source.glob("*/config.json"))
+        below = sorted(p.parent.name for p in source.glob("*/config.json"))
         raise ValueError(
-            f"no run in {str(source)!r}: expected a folder with config.json, as a training or a"
-            " fine-tuning leaves it"
-            + f"; there are some below it: {', '.join(seeds[:8])}"
-            * bool(seeds)
+            f"{source} holds several runs ({', '.join(below[:8])}): export one of them, such as"
+            f" {source}/{below[0]}"
+            if below
+            else f"no run in {str(source)!r}: expected a folder with config.json, as a training or"
+            " a fine-tuning leaves it"
         )
+    run_folder.check_ours(source, values)
     exported = _open_classifier(source, values) if "task" in values else _open_net(source)
     with target.filling(place, target.files_of_ours(place) or ()) as partial:
         _write(exported, partial, dtype)
     name = exported.architecture.name
-    return [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
+    said = [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
+    if "mlm" not in exported.architecture.heads:  # somebody has to write the mask
+        said.append("text that spells a special token is read as text, by AutoTokenizer too")
+    return said
 
 
 # --- What the run is -----------------------------------------------------------------------------
@@ -90,15 +93,10 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
 def _open_net(path: pathlib.Path) -> Exported:
     opened = pretrained.load(path)
     family = maps.load(opened.config.system)
-    result = run_folder.read_json(path / "result.json")
-    fresh = ((result or {}).get("imported") or {}).get("fresh") or []
-    flat = {
-        name: np.asarray(x)
-        for name, x in convert.flatten(opened.params).items()
-        if name not in fresh
-    }
-    made = ((result or {}).get("imported") or {}).get("architecture")
-    objectives = set(opened.config.objectives)
+    result = run_folder.read_json(path / "result.json") or {}
+    made = result.get("imported") or {}
+    fresh = made.get("fresh") or []
+    flat = {k: np.asarray(x) for k, x in convert.flatten(opened.params).items() if k not in fresh}
     fitting = [
         a
         for a in family.architectures
@@ -107,14 +105,12 @@ def _open_net(path: pathlib.Path) -> Exported:
     if not fitting:
         raise ValueError(
             f"no class of transformers holds a {opened.config.system} trained with"
-            f" {'+'.join(sorted(objectives))}: there are"
+            f" {opened.config.objective}: there are"
             f" {', '.join(a.name for a in family.architectures)}"
         )
-    architecture = next((a for a in fitting if a.name == made), fitting[0])
+    architecture = next((a for a in fitting if a.name == made.get("architecture")), fitting[0])
     config = run_folder.read_json(path / "config.json") or {}
-    exported = Exported(
-        path, config, result, family, architecture, flat, opened.tokenizer, opened.step
-    )
+    exported = Exported(path, config, family, architecture, flat, opened.tokenizer, opened.step)
     if fresh:
         exported.remarks.append("without prediction heads: the import that it is from had none")
     return exported
@@ -131,7 +127,6 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
     return Exported(
         path,
         values,
-        run_folder.read_json(path / "result.json"),
         family,
         architecture,
         flat,
@@ -149,7 +144,7 @@ def _check_classifier(values: dict[str, Any], family: Map, architecture: Archite
         layers = {"double": "two layers", "single": "one layer"}
         reasons.append(f"its head has {layers[head]}, the class's has {layers[family.head_kind]}")
     both = systems.load(values["system"]).ADAPTATION.both_orders
-    if both and values.get("relation") == "similarity":  # an import says nothing of it
+    if both and values.get("relation") == "similarity" and not _imported(values):
         reasons.append("it reads both orders of two texts and adds their vectors, the class one")
     if values.get("feature_layers"):
         reasons.append("its head reads several layers side by side, the class's the last one")
@@ -158,6 +153,11 @@ def _check_classifier(values: dict[str, Any], family: Map, architecture: Archite
             f"{architecture.name} cannot hold this run: {'; '.join(reasons)}. transformers has no"
             f" other class for a {values['system']} that classifies"
         )
+
+
+def _imported(values: dict[str, Any]) -> bool:
+    """Whether a classifier reads each pair once, in the frame of its tokenizer, as imports do."""
+    return values["task"] == TASK or values.get("frame") == "imported"
 
 
 # --- The files -----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _write(exported: Exported, to: pathlib.Path, dtype: str | None) -> None:
     sizes = dataclasses.replace(sizes, **source.sizes)
     _write_tensors(exported, to, dtype, sizes, source)
     frame = pad = None
-    if exported.architecture.classifies and exported.config["task"] != TASK:
+    if exported.architecture.classifies and not _imported(exported.config):
         adapted = systems.load(exported.family.system).ADAPTATION
         frame = (adapted.begin, adapted.between, adapted.end)
         pad = _filler(exported.tokenizer, frame)
@@ -260,14 +260,12 @@ def _describe(exported: Exported, to: pathlib.Path) -> None:
     heads = exported.architecture.heads
     environment = run_folder.read_json(exported.path / "environment.json") or {}
     text = card.write(
-        name=exported.path.absolute().name,
+        exported.path,
+        system=exported.config["system"],
         architecture=exported.architecture.name,
         pipeline=next((p for head, p in card.PIPELINES.items() if head in heads), None),
-        config=exported.config,
-        result=exported.result,
-        environment=environment,
         step=exported.step,
-        remarks=exported.remarks + list((exported.result or {}).get("remarks") or []),
+        remarks=exported.remarks,
     )
     (to / "README.md").write_text(text, encoding="utf-8")
     facts = {"system": exported.config["system"], "step": exported.step}

@@ -4,7 +4,6 @@ A net becomes what `pretrained.load` opens, a classifier what a seed of a fine-t
 """
 
 import dataclasses
-import importlib.util
 import pathlib
 from typing import Any
 
@@ -18,6 +17,7 @@ from flax import linen as nn
 from scalelab import build, environment, flops, run_folder, state, systems
 from scalelab import config as config_lib
 from scalelab.checkpoint import Checkpoints
+from scalelab.imported import TASK, pretrain_values
 from scalelab.interop import classifiers, convert, settings, target
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
@@ -25,8 +25,6 @@ from scalelab.interop.source import FIELDS, Source
 from scalelab.metrics import write_json
 
 CORPUS = "imported"  # stands where a pre-training has its corpus
-TASK = "imported"  # and where a fine-tuning has the name of its task
-CONFIG = pathlib.Path(__file__).resolve().parent.parent.parent / "configs/pretrain.py"
 
 
 @flax.struct.dataclass
@@ -71,6 +69,12 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     said = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
     if fresh:
         said.append(f"not in the source, and initialised: {', '.join(fresh)}")
+    spelt = next(iter(opened.texts.roles.values()), None)
+    if spelt:
+        said.append(
+            f"text that spells a special token, such as {spelt}, is read as text here (fill_mask"
+            " alone takes its mask)"
+        )
     return said + list(opened.notes)
 
 
@@ -112,11 +116,7 @@ def convert_folder(
 
 def _config(opened: Folder) -> dict[str, Any]:
     """The config of a pre-training that could have made the checkpoint."""
-    spec = importlib.util.spec_from_file_location("pretrain", CONFIG)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    values = module.get_config(f"system={opened.family.system},corpus={CORPUS}").to_dict()
+    values = pretrain_values(opened.family.system, CORPUS)
     objectives, max_len = opened.architecture.serves, opened.fields["max_len"]
     values["objective"] = "+".join(objectives)
     values["data"]["format"] = "segment_pair" if "nsp" in objectives else "doc_sentences"

@@ -12,16 +12,25 @@ from scalelab.lab import run_files, task_runs
 CLOCKS = ("steps", "tokens", "flops", "seconds")
 
 
-def of_run(folder: pathlib.Path) -> str:
+def of_run(
+    folder: pathlib.Path, *, step: int | None = None, loads: str = "", remarks: Sequence[str] = ()
+) -> str:
     """The card of a run folder, its fine-tunings in tasks/ included.
+
+    Args:
+      folder: the run folder.
+      step: of an unfinished run, the step that the card is of; None: the last one in its metrics.
+      loads: how to load it, to end the first sentence.
+      remarks: what a reader should know besides the run's own remarks.
 
     Raises:
       ValueError: there is no run, or a file of it is damaged.
     """
     run = run_files.open_run(folder)
-    last = run.last | {"steps": run.last.get("step", 0)}
+    lines = [line for line in run.lines if step is None or line.get("step", 0) <= step]
+    last = lines[-1] if lines else {}
     evals: dict[str, Any] = {}
-    for line in run.lines:
+    for line in lines:
         if "eval/max_len" in line:
             values = {k.removeprefix("eval/"): v for k, v in line.items() if k.startswith("eval/")}
             length = values.pop("max_len")
@@ -31,11 +40,19 @@ def of_run(folder: pathlib.Path) -> str:
         config=run.config,
         result=run.result,
         environment=run.environment,
-        reached={clock: last[clock] for clock in CLOCKS if clock in last},
+        reached=_reached(last, last.get("step", 0) if step is None else step),
         evals=evals,
         tasks=_task_scores(folder / "tasks"),
-        remarks=list((run.result or {}).get("remarks") or []),
+        loads=loads,
+        remarks=[*remarks, *((run.result or {}).get("remarks") or [])],
     )
+
+
+def _reached(line: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """The clocks of a line of metrics.jsonl; where it is of an earlier step, they say so."""
+    late = "" if line.get("step") == step else f" by step {line.get('step'):,}" if line else ""
+    clocks = {clock: line[clock] for clock in CLOCKS if clock in line}
+    return {"steps": step} | {k: f"{_shown(v)}{late}" if late else v for k, v in clocks.items()}
 
 
 def text(

@@ -124,7 +124,7 @@ def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: st
     assert a == b
     card = (tmp_path / "out/README.md").read_text()
     assert "fine-tuned on moods" in card and "| dev accuracy | 0.5 |" in card
-    with pytest.raises(ValueError, match="fine-tuned on 'imported'"):
+    with pytest.raises(ValueError, match="is a classifier that was imported.*--eval_only"):
         pretrained.load(tmp_path / "back")
 
 
@@ -282,3 +282,62 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
 
 def test_every_system_has_a_map() -> None:
     assert sorted(m.system for m in maps.every()) == tiny.SYSTEMS
+
+
+def test_the_card_of_an_unfinished_run(pretrained_runs: Runs, tmp_path) -> None:
+    """All clocks and the last validation up to the step of the parameters, and none after it."""
+    run = tmp_path / "run"
+    shutil.copytree(pretrained_runs("bert"), run)
+    (run / "result.json").unlink()
+    clocks = [(2, 200, 2e6, 0.5), (3, 300, 3e6, 0.75), (4, 400, 4e6, 1.0)]
+    lines = [
+        {"step": step, "tokens": tokens, "flops": cost, "seconds": secs}
+        | {"eval/loss": 7.0 - step, "eval/max_len": 32}
+        for step, tokens, cost, secs in clocks
+    ]
+    for kept, expected in (
+        (lines, ("| tokens | 300 |", "| flops | 3e+06 |", "| seconds | 0.75 |", "| 32 loss | 4 |")),
+        (
+            lines[:1],
+            ("| tokens | 200 by step 2 |", "| seconds | 0.5 by step 2 |", "| 32 loss | 5 |"),
+        ),
+        ([], ()),
+    ):
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+        exporting.run(run, tmp_path / "out")
+        card = (tmp_path / "out/README.md").read_text()
+        for line in ("| steps | 3, and its budget not reached |", *expected):
+            assert line in card, (line, card)
+
+
+def test_what_is_in_hugging_face_layout_is_to_be_imported_first(
+    pretrained_runs: Runs, tmp_path
+) -> None:
+    exporting.run(pretrained_runs("bert"), tmp_path / "theirs")
+    said = "import it first: python -m scalelab.interop.hf import .*theirs --workdir=runs/theirs"
+    for use in (pretrained.load, finetune_run.open_start):
+        with pytest.raises(ValueError, match=said):
+            use(str(tmp_path / "theirs"))
+    with pytest.raises(ValueError, match=said):
+        exporting.run(tmp_path / "theirs", tmp_path / "out")
+
+
+def test_the_folder_above_the_seeds(pretrained_runs: Runs, tmp_path) -> None:
+    (tmp_path / "rte").mkdir()
+    for seed in ("seed0", "seed1"):
+        fine_tuned.make(pretrained_runs("bert"), tmp_path / "rte" / seed, "double")
+    with pytest.raises(ValueError, match="seed0, seed1.: export one of them, such as .*rte/seed0"):
+        exporting.run(tmp_path / "rte", tmp_path / "out")
+
+
+def test_both_ways_say_that_special_tokens_in_text_are_text(
+    pretrained_runs: Runs, tmp_path
+) -> None:
+    fine_tuned.make(pretrained_runs("bert"), tmp_path / "run", "double")
+    said = exporting.run(tmp_path / "run", tmp_path / "out")
+    assert "text that spells a special token is read as text, by AutoTokenizer too" in said
+    said = importing.run(str(tmp_path / "out"), tmp_path / "back")
+    assert any("spells a special token, such as [PAD], is read as text" in line for line in said)
+    assert not any(
+        "special token" in s for s in exporting.run(pretrained_runs("bert"), tmp_path / "x")
+    )

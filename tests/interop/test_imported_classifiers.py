@@ -1,0 +1,264 @@
+"""An imported classifier: scored as it is, and as the beginning of a fine-tuning."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fine_tuned
+import glue_folder
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import (
+    finetune,
+    finetune_group,
+    finetune_outcome,
+    finetune_run,
+    finetune_step,
+    imported,
+)
+from scalelab.data import task_examples
+from scalelab.eval.task import load, load_task
+from scalelab.finetune_config import override, resolve
+from scalelab.finetune_run import TaskRun
+from scalelab.interop import exporting, importing
+from scalelab.lab import predictions
+
+Runs = Callable[[str], pathlib.Path]
+KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
+
+
+@pytest.fixture(autouse=True)
+def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_examples, "BUCKETS", (64,))
+
+
+@pytest.fixture
+def data(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    yield glue_folder.write(tmp_path / "glue")
+
+
+def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    made = tiny.config_module("finetune").get_config().to_dict()
+    small = {
+        "epochs": 1.0, "batch_size": 2, "max_len": 64, "machine.cache_dir": str(cache_dir),
+        "machine.compile_cache_dir": None, "machine.eval_batch_size": 4,
+    }  # fmt: skip
+    return override(made, small | {k.replace("__", "."): v for k, v in fields.items()})
+
+
+def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
+    start, task_of = finetune_run.open_start(str(init)), load_task(task)
+    return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
+
+
+def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
+    """What --eval_only does."""
+    options = finetune.Options(data=str(data), eval_only=True)
+    start = finetune_run.open_start(str(init))
+    return finetune.fine_tune(load_task(task), start, of, folder, options)
+
+
+def found(folder: pathlib.Path) -> np.ndarray:
+    """The chances of the classes, or the scores, of each example."""
+    read = predictions.read(folder / "predictions.tsv")
+    return read.predicted
+
+
+@pytest.mark.parametrize(
+    ("system", "labels"),
+    [
+        ("bert", ("entailment", "not_entailment")),
+        ("bert", ("not_entailment", "entailment")),
+        ("gpt2", ("not_entailment", "entailment")),
+        pytest.param("roberta", ("entailment", "not_entailment"), marks=pytest.mark.slow),
+        pytest.param("gpt", ("entailment", "not_entailment"), marks=pytest.mark.slow),
+    ],
+)
+def test_an_import_scores_as_the_run_that_was_exported(
+    pretrained_runs: Runs, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path,
+    system: str, labels: tuple[str, str],
+) -> None:  # fmt: skip
+    """The run's outputs are those of RTE's classes in `labels`; names decide, not numbers."""
+    kind = KINDS[system]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    fine_tuned.make(pretrained_runs(system), folder / "seed0", kind, 2, labels=list(labels))
+    run = prepare(
+        pretrained_runs(system), "rte", data, folder, **values(cache_dir, head__kind=kind)
+    )
+    expected = outputs(run, run_params(run))
+    if labels[0] == "not_entailment":
+        expected = expected[:, ::-1]
+    exporting.run(folder / "seed0", tmp_path / "out")
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    (result,) = score(tmp_path / "back", "rte", data, tmp_path / "scored", values(cache_dir))
+    task = load_task("rte")
+    splits = load(task, data, tests=False)
+    measured = finetune_outcome.measure(task, splits, {"dev": expected})
+    assert result["eval"] == measured
+    assert result["steps"] == 0 and result["init"] == str(tmp_path / "back")
+    assert any("matched by name" in remark for remark in result["remarks"])
+    assert "RTE scored as it was imported, without fine-tuning" in result["remarks"]
+    again = prepare(
+        tmp_path / "back", "rte", data, tmp_path / "x", **values(cache_dir, head__kind=kind)
+    )
+    head = {"body": again.start.opened.params, "head": again.head}
+    np.testing.assert_allclose(outputs(again, head), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found(tmp_path / "scored/seed0"), expected.argmax(axis=1))
+
+
+def run_params(run: TaskRun) -> Any:
+    return finetune_run.load_trained(run.folder(0))
+
+
+def outputs(run: TaskRun, params: Any) -> np.ndarray:
+    _, predict = finetune_step.compiled(run.learner, 1)
+    examples = next(iter(run.dev.values()))
+    assert examples is not None
+    return run.predict(predict, params, {}, examples, 1)[0]
+
+
+@pytest.fixture(scope="module")
+def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A BERT of three classes that came from elsewhere."""
+    folder = tmp_path_factory.mktemp("classifier")
+    labels = ["contradiction", "entailment", "neutral"]
+    fine_tuned.make(pretrained_runs("bert"), folder / "run", "double", 3, labels=labels)
+    exporting.run(folder / "run", folder / "out")
+    importing.run(str(folder / "out"), folder / "back")
+    return folder / "back"
+
+
+def classifier(*labels: str, regression: bool = False) -> imported.ImportedClassifier:
+    return imported.ImportedClassifier(pathlib.Path("runs/x"), labels, regression, "double", {})
+
+
+def test_classes_are_matched_by_name_else_by_number() -> None:
+    mnli, cola, stsb = (load_task(name) for name in ("mnli", "cola", "stsb"))
+    order, said = classifier("CONTRADICTION", "Entailment", "neutral").order(mnli)
+    assert order == [1, 2, 0] and said == "its classes are matched by name"
+    order, said = classifier("LABEL_0", "LABEL_1").order(cola)
+    assert order == [0, 1] and said.endswith("by number: 0 is LABEL_0, 1 is LABEL_1")
+    assert classifier("LABEL_0", regression=True).order(stsb)[0] == [0]
+
+
+@pytest.mark.parametrize(
+    ("made", "task", "message"),
+    [
+        (classifier("a", "b"), "mnli", "do not fit, 3 and 2: MNLI has .*; runs/x has a, b"),
+        (classifier("neutral", "b", "c"), "mnli", "only some of their classes have the same names"),
+        (classifier("x", regression=True), "cola", "CoLA asks for classes, runs/x gives a score"),
+        (classifier("a", "b"), "stsb", "STS-B asks for a score, runs/x gives classes"),
+    ],
+)  # fmt: skip
+def test_classes_that_do_not_fit(
+    made: imported.ImportedClassifier, task: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        made.order(load_task(task))
+
+
+def test_what_does_not_fit_is_not_scored(
+    back: pathlib.Path, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match="--eval_only scores.*do not fit, 2 and 3.*a new head"):
+        score(back, "rte", data, tmp_path / "scored", values(cache_dir))
+    assert not (tmp_path / "scored/seed0/result.json").exists()
+    with pytest.raises(ValueError, match="--mnli gives weights, and so does the classifier"):
+        finetune_run.open_start(str(back), None, str(tmp_path))
+
+
+def test_a_fine_tuning_begins_with_body_and_head(
+    back: pathlib.Path, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    given = finetune_run.load_trained(back)
+    run = prepare(back, "mnli", data, tmp_path / "mnli", **values(cache_dir))
+    state = finetune_group.Group(run, [0]).state
+    jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
+    ours, theirs = state.params["head"], given["head"]
+    jax.tree.map(np.testing.assert_array_equal, ours["dense"], theirs["dense"])
+    # MNLI's order is entailment, neutral, contradiction.
+    np.testing.assert_array_equal(ours["out"]["kernel"], theirs["out"]["kernel"][:, [1, 2, 0]])
+    np.testing.assert_array_equal(ours["out"]["bias"], theirs["out"]["bias"][np.array([1, 2, 0])])
+    assert "has the head of" in run.facts() and "matched by name" in run.facts()
+    other = prepare(back, "rte", data, tmp_path / "rte", **values(cache_dir))
+    state = finetune_group.Group(other, [0]).state
+    jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
+    assert state.params["head"]["out"]["kernel"].shape[-1] == 2
+    assert "RTE gets a new head: their classes do not fit" in other.facts()
+    single = prepare(back, "mnli", data, tmp_path / "x", **values(cache_dir, head__kind="single"))
+    assert single.head is None and "is 'double'" in single.facts()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["bert", "gpt2"])
+def test_it_is_fine_tuned_and_exported_again(
+    pretrained_runs: Runs, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path,
+    system: str,
+) -> None:  # fmt: skip
+    """A pair without an order is read once, as the import reads it, so an export can hold it."""
+    kind = KINDS[system]
+    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, 2, labels=["1", "0"])
+    exporting.run(tmp_path / "run", tmp_path / "out")
+    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    options = finetune.Options(data=str(data))
+    of = values(cache_dir, head__kind=kind)
+    start = finetune_run.open_start(str(tmp_path / "back"))
+    (result,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", options)
+    assert result["steps"] == 2
+    exporting.run(tmp_path / "mrpc/seed0", tmp_path / "again")
+    importing.run(str(tmp_path / "again"), tmp_path / "third")
+    (scored,) = score(tmp_path / "third", "mrpc", data, tmp_path / "scored", of)
+    assert scored["eval"] == result["eval"]
+    again = dataclasses.replace(options, eval_only=True)  # now of what was trained there
+    (result_again,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", again)
+    assert result_again == result
+    shutil.rmtree(tmp_path / "mrpc/seed0/checkpoints")
+    config = json.loads((tmp_path / "mrpc/seed0/config.json").read_text())
+    assert config["frame"] == "imported"
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("task", ["sst2", "mnli"])
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_its_scores_are_those_of_transformers(
+    data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str, task: str
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import peers
+    import real_text
+    import transformers
+
+    names = {"sst2": ["negative", "positive"], "mnli": ["neutral", "contradiction", "entailment"]}
+    order = {"sst2": [0, 1], "mnli": [2, 0, 1]}[task]
+    more = {"id2label": dict(enumerate(names[task])), "num_labels": len(order)}
+    model = peers.make(system, (3, 24, 2), 64, "classify", vocab_size=real_text.VOCAB, **more)
+    model.float().save_pretrained(tmp_path / "theirs")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir(system))
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    importing.run(str(tmp_path / "theirs"), tmp_path / "run")
+    (result,) = score(tmp_path / "run", task, data, tmp_path / "scored", values(cache_dir))
+    splits = load(load_task(task), data, tests=False)
+    records = next(iter(splits.dev.values()))
+    assert records is not None
+    segments = {"return_token_type_ids": system == "bert"}
+    rows = [tokenizer(*texts, **segments) for texts in zip(*records.texts, strict=True)]
+    with torch.no_grad():
+        expected = np.concatenate(
+            [model(**{k: torch.tensor([v]) for k, v in row.items()}).logits.numpy() for row in rows]
+        )[:, order]
+    kind = KINDS[system]
+    run = prepare(
+        tmp_path / "run", task, data, tmp_path / "x", **values(cache_dir, head__kind=kind)
+    )
+    ours = outputs(run, {"body": run.start.opened.params, "head": run.head})
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found(tmp_path / "scored/seed0"), expected.argmax(axis=1))
+    word = "name" if task == "mnli" else "number"
+    assert any(f"matched by {word}" in remark for remark in result["remarks"])

@@ -1,0 +1,235 @@
+"""A pre-training that begins with another run's parameters: where that is, and what it refuses."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from train_lab import Lab, Record, kill_at
+
+from scalelab import pretrained, train_init
+from scalelab.data import prepare
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.interop import exporting, importing
+
+Runs = Callable[[str], pathlib.Path]
+# No rate, no change: what is validated after the first steps is what it began with.
+STILL = dict(optim__learning_rate=0.0, optim__weight_decay=0.0)
+ONE_PHASE = dict(long__example_rate=0.0)
+
+
+@pytest.fixture(scope="module")
+def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Lab(wikitext, cache_dir, patch)
+
+
+@pytest.fixture(scope="module")
+def first(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A trained run: 30 steps at a high rate."""
+    config = lab.config("system=bert,steps=30", **ONE_PHASE)
+    return lab.run(tmp_path_factory.mktemp("first") / "run", config)
+
+
+def loss(record: Record) -> float:
+    assert record.result is not None
+    return record.result["eval"]["32"]["loss"]
+
+
+def parameters(state: Any) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_leaves_with_path(state.params)
+    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in leaves}
+
+
+def test_it_begins_at_the_loss_at_which_the_other_ended(
+    lab: Lab, first: Record, tmp_path: pathlib.Path
+) -> None:
+    init = str(first.workdir)
+    still = lab.config("system=bert,steps=2", **ONE_PHASE, **STILL)
+    from_random = loss(lab.run(tmp_path / "random", still))
+    begun = lab.config("system=bert,steps=2", machine__init=init, **ONE_PHASE, **STILL)
+    record = lab.run(tmp_path / "begun", begun)
+    assert loss(record) == pytest.approx(loss(first), rel=1e-5)
+    assert from_random > loss(first) + 0.2
+    assert {int(k) for k in record.states} == {1, 2}  # its clocks are its own
+    assert record.lines()[0]["tokens"] < first.lines()[0]["tokens"]
+
+
+def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
+    config = lab.config(
+        "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280
+    )
+    record = lab.run(tmp_path / "run", config)
+    digest = pretrained.digest_of(pretrained.load(first.workdir).params)
+    written = json.loads((tmp_path / "run/config.json").read_text())
+    assert written["init"] == digest and written["machine"]["init"] == str(first.workdir)
+    assert written["tokenizer"]["vocab_size"] == 300  # the other run's, not what was asked for
+    assert record.result is not None
+    assert record.result["init"] == str(first.workdir) and record.result["init_digest"] == digest
+    ours, theirs = (
+        folder / "tokenizer/tokenizer.json" for folder in (tmp_path / "run", first.workdir)
+    )
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert pretrained.load(tmp_path / "run").tokenizer.vocab_size == 300
+
+
+def test_stopped_and_continued_it_is_the_same(
+    lab: Lab, first: Record, tmp_path: pathlib.Path
+) -> None:
+    config = lab.config("system=bert,steps=12", machine__init=str(first.workdir))
+    whole = lab.run(tmp_path / "whole", config)
+    lab.run(tmp_path / "cut", config, before=kill_at(8))
+    resumed = lab.run(tmp_path / "cut", config)
+    assert min(resumed.states) == 7 and max(resumed.states) == 12
+    jax.tree.map(np.testing.assert_array_equal, resumed.states[12], whole.states[12])
+
+
+def test_continuing_from_other_parameters_is_refused(
+    lab: Lab, first: Record, tmp_path: pathlib.Path
+) -> None:
+    shutil.copytree(first.workdir, tmp_path / "init")
+    config = lab.config("system=bert,steps=12", machine__init=str(tmp_path / "init"))
+    lab.run(tmp_path / "run", config, before=kill_at(8))
+    without = lab.config("system=bert,steps=12")
+    with pytest.raises(
+        ValueError, match="holds a run with another config.*\n.*init: '[0-9a-f]{8}' -> None"
+    ):
+        lab.run(tmp_path / "run", without)
+    last = max((tmp_path / "init/checkpoints").glob("[0-9]*"), key=lambda p: int(p.name))
+    shutil.rmtree(last)  # what is newest now is an earlier step
+    with pytest.raises(ValueError, match="init: '[0-9a-f]{8}' -> '[0-9a-f]{8}'"):
+        lab.run(tmp_path / "run", config)
+
+
+def test_heads_that_one_of_both_lacks_are_named(
+    lab: Lab, first: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = dict(objective="mlm+nsp", data__format="segment_pair")
+    alone = dict(objective="mlm", data__format="doc_sentences")
+    both = lab.run(tmp_path / "both", lab.config("system=bert,steps=2", **ONE_PHASE, **pairs))
+    capsys.readouterr()
+    fewer = lab.config("system=bert,steps=2", machine__init=str(both.workdir), **ONE_PHASE, **alone)
+    lab.run(tmp_path / "fewer", fewer)
+    assert "left out: pair_head/classifier/bias, " in capsys.readouterr().out
+    more = lab.config(
+        "system=bert,steps=2", machine__init=str(tmp_path / "fewer"), seed=5, **ONE_PHASE, **pairs
+    )
+    record = lab.run(
+        tmp_path / "more",
+        dataclasses.replace(more, optim=dataclasses.replace(more.optim, learning_rate=0.0)),
+    )
+    assert "initialised afresh: pair_head/classifier/bias, " in capsys.readouterr().out
+    assert record.result is not None and len(record.result["initialised"]) == 4
+    fresh = lab.run(
+        tmp_path / "fresh", lab.config("system=bert,steps=2", seed=5, **ONE_PHASE, **pairs, **STILL)
+    )
+    given = parameters(pretrained.load(tmp_path / "fewer"))
+    for name, x in parameters(record.states[2]).items():
+        expected = given[name] if name in given else parameters(fresh.states[2])[name]
+        np.testing.assert_array_equal(x, expected, err_msg=name)
+
+
+def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
+    config = lab.config(
+        "system=bert,steps=2", machine__init=str(first.workdir), **ONE_PHASE, **STILL
+    )
+    runs = [(dataclasses.replace(config, seed=seed), tmp_path / f"seed{seed}") for seed in (0, 1)]
+    results = lab.run_together(runs)
+    assert results[0]["eval"]["32"]["loss"] == pytest.approx(loss(first), rel=1e-5)
+    params = [parameters(pretrained.load(folder)) for _, folder in runs]
+    for name in params[0]:
+        np.testing.assert_array_equal(params[0][name], params[1][name])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(net__width=16), r"width is 8 there, 16 here.*norm/bias: \[8\] there, \[16\] here"),
+        (dict(net__max_len=32), r"max_len is 64 there, 32 here.*embed/positions/table: \[64, 8\]"),
+        (dict(net__num_heads=1), "num_heads is 2 there, 1 here"),
+        (dict(net__num_layers=2), "num_layers is 1 there, 2 here"),
+        (dict(machine__init="nowhere"), "no run folder 'nowhere'"),
+        (dict(init="01234567"), "not those that config.init names: their digest is"),
+        (dict(init="01234567", machine__init=None), "give the run with --init=RUN"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    lab: Lab, pretrained_runs: Runs, fields: dict[str, Any], message: str
+) -> None:
+    given = {"machine__init": str(pretrained_runs("bert"))} | ONE_PHASE | fields
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        train_init.begin([lab.config("system=bert,steps=2", **given)])
+
+
+def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
+    config = lab.config("system=roberta,steps=2", machine__init=str(pretrained_runs("bert")))
+    with pytest.raises(ValueError, match="a run of bert, config.system is 'roberta'"):
+        train_init.begin([config])
+
+
+def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
+    """There and back again it is the same run: parameters, tokenizer, and so the loss."""
+    exporting.run(first.workdir, tmp_path / "exported")
+    importing.run(str(tmp_path / "exported"), tmp_path / "imported")
+    config = lab.config(
+        "system=bert,steps=2", machine__init=str(tmp_path / "imported"), **ONE_PHASE, **STILL
+    )
+    assert loss(lab.run(tmp_path / "begun", config)) == pytest.approx(loss(first), rel=1e-5)
+    moved = lab.config(
+        "system=bert,steps=12", machine__init=str(tmp_path / "imported"), **ONE_PHASE
+    )
+    record = lab.run(tmp_path / "moved", moved)
+    assert loss(record) != loss(first) and np.isfinite(loss(record))
+
+
+def test_a_given_tokenizer_reads_as_it_does(
+    pretrained_runs: Runs, wikitext: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Its ids, whatever tokenizer that corpus would get."""
+    directory = pretrained_runs("gpt2") / "tokenizer"
+    made = prepare.prepare_documents(
+        f"wikitext:{wikitext}", directory, tmp_path / "cache", num_workers=1, progress=False
+    )
+    tokenizer, documents = Tokenizer.load(directory), made.documents["valid"]
+    text = (wikitext / "wiki.valid.raw").read_text()
+    read = tokenizer.decode(
+        documents.tokens[documents.sentence_starts[0] : documents.sentence_starts[1]]
+    )
+    assert read.strip() and read.split()[0] in text
+    np.testing.assert_array_equal(
+        tokenizer.encode(read), documents.tokens[: documents.sentence_starts[1]]
+    )
+    assert made.tokenizer_dir == directory
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_a_checkpoint_of_transformers_goes_on(
+    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """It begins with its very parameters and its tokenizer, and learns."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    monkeypatch.syspath_prepend(str(tiny.ROOT / "tests/interop"))
+    import peers
+    import real_text
+    import transformers
+
+    model = peers.make(system, (2, 8, 1), 64, vocab_size=real_text.VOCAB + 5)  # padded rows
+    model.float().save_pretrained(tmp_path / "theirs")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir(system))
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    importing.run(str(tmp_path / "theirs"), tmp_path / "imported")
+    init = dict(machine__init=str(tmp_path / "imported"), **ONE_PHASE)
+    opened = pretrained.load(tmp_path / "imported")
+    still = lab.run(tmp_path / "still", lab.config(f"system={system},steps=2", **init, **STILL))
+    given = parameters(opened)
+    for name, x in parameters(still.states[2]).items():
+        np.testing.assert_array_equal(x, given[name], err_msg=name)
+    moved = lab.run(tmp_path / "moved", lab.config(f"system={system},steps=20", **init))
+    assert loss(moved) < loss(still)
