@@ -86,14 +86,19 @@ def _move(partial: pathlib.Path, path: pathlib.Path, old: Collection[str]) -> No
         partial.replace(path)
         return
     new = sorted((p.name for p in partial.iterdir()), key=lambda name: (name == MARK, name))
-    in_the_way = [name for name in new if name not in {MARK, *old} and os.path.lexists(path / name)]
+    in_the_way = [
+        name for name in new
+        if os.path.lexists(path / name)
+        and (name not in {MARK, *old} or not (path / name).is_file())
+    ]  # fmt: skip
     if in_the_way:
         raise ValueError(
             f"{path} has files of others where an export writes its own ({', '.join(in_the_way)});"
             " move them, or choose another folder"
         )
-    for name in old:
-        (path / name).unlink(missing_ok=True)
     for name in new:  # MARK last: until then a later export still knows what is ours
         (partial / name).replace(path / name)
+    for name in set(old) - set(new):
+        if (path / name).is_file():
+            (path / name).unlink()
     partial.rmdir()

@@ -87,3 +87,14 @@ def test_places_that_cannot_be(tmp_path: pathlib.Path) -> None:
     fill(tmp_path / "out", a="1")
     with pytest.raises(ValueError, match="--workdir=.*out is in use .a, scalelab.json"):
         target.check(tmp_path / "out", "--workdir", again=False)
+
+
+def test_a_folder_where_a_file_of_ours_was(tmp_path: pathlib.Path) -> None:
+    """Nothing is deleted before it is known that everything can be written."""
+    out = tmp_path / "out"
+    fill(out, a="1", b="1")
+    (out / "b").unlink()
+    (out / "b").mkdir()
+    with pytest.raises(ValueError, match=r"in the way|files of others.*\(b\)"):
+        fill(out, a="2", b="2")
+    assert (out / "a").read_text() == "1" and (out / "b").is_dir()

@@ -12,7 +12,8 @@ from scalelab.eval import recipes
 from scalelab.lab import published
 from scalelab.studies import expand, spec
 
-OF_ALL = {  # 7.1 to 7.3; sizes of batches: 7.3
+OF_ALL = {
+    "init": None,  # 7.1 to 7.3; sizes of batches: 7.3
     "mask_rate": 0.15, "seed": 0, "net.ffn_width": None, "net.max_len": 512,
     "net.dropout_rate": 0.1, "net.dtype": "float32",
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
