@@ -48,7 +48,16 @@ def load(workdir: pathlib.Path) -> Source | None:
     try:
         facts = json.loads((workdir / FACTS).read_text(encoding="utf-8"))
         tensors = load_file(workdir / TENSORS) if (workdir / TENSORS).is_file() else {}
-        return Source(**facts, tensors=tensors)
+        found = Source(**facts, tensors=tensors)
+        if not found.sizes.keys() <= {"vocab_rows", "num_segments"}:
+            raise ValueError(f"unknown sizes {sorted(found.sizes)}")
+        if not all(type(size) is int and size > 0 for size in found.sizes.values()):
+            raise ValueError(f"sizes {found.sizes} are no counts")
+        if not set(found.dtypes.values()) <= {"float32", "float16", "bfloat16"}:
+            raise ValueError(f"unknown dtypes {sorted(set(found.dtypes.values()))}")
+        if not found.fields.keys() <= set(FIELDS):
+            raise ValueError(f"unknown fields {sorted(found.fields)}")
+        return found
     except Exception as error:  # json, the library's errors and ours alike
         raise ValueError(
             f"{workdir / FACTS} or {TENSORS} is damaged ({error}): import anew"
