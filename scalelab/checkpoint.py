@@ -10,11 +10,9 @@ import copy
 import dataclasses
 import gc
 import json
-import logging
 import math
 import pathlib
 import shutil
-import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +23,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+from scalelab import orbax_noise
 from scalelab.clocks import Clocks
 
 # The layout of the parameter tree on disk. Raise it when names or shapes of parameters change.
@@ -102,8 +101,7 @@ class Checkpoints:
     def __init__(
         self, directory: pathlib.Path, num_last: int | None, write_bytes: int | None = None
     ) -> None:
-        # What orbax logs it also raises; its background threads would print tracebacks besides.
-        logging.getLogger("absl").addFilter(_not_from_orbax)
+        orbax_noise.silence()
         self._directory = directory.absolute()
         self._read_only = num_last is None
         self._manager = ocp.CheckpointManager(
@@ -168,7 +166,7 @@ class Checkpoints:
           ValueError: checkpoints are there, but none is sound, or they have another layout.
         """
         steps = self.steps()
-        with _quiet_collection():
+        with orbax_noise.abandoned_reads():
             newest = self._newest_sound(steps, like)
         if newest is None and steps:
             raise ValueError(
@@ -291,20 +289,6 @@ def _checksum(meta: dict[str, Any]) -> int:
     """Of plain json, whatever the order and the kind of its keys."""
     plain = json.loads(json.dumps(meta))
     return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
-
-
-def _not_from_orbax(record: logging.LogRecord) -> bool:
-    return "orbax" not in pathlib.Path(record.pathname).parts
-
-
-@contextlib.contextmanager
-def _quiet_collection() -> Iterator[None]:
-    """Lets go, without a traceback each, of the reads that orbax abandons at an error."""
-    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 class _WrongLayout(Exception):
