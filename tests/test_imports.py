@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "sharding": {"nn"},
     "state": {"sharding"},
     "step": {"state", "sharding"},
-    "checkpoint": set(),
+    "checkpoint": {"orbax_noise"},
     "run_folder": {"config", "environment", "flops", "metrics"},
     "train_init": {"build", "config", "optim", "pretrained", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
