@@ -16,7 +16,8 @@ same ones: those of the first `--steps` batches of an epoch, rounded up to whole
 which ours are sorted, which makes them a sample drawn at random without replacement; each
 repetition draws another. --steps=0 takes whole epochs: with three repetitions, three epochs. That
 both see as many real tokens is checked; what each computes besides, for padding, is printed.
-Compiling stands apart.
+Compiling stands apart. Beside them stands what a step cannot do without: the matrix products of its
+layers and one update of all parameters, alone (finetune_floor.py).
 
 Measure on a machine that does nothing else: PyTorch's threads wait spinning for each other, and
 where one of them has to wait for a core the peer takes ten times as long and as much CPU time.
@@ -76,6 +77,7 @@ def report(found: dict[str, Any]) -> None:
         return
     rows = (
         ("training", "train", "peer train"),
+        ("its products and update alone", "floor", "peer train"),
         ("training, peer", "peer train", None),
         ("evaluation", "evaluate", "peer evaluate"),
         ("evaluation, peer", "peer evaluate", None),

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import finetune_peer, finetune_task, side_by_side
+from benchmarks import finetune_floor, finetune_peer, finetune_task, side_by_side
 from scalelab import environment, flops, metrics
 from scalelab.finetune_group import Group
 from scalelab.finetune_loop import AHEAD
@@ -135,6 +135,8 @@ def beside_peer(run: Any, steps: int, repeats: int, threads: int) -> dict[str, A
     ids = [np.concatenate([batches.ids(step) for step in part]) for part in parts]
     ids = [chosen[chosen >= 0] for chosen in ids]
     compile_secs = compile_steps(ours, [step for part in parts for step in part])
+    floor = finetune_floor.Floor(run, ours)
+    floor({ours.length(step): step for part in parts for step in part}.values())  # compiles
     evaluate(ours)
     if peer:
         peer.train(ids[0][: 5 * run.config.batch_size])
@@ -148,6 +150,9 @@ def beside_peer(run: Any, steps: int, repeats: int, threads: int) -> dict[str, A
         started = clocks()
         train(ours, part)
         found["train"].append(rates(len(chosen), started))
+        started = clocks()
+        floor(part)
+        found["floor"].append(rates(len(chosen), started))
         if peer:
             gc.collect()
             started = clocks()

@@ -57,9 +57,7 @@ def weights(case: Case) -> dict[str, Any]:
     import jax.numpy as jnp
 
     _, width, num_layers = case.sizes
-    names = ("query", "key", "value", "out")
-    sizes = dict.fromkeys(names, (num_layers, width, width))
-    sizes |= {"inner": (num_layers, width, 4 * width), "outer": (num_layers, 4 * width, width)}
+    sizes: dict[str, tuple[int, ...]] = layer_sizes(width, num_layers)
     sizes["table"] = (case.vocab_size, width)
     if not case.module.CAUSAL:
         sizes["transform"] = (width, width)
@@ -68,8 +66,28 @@ def weights(case: Case) -> dict[str, Any]:
     return {name: jax.ShapeDtypeStruct(size, jnp.float32) for name, size in sizes.items()}
 
 
+def layer_sizes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
+    """The matrices of the layers, stacked."""
+    square = dict.fromkeys(("query", "key", "value", "out"), (num_layers, width, width))
+    return square | {
+        "inner": (num_layers, width, 4 * width),
+        "outer": (num_layers, 4 * width, width),
+    }
+
+
 def forward(case: Case, made: dict[str, Any], x: Any) -> Any:
-    """Scores of the vocabulary [B P, V], and the pooler's output, from inputs x [B, T, D].
+    """Scores of the vocabulary [B P, V], and the pooler's output, from inputs x [B, T, D]."""
+    num_heads, width, _ = case.sizes
+    hidden = layers(num_heads, made, x)
+    chosen = hidden[:, : case.num_predicted].reshape(-1, width)
+    if "transform" in made:
+        chosen = chosen @ made["transform"]
+    pairs = hidden[:, 0] @ made["pooler"] if "pooler" in made else None
+    return chosen @ made["table"].T, pairs
+
+
+def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
+    """The products of all layers, [B, T, D] -> [B, T, D], with the stacked matrices of `made`.
 
     Queries and keys are made of the inputs in every layer, so that numbers neither grow nor vanish
     with the layers: their products are as large as the net's.
@@ -79,27 +97,22 @@ def forward(case: Case, made: dict[str, Any], x: Any) -> Any:
 
     from scalelab.nn.stack import UNROLLED_LAYERS
 
-    num_heads, width, num_layers = case.sizes
-    rows = case.batch_size * case.length
-    heads = (case.batch_size, case.length, num_heads, width // num_heads)
-    flat = x.reshape(rows, width)
+    batch_size, length, width = x.shape
+    heads = (batch_size, length, num_heads, width // num_heads)
+    flat = x.reshape(batch_size * length, width)
 
     def layer(carry: Any, w: dict[str, Any]) -> tuple[Any, None]:
         query, key = ((flat @ w[name]).reshape(heads) for name in ("query", "key"))
         value = (carry @ w["value"]).reshape(heads)
         attention = jnp.einsum("btnk,bsnk->bnts", query, key)
-        mixed = jnp.einsum("bnts,bsnk->btnk", attention, value).reshape(rows, width)
+        mixed = jnp.einsum("bnts,bsnk->btnk", attention, value).reshape(flat.shape)
         return mixed @ w["out"] @ w["inner"] @ w["outer"], None
 
     stacked = {name: w for name, w in made.items() if w.ndim == 3}
+    num_layers = len(stacked["out"])
     unroll = num_layers if num_layers <= UNROLLED_LAYERS else 1
     hidden, _ = jax.lax.scan(layer, flat, stacked, unroll=unroll)
-    hidden = hidden.reshape(case.batch_size, case.length, width)
-    chosen = hidden[:, : case.num_predicted].reshape(-1, width)
-    if "transform" in made:
-        chosen = chosen @ made["transform"]
-    pairs = hidden[:, 0] @ made["pooler"] if "pooler" in made else None
-    return chosen @ made["table"].T, pairs
+    return hidden.reshape(x.shape)
 
 
 class Peak:

@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 
+import jax
 import pytest
 import tiny
 
@@ -15,7 +16,9 @@ from benchmarks import (  # noqa: E402
     cost,
     decode,
     finetune,
+    finetune_floor,
     finetune_measure,
+    floor,
     population,
     side_by_side,
 )
@@ -43,6 +46,20 @@ def test_finetune_without_peer(
     assert found["train"]["examples_per_sec"] > 0 and len(found["train"]["each"]) == 2
     assert found["evaluate"]["examples_per_sec"] > 0
     assert found["compiled_lengths"] == [32] and found["positions_per_token"] > 1
+    assert found["floor"]["examples_per_sec"] > found["train"]["examples_per_sec"]
+
+
+def test_the_floor_of_a_fine_tuning_step_is_its_products() -> None:
+    """Counted by XLA, beside the count by hand: six or so FLOPs a weight and position."""
+    rows, length, width, layers = 16, 24, 40, 3
+    sizes = floor.layer_sizes(width, layers)
+    made = {name: jax.ShapeDtypeStruct(size, "float32") for name, size in sizes.items()}
+    x = jax.ShapeDtypeStruct((rows, length, width), "float32")
+    compiled = finetune_floor.products.lower(2, made, x).compile()
+    projections = 2 * rows * length * 12 * width**2
+    attention = 2 * 2 * rows * length**2 * width
+    counted = (compiled.cost_analysis() or {})["flops"]
+    assert counted == pytest.approx(3 * layers * (projections + attention), rel=0.02)
 
 
 def test_finetune_seeds_together(
