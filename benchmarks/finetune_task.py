@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalelab import config as config_lib
-from scalelab import finetune_run, systems
+from scalelab import finetune_run, finetune_start, systems
 from scalelab.data import tokenizers
 from scalelab.data.task_files import Records
 from scalelab.eval import recipes
@@ -29,7 +29,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
     task = task_lib.load_task(arguments.task)
     splits = read(task, arguments)
     if arguments.run:
-        start = finetune_run.open_start(arguments.run)
+        start = finetune_start.open_start(arguments.run)
         if start.opened.config.system != "bert":
             raise ValueError(f"--run={arguments.run}: the peer is BERT; give a run of system=bert")
     else:
@@ -90,4 +90,4 @@ def random_start(splits: Any, arguments: argparse.Namespace, folder: Path) -> An
     tokenizers.train(spec, texts, folder / "tokenizer")
     tokenizer = tokenizers.Tokenizer.load(folder / "tokenizer")
     opened = Pretrained(folder, config, system, tokenizer, params=None, step=0, finished=True)
-    return finetune_run.Start(opened, "none", None, "none")
+    return finetune_start.Start(opened, "none", None, "none")

@@ -88,9 +88,9 @@ def run(task: Task | Callable[[], Task]) -> None:
         environment.keep_freed_memory()
         chosen = task() if callable(task) else task
         workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
-        from scalelab import finetune_run
+        from scalelab import finetune_start
 
-        start = finetune_run.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
+        start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
         values = cli.config_values()
         fine_tune(chosen, start, values, workdir, options(), settings(chosen.name))
         from scalelab.lab import glue_table
@@ -162,7 +162,7 @@ def fine_tune(
 
     Args:
       task: the task.
-      start: a finetune_run.Start.
+      start: a finetune_start.Start.
       values: fields of `configs/finetune.py`.
       workdir: the seeds' run folders are made in it.
       options: what to do.

@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "sharding": {"nn"},
     "state": {"sharding"},
     "step": {"state", "sharding"},
-    "checkpoint": set(),
+    "orbax_noise": set(),
+    "checkpoint": {"orbax_noise"},
     "run_folder": {"config", "environment", "flops", "metrics"},
     "train_init": {"build", "config", "optim", "pretrained", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
@@ -66,21 +67,22 @@ MAY_IMPORT = {
     "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
-    "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
-    | {"flops", "formats", "imported", "nets", "nn", "optim", "pretrained", "run_folder"},
+    "finetune_start": {"imported", "pretrained", "run_folder"},
+    "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_start"}
+    | {"finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained"},
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
-    | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
+    | {"finetune_outcome", "finetune_run", "finetune_start", "lab", "metrics", "run_folder"},
     "token_scores": {"nn", "objectives"},
-    "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
+    "eval": {"cli", "data", "environment", "finetune", "finetune_start", "lab", "metrics"}
     | {"token_scores"},
     "studies": {
         *("blueprint", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
-        *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
+        *("finetune_config", "finetune_start", "flops", "lab", "metrics", "progress"),
         *("population_config", "run_folder", "sharding", "systems", "train_loop"),
     },
     "study": {"cli", "environment", "lab", "studies"},

@@ -39,7 +39,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
     from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
-    from scalelab import finetune_run
+    from scalelab import finetune_start
     from scalelab.eval import task as task_lib
     from scalelab.studies import tasks as tasks_lib
 
@@ -53,10 +53,10 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
         prefix, _, task = name.rpartition("/")
         overrides = task_fields(asked["fields"], task)
         if prefix:
-            start = finetune_run.open_start("none", str(run.folder))
+            start = finetune_start.open_start("none", str(run.folder))
             folder = run.folder / "scratch" / task
         else:
-            start = finetune_run.open_start(str(run.folder))
+            start = finetune_start.open_start(str(run.folder))
             folder = run.folder / "tasks" / task
         finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
         if not asked["keep"]:
