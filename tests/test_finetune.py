@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import config as config_lib
 from scalelab import finetune, finetune_loop, finetune_start, finetune_step
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_files import Records
 from scalelab.eval.task import Splits, Task, load_task
+from scalelab.fields import flatten
 from scalelab.finetune_config import FinetuneConfig, override, resolve
 from scalelab.finetune_run import TaskRun
 from scalelab.pretrained import load_trained
@@ -84,7 +84,7 @@ def result(run: TaskRun, seed: int = 0) -> dict[str, Any]:
 
 
 def flat(values: dict[str, Any]) -> dict[str, Any]:
-    return config_lib.flatten(values)
+    return flatten(values)
 
 
 def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:

@@ -12,9 +12,10 @@ PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others; itself always, and what
 # stands below every room.
-BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics"}
+BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics", "fields"}
 MAY_IMPORT = {
     "names": set(),
+    "fields": set(),
     "clocks": set(),
     "departures": set(),
     "adaptation": set(),

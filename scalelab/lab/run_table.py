@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scalelab.fields import flatten
 from scalelab.lab.run_files import (
     SEED,
     data_hash,
@@ -77,7 +78,7 @@ def read_run(folder: pathlib.Path) -> Row | None:
     if foreign:
         problems.append("config.json names no system")
     row: Row = dict.fromkeys(COLUMNS)
-    flat = _flatten(config)
+    flat = {name: _plain(value) for name, value in flatten(config).items()}
     row |= {"run": str(folder)} | _of_config(flat, result)
     row |= _of_progress(result, lines) | _of_origin(folder, environment, result)
     row |= {name: value for name, value in flat.items() if name not in row}
@@ -224,17 +225,6 @@ def _status(
 
 def _plain_text(value: Any, before: str = "") -> str | None:
     return f"{before}{value}" if value else None
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Row:
-    """Nested fields by dotted names, whatever a damaged file may hold."""
-    flat: Row = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = _plain(value)
-    return flat
 
 
 def _plain(value: Any) -> Value:
