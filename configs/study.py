@@ -14,13 +14,13 @@ What a scale changes, for every study alike:
   field             full         small                   tiny
   corpus            corpus=      corpus=                 builtin
   vocabulary        30,000       8,192                   2,000
-  budget            epochs       2M tokens               100,000 tokens
+  budget            epochs       1M tokens               100,000 tokens
   warm-up           1,000 steps  a tenth of the budget   a tenth
   batches           64 x 128     32 x 128                16 x 64
                     16 x 512     8 x 512                 4 x 128
   learning rate     the system's 2e-3 for all            4e-3 for all
   recipe            thesis       small                   small
-  training sets     whole        first 2,000             first 256
+  training sets     whole        first 1,000             first 256
   seeds             1 and 1      2 and 3                 2 and 2
 
 Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
@@ -39,7 +39,7 @@ ARGUMENTS = ("scale", "corpus", "data", "seeds")
 SCALES = ("full", "small", "tiny")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
-BUDGET = {"small": 2e6, "tiny": 1e5}  # tokens
+BUDGET = {"small": 1e6, "tiny": 1e5}  # tokens
 
 
 def load(name: str) -> object:
@@ -127,7 +127,7 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     optim = pretrain.optim
     optim.total_epochs, optim.warmup_steps = None, None
     optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
-    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (200, 500)
+    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (100, 500)
     pretrain.machine.checkpoint_every_steps = 50 if tiny else 200
     pretrain.machine.num_checkpoints = 1
     pretrain.machine.log_every_steps = 10
@@ -135,5 +135,5 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     config.fields = (f"optim.learning_rate={'4e-3' if tiny else '2e-3'}",)
     config.finetune.fields = (
         ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
-        else ("max_train_examples=2000",)
+        else ("max_train_examples=1000",)
     )  # fmt: skip

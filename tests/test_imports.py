@@ -39,7 +39,6 @@ MAY_IMPORT = {
     "sharding": {"nn"},
     "state": {"sharding"},
     "step": {"state", "sharding"},
-    "orbax_noise": set(),
     "checkpoint": {"orbax_noise"},
     "run_folder": {"config", "environment", "flops", "metrics"},
     "train_init": {"build", "config", "optim", "pretrained", "state"},

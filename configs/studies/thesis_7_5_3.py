@@ -16,7 +16,7 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
     "tiny": ("2x16x2", "2x32x2"),
 }
-SECS = {"small": 300.0, "tiny": 5.0}
+SECS = {"small": 150.0, "tiny": 5.0}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

@@ -15,7 +15,7 @@ from typing import Any
 from scalelab.fields import flatten
 from scalelab.lab import run_check, run_files
 from scalelab.lab.study_runs import PretrainRun, Study
-from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun
+from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
 
 PREFIX = "finetune."
 # What may be allowed to differ beside the fields of configs/finetune.py.
@@ -72,6 +72,38 @@ def differences(study: Study) -> dict[str, str]:
     return found
 
 
+def checked(study: Study) -> Study:
+    """The study with every fine-tuning held to its own files: for reports.
+
+    One that fails has no scores, and says in `failed` why.
+    """
+
+    def hold(run: PretrainRun, part: str, task: str, one: SeedRun) -> SeedRun:
+        try:
+            _adapted(study, run, part, task, one)
+        except ValueError as error:
+            return dataclasses.replace(one, result={}, scores={}, failed=f"damaged: {error}")
+        return one
+
+    def of_part(run: PretrainRun, part: str) -> dict[str, TaskRuns]:
+        return {
+            task: dataclasses.replace(
+                runs, runs=tuple(hold(run, part, task, r) if r.result else r for r in runs.runs)
+            )
+            for task, runs in getattr(run, part).items()
+        }
+
+    def of_run(run: PretrainRun) -> PretrainRun:
+        parts = {part: of_part(run, part) for part in ("tasks", "scratch")}
+        return dataclasses.replace(run, **parts) if run.finished else run
+
+    points = [
+        dataclasses.replace(point, runs=tuple(of_run(run) for run in point.runs))
+        for point in study.points
+    ]
+    return dataclasses.replace(study, points=tuple(points))
+
+
 def _differ(found: dict[str, str], field: str, a: Adapted, b: Adapted) -> None:
     """Notes a field in which two differ, once."""
     x, y = (one.fields.get(field) for one in (a, b))
@@ -94,7 +126,7 @@ def _read(study: Study) -> Iterator[Adapted]:
         for part in ("tasks", "scratch") if run.finished else ():
             for task, runs in getattr(run, part).items():
                 for one in runs.runs if task in study.facts["tasks"] else ():
-                    if not one.unfinished:
+                    if one.result:
                         yield _adapted(study, run, part, task, one)
 
 

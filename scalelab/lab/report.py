@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from scalelab.lab import (
     card,
     contract,
+    finetune_contract,
     report_content,
     report_page,
     scored_table,
@@ -59,7 +60,7 @@ def make(
       ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
         what was not declared. A damaged run is named in the notes, and the others are reported.
     """
-    study = study_runs.checked(study_runs.read(workdir, name))
+    study = finetune_contract.checked(study_runs.checked(study_runs.read(workdir, name)))
     footnotes = contract.check(study, allow)
     evidence = StudyScores(study)
     findings = study_findings.of_study(study, evidence)

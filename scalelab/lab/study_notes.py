@@ -191,7 +191,7 @@ def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[s
             found.append(f"{title}: no finished fine-tuning of {_listed(without)}.")
         of_seeds = [run for r in done if task in r.tasks for run in r.tasks[task].runs]
         failed = [r for r in of_seeds if r.failed]
-        names = (f"{relative(study, str(r.folder))}: {r.failed}" for r in failed)
+        names = (relative(study, f"{r.folder}: {r.failed}") for r in failed)
         for word, runs in (
             ("unfinished", [r for r in of_seeds if r.unfinished]),
             (f"failed: {'; '.join(names)}", failed),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import reported_study
 
-from scalelab.lab import contract, report, study_runs
+from scalelab.lab import contract, finetune_contract, report, study_runs
 
 A, B = "bert-2x16x2-seed0/tasks/qnli/seed0", "gpt2-2x16x2-seed0/tasks/qnli/seed1"
 
@@ -117,6 +117,18 @@ def test_folders_edited_by_hand_or_copied(workdir, file, field, value, message) 
     edit(workdir / "runs" / B / f"{file}.json", field, value)
     with pytest.raises(ValueError, match=rf"{B}.*{message}.*must not be edited"):
         check(workdir)
+
+
+def test_a_report_names_an_edited_one_and_leaves_it_out(workdir, tmp_path) -> None:
+    """As it does with a pre-training; seed 0's score is then the whole mean."""
+    before = finetune_contract.checked(study_runs.read(workdir)).runs[1].tasks["qnli"]
+    assert len(before.finished) == 2
+    edit(workdir / "runs" / B / "config.json", "seed", 7)
+    after = finetune_contract.checked(study_runs.read(workdir)).runs[1].tasks["qnli"]
+    assert [run.seed for run in after.finished] == [0]
+    text = report.make(workdir, None, tmp_path / "out").with_name("report.md").read_text()
+    assert f"QNLI: 1 of 4 fine-tunings failed: runs/{B}: damaged: " in text
+    assert "seed is 7, expected 1" in text and str(workdir) not in text
 
 
 def test_unfinished_ones_and_other_tasks_do_not_count(workdir) -> None:

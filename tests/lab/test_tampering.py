@@ -146,6 +146,9 @@ FINE_TUNED = {
                      + ".*predictions.tsv has accuracy .*but result.json beside it 0.99"),
     "predictions gone": ("predictions.tsv", None, UNUSED + ".*predictions"),
     "predictions cut off": ("predictions.tsv", lambda t: t[:500], UNUSED),
+    "config gone": ("config.json", None, "failed: .*damaged: .*config.json is missing"),
+    "config is a list": ("config.json", text_of("[]"), "failed: .*holds list, not fields"),
+    "config edited": ("config.json", field("seed", 5), "failed: .*seed is 5, expected"),
 }  # fmt: skip
 
 
@@ -166,8 +169,6 @@ REFUSED = {
     "numerics changed": (f"{RUN}/environment", field("numerics", 2), "numerics: version 2 in "),
     "other numerics before": (f"{RUN}/environment", field("earlier_starts", [{"numerics": 7}]),
                               "numerics: version 7 and 1 in"),
-    "fine-tuned without config": (f"{TASK}/config", None, "config.json is missing"),
-    "fine-tuning's config a list": (f"{TASK}/config", text_of("[]"), "holds list, not fields"),
     "study cut off": (STUDY, lambda t: t[:500], "invented.json is damaged .*no json"),
     "study a list": (STUDY, text_of("[]"), "invented.json is damaged .*holds list"),
     "study without free": (STUDY, field("free", GONE), "damaged .free is missing"),
