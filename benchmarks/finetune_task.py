@@ -2,14 +2,13 @@
 
 import argparse
 import hashlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scalelab import config as config_lib
-from scalelab import finetune_run, finetune_start, systems
+from scalelab import config_files, finetune_run, finetune_start, systems
 from scalelab.data import tokenizers
 from scalelab.data.task_files import Records
 from scalelab.eval import recipes
@@ -45,11 +44,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
 
 def config_values(name: str, arguments: str = "") -> dict[str, Any]:
     """What configs/<name>.py gives."""
-    path = Path(__file__).resolve().parent.parent / f"configs/{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(arguments).to_dict()
+    return config_files.load(config_files.FOLDER / f"{name}.py").get_config(arguments).to_dict()
 
 
 def invented(task: Any, count: int, seed: int) -> Any:

@@ -12,10 +12,11 @@ PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others; itself always, and what
 # stands below every room.
-BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics", "fields"}
+BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics", "fields", "config_files"}
 MAY_IMPORT = {
     "names": set(),
     "fields": set(),
+    "config_files": set(),
     "clocks": set(),
     "departures": set(),
     "adaptation": set(),

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import Any
 
-from scalelab import cli
+from scalelab import cli, config_files
 
 
 def pretrain(runs: list[Any], again: list[bool]) -> None:
@@ -66,14 +66,8 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
 
 def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
     """The fields of configs/finetune.py for a recipe, with the caches of the pre-training."""
-    import importlib.util
-
-    path = pathlib.Path(__file__).resolve().parents[2] / "configs" / "finetune.py"
-    spec = importlib.util.spec_from_file_location("finetune_config_file", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    values = module.get_config(f"recipe={recipe}").to_dict()
+    made = config_files.load(config_files.FOLDER / "finetune.py")
+    values = made.get_config(f"recipe={recipe}").to_dict()
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = machine[name]
     return values
