@@ -32,7 +32,7 @@ DATA = flags.DEFINE_string(
     None,
     "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
 )
-RECIPE = flags.DEFINE_string(
+flags.DEFINE_string(
     "recipe",
     None,
     f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",

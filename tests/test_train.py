@@ -13,7 +13,7 @@ import sys
 import time
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,12 +28,6 @@ from scalelab.data import pipeline
 from scalelab.fields import field_names
 from scalelab.lab import curves
 from scalelab.optim import schedules
-
-
-@pytest.fixture(scope="module")
-def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield Lab(wikitext, cache_dir, patch)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,6 @@ COLUMNS = (
     "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
-STATUSES = ("completed", "running", "stopped", "failed", "damaged")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 RECENT_SECS = 600  # what wrote so lately on another host runs: its lock may not show on this one
 
