@@ -10,7 +10,7 @@ import numpy as np
 from scalelab import config as config_lib
 from scalelab import config_files, finetune_run, finetune_start, systems
 from scalelab.data import tokenizers
-from scalelab.data.task_files import Records
+from scalelab.data.task_records import Records
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.finetune_config import override, resolve

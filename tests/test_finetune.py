@@ -15,7 +15,7 @@ import tiny
 from scalelab import finetune, finetune_loop, finetune_start, finetune_step
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
-from scalelab.data.task_files import Records
+from scalelab.data.task_records import Records
 from scalelab.eval.task import Splits, Task, load_task
 from scalelab.fields import flatten
 from scalelab.finetune_config import FinetuneConfig, override, resolve
