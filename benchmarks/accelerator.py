@@ -15,7 +15,6 @@ which no time was left are named. Shares are useful FLOPs (flops.py) of the devi
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import pathlib
 import statistics
@@ -25,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHAPES = ("2x256x9", "13x832x5", "2x128x2", "7x448x4", "7x469x4", "2x128x36")
 BATCHES = ((64, 128), (16, 512))
 DTYPES = ("bfloat16", "float32")
@@ -72,15 +70,11 @@ def cases(shapes: tuple[str, ...], batches: tuple[tuple[int, int], ...], block: 
 
 def blueprint_of(case: Case, vocab_size: int) -> Any:
     """A case's run in the abstract."""
-    from scalelab import blueprint
+    from scalelab import blueprint, config_files
     from scalelab import config as config_lib
 
-    path = ROOT / "configs/pretrain.py"
-    spec = importlib.util.spec_from_file_location("pretrain", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made = module.get_config(f"system={SYSTEM},shape={case.shape},steps=1000")
+    pretrain = config_files.load(config_files.FOLDER / "pretrain.py")
+    made = pretrain.get_config(f"system={SYSTEM},shape={case.shape},steps=1000")
     made.net.dtype, made.tokenizer.vocab_size = case.dtype, vocab_size
     made.short.max_len, made.short.batch_size = case.length, case.batch_size
     made.long.example_rate = 0.0

@@ -23,7 +23,6 @@ Target: each of the nine within 15%, after at most a minute of calibration.
 """
 
 import argparse
-import importlib.util
 import os
 import pathlib
 import statistics
@@ -33,7 +32,7 @@ from typing import Any
 
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
-from scalelab import environment
+from scalelab import config_files, environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STUDY = f"{ROOT}/configs/studies/thesis_7_5_5.py:scale=full"
@@ -56,11 +55,7 @@ def builts(config: str, stage: str, quick: bool) -> list[Any]:
     from scalelab.studies import spec as spec_lib
 
     path, _, arguments = config.partition(":")
-    module_spec = importlib.util.spec_from_file_location("study_config", path)
-    assert module_spec is not None and module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    made = module.get_config(arguments)
+    made = config_files.load(pathlib.Path(path)).get_config(arguments)
     if quick:
         for field, value in QUICK.items():
             made.pretrain.update_from_flattened_dict({field: value})

@@ -2,16 +2,15 @@
 
 import argparse
 import hashlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scalelab import config as config_lib
-from scalelab import finetune_run, systems
+from scalelab import config_files, finetune_run, finetune_start, systems
 from scalelab.data import tokenizers
-from scalelab.data.task_files import Records
+from scalelab.data.task_records import Records
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.finetune_config import override, resolve
@@ -29,7 +28,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
     task = task_lib.load_task(arguments.task)
     splits = read(task, arguments)
     if arguments.run:
-        start = finetune_run.open_start(arguments.run)
+        start = finetune_start.open_start(arguments.run)
         if start.opened.config.system != "bert":
             raise ValueError(f"--run={arguments.run}: the peer is BERT; give a run of system=bert")
     else:
@@ -45,11 +44,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
 
 def config_values(name: str, arguments: str = "") -> dict[str, Any]:
     """What configs/<name>.py gives."""
-    path = Path(__file__).resolve().parent.parent / f"configs/{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(arguments).to_dict()
+    return config_files.load(config_files.FOLDER / f"{name}.py").get_config(arguments).to_dict()
 
 
 def invented(task: Any, count: int, seed: int) -> Any:
@@ -90,4 +85,4 @@ def random_start(splits: Any, arguments: argparse.Namespace, folder: Path) -> An
     tokenizers.train(spec, texts, folder / "tokenizer")
     tokenizer = tokenizers.Tokenizer.load(folder / "tokenizer")
     opened = Pretrained(folder, config, system, tokenizer, params=None, step=0, finished=True)
-    return finetune_run.Start(opened, "none", None, "none")
+    return finetune_start.Start(opened, "none", None, "none")

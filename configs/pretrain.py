@@ -16,28 +16,17 @@ Arguments, all optional, joined by commas:
 Every other field: --config.<field>=<value>.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
 from ml_collections import config_dict
 
-from scalelab import systems
+from scalelab import config_files, systems
 from scalelab.names import nearest
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
 ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
-
-
-def _base() -> ml_collections.ConfigDict:
-    """Loads the control from beside this file, wherever the program was started."""
-    spec = importlib.util.spec_from_file_location(
-        "base", pathlib.Path(__file__).with_name("base.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config()
 
 
 def _parse(arguments: str) -> dict[str, str]:
@@ -78,7 +67,7 @@ def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> N
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the control with the system's departures and the arguments applied."""
     given = _parse(arguments)
-    config = _base()
+    config = config_files.load(pathlib.Path(__file__).with_name("base.py")).get_config()
     config.system = given.get("system", config.system)
     for departure in systems.load(config.system).DEPARTURES:
         config.update_from_flattened_dict({departure.field: departure.value})

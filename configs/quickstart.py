@@ -6,18 +6,16 @@ A smaller vocabulary and a higher learning rate than the protocol's, so that som
 600 steps.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
 
+from scalelab import config_files
+
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns configs/pretrain.py's BERT with a vocabulary and a budget for a laptop."""
-    path = pathlib.Path(__file__).with_name("pretrain.py")
-    spec = importlib.util.spec_from_file_location("pretrain", path)
-    pretrain = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pretrain)
+    pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     defaults = "system=bert,shape=2x128x2,corpus=builtin" + (",steps=600" if not arguments else "")
     config = pretrain.get_config(f"{defaults},{arguments}")
     config.tokenizer.vocab_size = 8000

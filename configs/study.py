@@ -27,12 +27,12 @@ Shapes are each study's own, one list a scale. The shares of the two lengths, ma
 formats and objectives stay the protocol's.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
 from ml_collections import config_dict
 
+from scalelab import config_files
 from scalelab.names import nearest
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
@@ -40,15 +40,6 @@ SCALES = ("full", "small", "tiny")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
 BUDGET = {"small": 1e6, "tiny": 1e5}  # tokens
-
-
-def load(name: str) -> object:
-    """Loads a config file from beside this one, such as "pretrain"."""
-    path = pathlib.Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def parse(arguments: str) -> dict[str, str]:
@@ -80,7 +71,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.seeds = {"full": 1}.get(scale, 2)  # pre-training seeds: 0, 1, ...
     config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
     corpus = given.get("corpus", "builtin")
-    config.pretrain = load("pretrain").get_config(f"corpus={corpus}")  # the control of all runs
+    pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
+    config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
 
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number
     # "x0.5" multiplies what there was. A system's departures come before all of them.

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from scalelab.config import Config, field_names, resolve
+from scalelab.config import Config, resolve
+from scalelab.fields import field_names
 from scalelab.names import nearest
 
 FAILED = 2

@@ -7,12 +7,11 @@ Everything below `machine` must not change a result; every other field is scienc
 import dataclasses
 import json
 import math
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from scalelab.clocks import check_warmup, durations
-from scalelab.names import nearest
+from scalelab.fields import fill, flatten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,55 +155,6 @@ class Config:
         return (self.short,) if left_out else (self.short, self.long)
 
 
-def _convert(value: Any, annotation: Any, path: str) -> Any:
-    """Returns `value` as the annotated type, or raises ValueError naming the field."""
-    if dataclasses.is_dataclass(annotation):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"config.{path}: expected a group of fields, got {value!r}")
-        return fill(annotation, value, path + ".")
-    allowed = typing.get_args(annotation) or (annotation,)
-    if value is None and type(None) in allowed:
-        return None
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    for kind in allowed:
-        if type(value) is kind:
-            return value
-    names = " or ".join("None" if k is type(None) else k.__name__ for k in allowed)
-    raise ValueError(f"config.{path}: expected {names}, got {type(value).__name__} {value!r}")
-
-
-def fill(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """Builds dataclass `cls` from `values`, with no field too many and none missing.
-
-    One that may be None, which is off, may be missing: folders from before it was there have none.
-    """
-    hints = typing.get_type_hints(cls)
-    for key in values:
-        if key not in hints:
-            raise ValueError(f"unknown config field {prefix + key!r}: {nearest(key, hints)}")
-    missing = [key for key in hints if key not in values and not _may_be_none(hints[key])]
-    if missing:
-        raise ValueError(f"missing config fields: {', '.join(prefix + key for key in missing)}")
-    return cls(**{key: _convert(values.get(key), hints[key], prefix + key) for key in hints})
-
-
-def _may_be_none(annotation: Any) -> bool:
-    return type(None) in typing.get_args(annotation)
-
-
-def field_names(cls: type = Config, prefix: str = "") -> list[str]:
-    """Dotted names of every config field, such as "net.width"."""
-    names: list[str] = []
-    for key, kind in typing.get_type_hints(cls).items():
-        names += (
-            field_names(kind, f"{prefix}{key}.")
-            if dataclasses.is_dataclass(kind)
-            else [prefix + key]
-        )
-    return names
-
-
 def resolve(values: Mapping[str, Any]) -> Config:
     """Turns nested values (a dict, or ConfigDict.to_dict()) into a checked Config.
 
@@ -304,18 +254,6 @@ def to_json(config: Config | Mapping[str, Any]) -> str:
     """Serialises every field, for WORKDIR/config.json."""
     values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
     return json.dumps(values, indent=1)
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"net.width": 2}."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= (
-            flatten(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {prefix + key: value}
-        )
-    return flat
 
 
 def science(config: Config | Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ DATA = flags.DEFINE_string(
     None,
     "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
 )
-RECIPE = flags.DEFINE_string(
+flags.DEFINE_string(
     "recipe",
     None,
     f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",
@@ -76,6 +76,23 @@ class Options:
     submit: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """A task to be adapted to: its data, where to begin, where to keep it, what else is asked."""
+
+    task: Task
+    splits: task_lib.Splits
+    start: Any
+    workdir: pathlib.Path
+    options: Options
+
+    def prepare(self, config: FinetuneConfig, part: str = "") -> Any:
+        """The finetune_run.TaskRun of a config; `part` is a folder below the request's own."""
+        from scalelab import finetune_run
+
+        return finetune_run.TaskRun(self.task, self.splits, self.start, config, self.workdir / part)
+
+
 def run(task: Task | Callable[[], Task]) -> None:
     """The whole program of a task's file: reads the flags, fine-tunes, prints a table.
 
@@ -88,9 +105,9 @@ def run(task: Task | Callable[[], Task]) -> None:
         environment.keep_freed_memory()
         chosen = task() if callable(task) else task
         workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
-        from scalelab import finetune_run
+        from scalelab import finetune_start
 
-        start = finetune_run.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
+        start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
         values = cli.config_values()
         fine_tune(chosen, start, values, workdir, options(), settings(chosen.name))
         from scalelab.lab import glue_table
@@ -162,7 +179,7 @@ def fine_tune(
 
     Args:
       task: the task.
-      start: a finetune_run.Start.
+      start: a finetune_start.Start.
       values: fields of `configs/finetune.py`.
       workdir: the seeds' run folders are made in it.
       options: what to do.
@@ -174,19 +191,20 @@ def fine_tune(
     Raises:
       ValueError: config, data or a folder is not as it should be.
     """
-    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_loop
     from scalelab import finetune_outcome as outcome
 
     recipe = recipes.get(values["recipe"])
     values = override(values, dict(recipe.tasks.get(task.name, {})) | dict(overrides))
     splits = task_lib.load(task, options.data, tests=options.submit)
-    if _scores_import(start, workdir, options):
-        return _score_import(task, start, values, workdir, options, splits)
+    request = _Request(task, splits, start, workdir, options)
+    if _scores_import(request):
+        return _score_import(request, values)
     if recipe.grid and not options.eval_only:
-        values = _best_of_grid(task, start, values, workdir, options, splits)
+        values = _best_of_grid(request, values)
     elif recipe.grid:
         values = override(values, _chosen(workdir))
-    prepared = finetune_run.TaskRun(task, splits, start, resolve(values), workdir)
+    prepared = request.prepare(resolve(values))
     if options.eval_only:
         for seed in options.seeds:
             found = outcome.evaluate_again(prepared, seed)
@@ -198,37 +216,32 @@ def fine_tune(
             finetune_loop.train(prepared, left[i : i + options.together])
     if options.submit:
         outcome.submit(prepared, options.seeds)
-    return [
-        json.loads((prepared.folder(seed) / "result.json").read_text()) for seed in options.seeds
-    ]
+    return [_result(prepared, seed) for seed in options.seeds]
 
 
-def _scores_import(start: Any, workdir: pathlib.Path, options: Options) -> bool:
+def _result(prepared: Any, seed: int) -> dict[str, Any]:
+    return json.loads((prepared.folder(seed) / "result.json").read_text())
+
+
+def _scores_import(request: _Request) -> bool:
     """Whether --eval_only means an imported classifier, not what was fine-tuned from it here."""
-    trained = any(workdir.glob("seed*/checkpoints"))
+    start, trained = request.start, any(request.workdir.glob("seed*/checkpoints"))
     imported = start.classifier is not None and start.bodies is not None
-    return options.eval_only and imported and not trained
+    return request.options.eval_only and imported and not trained
 
 
-def _score_import(
-    task: Task,
-    start: Any,
-    values: dict[str, Any],
-    workdir: pathlib.Path,
-    options: Options,
-    splits: task_lib.Splits,
-) -> list[dict[str, Any]]:
+def _score_import(request: _Request, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Scores an imported classifier as it is; there is nothing that a seed could change."""
-    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_loop
     from scalelab import finetune_outcome as outcome
 
-    own = {"head.kind": start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
+    own = {"head.kind": request.start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
     config = dataclasses.replace(resolve(override(values, own)), epochs=0.0)
-    prepared = finetune_run.TaskRun(task, splits, start, config, workdir)
+    prepared = request.prepare(config)
     outcome.score_as_imported(prepared, finetune_loop.Course())
-    if options.submit:
+    if request.options.submit:
         outcome.submit(prepared, (0,))
-    return [json.loads((prepared.folder(0) / "result.json").read_text())]
+    return [_result(prepared, 0)]
 
 
 def _is_finished(prepared: Any, seed: int) -> bool:
@@ -250,32 +263,24 @@ def _grid(recipe: recipes.Recipe) -> list[dict[str, Any]]:
     ]
 
 
-def _best_of_grid(
-    task: Task,
-    start: Any,
-    values: dict[str, Any],
-    workdir: pathlib.Path,
-    options: Options,
-    splits: task_lib.Splits,
-) -> dict[str, Any]:
+def _best_of_grid(request: _Request, values: dict[str, Any]) -> dict[str, Any]:
     """Runs the recipe's grid with the first seed and takes the point that is best on dev."""
-    from scalelab import finetune_loop, finetune_run
+    from scalelab import finetune_loop
     from scalelab import finetune_outcome as outcome
     from scalelab.metrics import write_json
 
-    seed, points = options.seeds[0], []
+    task, seed, points = request.task, request.options.seeds[0], []
     for fields in _grid(recipes.get(values["recipe"])):
         name = "_".join(f"{field.rpartition('.')[2]}={value:g}" for field, value in fields.items())
-        prepared = finetune_run.TaskRun(
-            task, splits, start, resolve(override(values, fields)), workdir / "grid" / name
-        )
+        prepared = request.prepare(resolve(override(values, fields)), f"grid/{name}")
         if not _is_finished(prepared, seed):
             finetune_loop.train(prepared, [seed])
-        result = json.loads((prepared.folder(seed) / "result.json").read_text())
-        points.append({"fields": fields, "score": outcome.main_score(task, result["eval"])})
-        print(f"{task.name}: {name} has {task.metrics[0]} {points[-1]['score']:.4f} on dev")
+        score = outcome.main_score(task, _result(prepared, seed)["eval"])
+        points.append({"fields": fields, "score": score})
+        print(f"{task.name}: {name} has {task.metrics[0]} {score:.4f} on dev")
     best = max(points, key=lambda point: point["score"])
-    write_json(workdir / "grid.json", {"points": points, "chosen": best["fields"], "seed": seed})
+    chosen = {"points": points, "chosen": best["fields"], "seed": seed}
+    write_json(request.workdir / "grid.json", chosen)
     return override(values, best["fields"])
 
 

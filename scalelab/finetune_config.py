@@ -8,7 +8,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab import config as config_lib
+from scalelab.config import check_optim
+from scalelab.fields import fill, flatten
+from scalelab.names import nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +74,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     Raises:
       ValueError: an unknown or missing field, a wrong type, or a value that cannot work.
     """
-    config = config_lib.fill(FinetuneConfig, values)
-    config_lib.check_optim(config.optim)
+    config = fill(FinetuneConfig, values)
+    check_optim(config.optim)
     for name in ("epochs", "batch_size", "max_len", "eval_every_epochs", "patience",
         "feature_layers", "max_train_examples",
     ):  # fmt: skip
@@ -111,11 +113,11 @@ def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     Raises:
       ValueError: no such field.
     """
-    flat = config_lib.flatten(values)
+    flat = flatten(values)
     copy = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     for field, value in settings.items():
         if field not in flat:
-            raise ValueError(f"unknown config field {field!r}: {config_lib.nearest(field, flat)}")
+            raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
         *groups, name = field.split(".")
         (copy[groups[0]] if groups else copy)[name] = value
     return copy

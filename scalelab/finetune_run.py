@@ -1,7 +1,6 @@
-"""A task prepared for a net: where it starts, its examples and classifier, what each seed keeps."""
+"""A task prepared for a net: its examples and classifier, and what each seed keeps."""
 
 import dataclasses
-import functools
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -13,50 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, flops, imported, pretrained, run_folder
+from scalelab import build, flops
 from scalelab.checkpoint import Checkpoints
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches, TaskExamples
 from scalelab.eval.task import Splits, Task, remarks
 from scalelab.finetune_config import FinetuneConfig
+from scalelab.finetune_start import Start
 from scalelab.finetune_step import Learner
 from scalelab.formats.documents import Frame
-from scalelab.imported import ImportedClassifier
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
-from scalelab.pretrained import Pretrained, digest_of, load_trained
-
-
-@functools.lru_cache(maxsize=2)  # many tasks start from the same run
-def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
-    """A pre-training, or an imported classifier."""
-    path = pathlib.Path(init)
-    return imported.load(path) if imported.is_classifier(path) else (pretrained.load(path), None)
-
+from scalelab.pretrained import Pretrained
 
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """Where a fine-tuning begins.
-
-    Attributes:
-      opened: the pre-training run that gives the net, its system and its tokenizer.
-      label: what tables call the initial weights: a path, or "none".
-      bodies: for a seed the net's parameters; None: from scratch.
-      digest: eight hexadecimal digits of the weights; "none" from scratch.
-      mnli_first: whether the weights were fine-tuned on MNLI before.
-      classifier: what gives net and tokenizer, if that is an imported classifier.
-    """
-
-    opened: Pretrained
-    label: str
-    bodies: Callable[[int], Any] | None
-    digest: str
-    mnli_first: bool = False
-    classifier: ImportedClassifier | None = None
 
 
 @flax.struct.dataclass
@@ -70,50 +40,6 @@ class Trained:
 
     params: Any  # in the order of a dict's keys, as which they are read back
     step: jax.Array
-
-
-def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:
-    """Opens what a fine-tuning starts from.
-
-    Args:
-      init: run folder of a pre-training or of an imported classifier, or "none".
-      like: with "none", the run folder whose net and tokenizer are taken.
-      mnli: folder of MNLI runs of the same net, whose weights are taken, seed by seed.
-
-    Raises:
-      ValueError: a folder is none of these.
-    """
-    if init == "none":
-        if like is None:
-            raise ValueError(
-                "--init=none starts from random weights, but of which net? --like=RUN takes the"
-                " shape, system and tokenizer of a pre-training run"
-            )
-        if mnli is not None:
-            raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
-        opened, classifier = _open(like)
-        return Start(opened, "none", None, "none", classifier=classifier)
-    if like is not None:
-        raise ValueError("--like is for --init=none; leave it out")
-    opened, classifier = _open(init)
-    if not opened.finished:
-        print(f"note: the run in {init} is not finished; what it had learnt by step {opened.step}")
-    if classifier is not None:
-        if mnli is not None:
-            raise ValueError(f"--mnli gives weights, and so does the classifier {init}: choose one")
-        digest = digest_of({"body": opened.params, "head": classifier.head})
-        return Start(opened, init, lambda seed: opened.params, digest, classifier=classifier)
-    if mnli is None:
-        return Start(opened, init, lambda seed: opened.params, digest_of(opened.params))
-    folder = pathlib.Path(mnli)
-    made = run_folder.read_json(folder / "seed0" / "config.json") or {}
-    if made.get("task") != "mnli" or made.get("init") != digest_of(opened.params):
-        raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
-
-    def body(seed: int) -> Any:
-        return load_trained(folder / f"seed{seed}")["body"]
-
-    return Start(opened, init, body, f"{digest_of(opened.params)}-mnli", mnli_first=True)
 
 
 class TaskRun:

@@ -5,21 +5,19 @@ tokenizer, each pair once, which is what its head was trained on.
 """
 
 import dataclasses
-import importlib.util
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
-from scalelab import pretrained, run_folder, systems
+from scalelab import config_files, pretrained, run_folder, systems
 from scalelab.config import resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval.task import Task
 from scalelab.pretrained import Pretrained
 
 TASK = "imported"  # stands in config.json where a fine-tuning has the name of its task
-CONFIG = pathlib.Path(__file__).resolve().parent.parent / "configs/pretrain.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +81,8 @@ class ImportedClassifier:
 
 def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
     """What configs/pretrain.py gives a system, as nested values."""
-    spec = importlib.util.spec_from_file_location("pretrain", CONFIG)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(f"system={system},corpus={corpus}").to_dict()
+    pretrain = config_files.load(config_files.FOLDER / "pretrain.py")
+    return pretrain.get_config(f"system={system},corpus={corpus}").to_dict()
 
 
 def is_classifier(path: pathlib.Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from scalelab import config as config_lib
 from scalelab.config import Config
+from scalelab.fields import flatten
 
 VARYING = ("seed", "optim.learning_rate")  # with the seed: parameters, data order, masks, dropout
 
@@ -18,7 +19,7 @@ def check(configs: Sequence[Config]) -> None:
     Raises:
       ValueError: with the fields in which they must not differ.
     """
-    flat = [config_lib.flatten(dataclasses.asdict(config)) for config in configs]
+    flat = [flatten(dataclasses.asdict(config)) for config in configs]
     found = {name: list(dict.fromkeys(one[name] for one in flat)) for name in flat[0]}
     differing = [
         f"{name}: {', '.join(map(repr, values))}"

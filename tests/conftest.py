@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -53,6 +54,15 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def wikitext(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A corpus of 240 invented sections in WikiText's layout; do not write into it."""
     return tiny.write_wikitext(tmp_path_factory.mktemp("wikitext"))
+
+
+@pytest.fixture(scope="module")
+def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Any]:
+    """A train_lab.Lab: trainings in the process of a test; what they compile serves the module."""
+    from train_lab import Lab  # here: most tests need no JAX
+
+    with pytest.MonkeyPatch.context() as patch:
+        yield Lab(wikitext, cache_dir, patch)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import tiny
 
 from scalelab import clocks
 from scalelab import config as config_lib
+from scalelab.fields import field_names, flatten
 
 
 def resolved(arguments: str = "", **fields: object) -> config_lib.Config:
@@ -20,7 +21,7 @@ def resolved(arguments: str = "", **fields: object) -> config_lib.Config:
 
 def test_the_control_has_every_field_and_no_other() -> None:
     control = tiny.config_module("base").get_config().to_dict()
-    assert sorted(config_lib.flatten(control)) == sorted(config_lib.field_names())
+    assert sorted(flatten(control)) == sorted(field_names(config_lib.Config))
     assert config_lib.resolve(control).system == "roberta"
 
 
@@ -211,7 +212,7 @@ def test_the_second_phase_may_have_epochs_of_its_own(rate: float | None, total: 
 
 def test_what_may_change_a_result_is_everything_but_machine() -> None:
     config = resolved()
-    names = set(config_lib.field_names())
+    names = set(field_names(config_lib.Config))
     machine = {f"machine.{f.name}" for f in dataclasses.fields(config.machine)}
     assert set(config_lib.science(config)) == names - machine
 
@@ -239,7 +240,7 @@ def test_no_field_is_dead() -> None:
         "warmup_flops",
         "warmup_secs",
     }  # fmt: skip - `budget` reads them, and the loop the Budget
-    fields = {name.rpartition(".")[2] for name in config_lib.field_names()}
+    fields = {name.rpartition(".")[2] for name in field_names(config_lib.Config)}
     assert fields - read - in_config == set()
 
 

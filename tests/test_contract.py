@@ -286,14 +286,14 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
 def test_departures_are_fields_in_which_it_differs_from_the_control(
     subject: subjects.Subject,
 ) -> None:
-    from scalelab import config as config_lib
+    from scalelab.fields import flatten
 
-    control = config_lib.flatten(tiny.config_module("base").get_config().to_dict())
+    control = flatten(tiny.config_module("base").get_config().to_dict())
     for departure in subject.module.DEPARTURES:
         assert departure.field in control
         assert departure.value != control[departure.field], departure.field
         assert departure.source
-    resolved = config_lib.flatten(tiny.values(f"system={subject.name}"))
+    resolved = flatten(tiny.values(f"system={subject.name}"))
     differing = {k for k in control if control[k] != resolved[k]} - {"system"}
     assert differing == {d.field for d in subject.module.DEPARTURES}
 

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import config as config_lib
-from scalelab import finetune, finetune_loop, finetune_run, finetune_step
+from scalelab import finetune, finetune_loop, finetune_start, finetune_step
 from scalelab.data import task_examples
-from scalelab.data.task_files import Records
+from scalelab.data.task_examples import TaskBatches
+from scalelab.data.task_records import Records
 from scalelab.eval.task import Splits, Task, load_task
+from scalelab.fields import flatten
 from scalelab.finetune_config import FinetuneConfig, override, resolve
 from scalelab.finetune_run import TaskRun
+from scalelab.pretrained import load_trained
 
 Runs = Callable[[str], pathlib.Path]
 WORDS = "at by do go if in me no or up".split()
@@ -68,7 +70,7 @@ def prepare(pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path: pathlib.Pa
     ) -> TaskRun:
         task = load_task(name)
         path = str(pretrained_runs(system))
-        start = finetune_run.open_start(*(("none", path) if scratch else (path,)))
+        start = finetune_start.open_start(*(("none", path) if scratch else (path,)))
         dev = {split.name: None for split in task.dev_splits}
         dev[task.dev_splits[0].name] = records(task, 21, 1)
         splits = Splits(records(task, 36, 0), dev, {})
@@ -82,12 +84,12 @@ def result(run: TaskRun, seed: int = 0) -> dict[str, Any]:
 
 
 def flat(values: dict[str, Any]) -> dict[str, Any]:
-    return config_lib.flatten(values)
+    return flatten(values)
 
 
 def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
     """The finished seed's outputs on dev, each example alone and unpadded."""
-    params = finetune_run.load_trained(run.folder(seed))
+    params = load_trained(run.folder(seed))
     (examples,) = [e for e in run.dev.values() if e is not None]
     _, predict = finetune_step.compiled(run.learner, 1)
     rows = [examples.gather(np.array([i]), 32) for i in range(len(examples))]
@@ -326,7 +328,7 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
     alone = prepare("bert", "mrpc", folder="alone")
     for seed in range(2):
         finetune_loop.train(alone, [seed])
-        a, b = (finetune_run.load_trained(r.folder(seed)) for r in (together, alone))
+        a, b = (load_trained(r.folder(seed)) for r in (together, alone))
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), a, b)
         ours, theirs = (flat(result(r, seed)) for r in (together, alone))
         for name in ("steps", "tokens", "train_loss", "eval.dev.f1", "eval.dev.accuracy"):
@@ -340,7 +342,7 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch: pytest.MonkeyP
     whole = prepare("bert", "cola", folder="whole", machine__checkpoint_every_steps=3)
     finetune_loop.train(whole, [0])
     cut = prepare("bert", "cola", folder="cut", machine__checkpoint_every_steps=3)
-    real = finetune_run.TaskBatches.__call__
+    real = TaskBatches.__call__
 
     def dying(self: Any, step: int, length: int | None = None) -> Any:
         if step == 8:
@@ -348,11 +350,11 @@ def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch: pytest.MonkeyP
         return real(self, step, length)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune_run.TaskBatches, "__call__", dying)
+        patch.setattr(TaskBatches, "__call__", dying)
         with pytest.raises(KeyboardInterrupt):
             finetune_loop.train(cut, [0])
     finetune_loop.train(cut, [0])
-    a, b = (finetune_run.load_trained(r.folder(0)) for r in (whole, cut))
+    a, b = (load_trained(r.folder(0)) for r in (whole, cut))
     jax.tree.map(np.testing.assert_array_equal, a, b)
     timeless = lambda r: [  # noqa: E731
         {k: v for k, v in json.loads(x).items() if k != "seconds"}
@@ -433,7 +435,7 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
         ((run, None, run), "holds no runs on MNLI"),
     ):
         with pytest.raises(ValueError, match=message):
-            finetune_run.open_start(*arguments)
+            finetune_start.open_start(*arguments)
 
 
 def test_a_finished_run_is_not_done_again_and_another_is_refused(prepare, capsys) -> None:
@@ -444,4 +446,4 @@ def test_a_finished_run_is_not_done_again_and_another_is_refused(prepare, capsys
     with pytest.raises(ValueError, match="holds a run with another config"):
         finetune._is_finished(other, 0)
     with pytest.raises(ValueError, match="is a run fine-tuned on 'cola'"):
-        finetune_run.open_start(str(run.folder(0)))
+        finetune_start.open_start(str(run.folder(0)))

@@ -6,9 +6,9 @@ import re
 import pytest
 import tiny
 
-from scalelab import config as config_lib
 from scalelab import finetune_config
 from scalelab.eval import recipes
+from scalelab.fields import field_names, flatten
 from scalelab.finetune_config import FinetuneConfig, override
 
 
@@ -17,7 +17,7 @@ def values(arguments: str = "") -> dict:
 
 
 def test_it_has_every_field_and_no_other() -> None:
-    assert sorted(config_lib.flatten(values())) == sorted(config_lib.field_names(FinetuneConfig))
+    assert sorted(flatten(values())) == sorted(field_names(FinetuneConfig))
 
 
 def test_the_default_is_the_protocol() -> None:
@@ -61,7 +61,7 @@ def test_no_field_is_dead() -> None:
     """Every field is read somewhere in what fine-tunes."""
     files = [*(tiny.ROOT / "scalelab").glob("finetune*.py"), *_eval_files()]
     source = "".join(p.read_text() for p in files if p.name != "finetune_config.py")
-    for field in config_lib.field_names(FinetuneConfig):
+    for field in field_names(FinetuneConfig):
         name = field.rpartition(".")[2]
         assert re.search(rf"\.{name}\b", source), field
 

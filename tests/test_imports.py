@@ -12,9 +12,11 @@ PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others; itself always, and what
 # stands below every room.
-BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics"}
+BELOW_ALL = {"clocks", "names", "departures", "adaptation", "numerics", "fields", "config_files"}
 MAY_IMPORT = {
     "names": set(),
+    "fields": set(),
+    "config_files": set(),
     "clocks": set(),
     "departures": set(),
     "adaptation": set(),
@@ -66,21 +68,22 @@ MAY_IMPORT = {
     "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
-    "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
-    | {"flops", "formats", "imported", "nets", "nn", "optim", "pretrained", "run_folder"},
+    "finetune_start": {"imported", "pretrained", "run_folder"},
+    "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_start"}
+    | {"finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained"},
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
-    | {"finetune_outcome", "finetune_run", "lab", "metrics", "run_folder"},
+    | {"finetune_outcome", "finetune_run", "finetune_start", "lab", "metrics", "run_folder"},
     "token_scores": {"nn", "objectives"},
-    "eval": {"cli", "data", "environment", "finetune", "finetune_run", "lab", "metrics"}
+    "eval": {"cli", "data", "environment", "finetune", "finetune_start", "lab", "metrics"}
     | {"token_scores"},
     "studies": {
         *("blueprint", "cli", "clocks", "config", "data", "environment", "eval", "finetune"),
-        *("finetune_config", "finetune_run", "flops", "lab", "metrics", "progress"),
+        *("finetune_config", "finetune_start", "flops", "lab", "metrics", "progress"),
         *("population_config", "run_folder", "sharding", "systems", "train_loop"),
     },
     "study": {"cli", "environment", "lab", "studies"},

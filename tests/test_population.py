@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -24,12 +23,6 @@ Runs = list[tuple[Config, pathlib.Path]]
 TOLERANCE = dict(rtol=1e-5, atol=1e-5)
 STEPS = 12
 SHARED = ("seconds", "train/tokens_per_sec")  # what time it takes is not a run's own
-
-
-@pytest.fixture(scope="module")
-def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield Lab(wikitext, cache_dir, patch)
 
 
 def members(

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,12 +22,6 @@ Runs = Callable[[str], pathlib.Path]
 # No rate, no change: what is validated after the first steps is what it began with.
 STILL = dict(optim__learning_rate=0.0, optim__weight_decay=0.0)
 ONE_PHASE = dict(long__example_rate=0.0)
-
-
-@pytest.fixture(scope="module")
-def lab(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> Iterator[Lab]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield Lab(wikitext, cache_dir, patch)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import itertools
 import pathlib
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from scalelab import config as config_lib
+from scalelab import config_files
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
@@ -22,10 +22,7 @@ VOCAB, LENGTH, BATCH = 97, 16, 8
 
 def config_module(name: str) -> types.ModuleType:
     """Loads configs/<name>.py."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"configs/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return config_files.load(ROOT / f"configs/{name}.py")
 
 
 def values(arguments: str = "", **fields: Any) -> dict[str, Any]:

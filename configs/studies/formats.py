@@ -12,10 +12,11 @@ At scale full the budget is in epochs: 6 of pairs are as many steps as 10 of sen
 and 10 of either read every text as often.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 REPEATED = 1.58  # tokens of all pairs by those of all sentences (protocol, Table 7.1)
@@ -23,10 +24,7 @@ REPEATED = 1.58  # tokens of all pairs by those of all sentences (protocol, Tabl
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "formats"
     config.title = "Objective and format, crossed"

@@ -7,20 +7,18 @@ out of the corpus itself without a label (scalelab/data/probes.py) and are no be
 vocabulary, higher learning rate and fewer tokens than the protocol's, so that something is learnt.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 TOKENS = 1.2e6
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study; arguments as in configs/study.py, `scale` apart."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     if "scale" in study.parse(arguments):
         raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")
     config = study.get_config(",".join(filter(None, ["scale=small", arguments])))

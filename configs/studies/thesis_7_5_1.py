@@ -6,10 +6,11 @@ told from a first. Statements 2c and 5 compare single systems with each other, o
 scores: they need several pre-trainings of each net, so scale full has them from seeds=2.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 SHAPES = {
     "full": tuple(f"2x{h}x2" for h in (128, 192, 288, 384, 544))
@@ -21,10 +22,7 @@ SHAPES = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_1"
     config.title = "Scaling single shape dimensions"

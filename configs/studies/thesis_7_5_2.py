@@ -9,10 +9,11 @@ wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each 
 it from seeds=2.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 SHAPES = {
     "full": ("2x204x7", "2x256x9", "8x544x2") + ("2x384x2", "2x128x18", "2x544x2", "2x128x36"),
@@ -23,10 +24,7 @@ SHAPES = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_2"
     config.title = "Scaling several shape dimensions"

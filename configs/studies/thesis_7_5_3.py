@@ -5,10 +5,11 @@ studies' runs of these shapes have tokens. At scale full the protocol trains eve
 epochs and reads the losses at common times.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 SHAPES = {
     "full": ("2x128x2", "2x384x2", "2x544x2", "2x128x10", "2x128x18", "2x128x36")
@@ -21,10 +22,7 @@ SECS = {"small": 150.0, "tiny": 5.0}
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_3"
     config.title = "Validation loss against seconds"

@@ -4,20 +4,18 @@ Half the steps is half the tokens with the same batch; half the batch takes as m
 baseline, so again half the tokens.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_4"
     config.title = "Number of steps and batch size"

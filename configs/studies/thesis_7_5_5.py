@@ -11,10 +11,11 @@ told (statement 5). The protocol's three, once each, decide nothing: scale full 
 from seeds=2.
 """
 
-import importlib.util
 import pathlib
 
 import ml_collections
+
+from scalelab import config_files
 
 GRID = (
     "2x128x2",
@@ -42,10 +43,7 @@ THEN = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    path = pathlib.Path(__file__).parents[1] / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    study = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(study)
+    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_5"
     config.title = "Systematic scaling"

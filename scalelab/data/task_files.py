@@ -7,15 +7,11 @@ sentences hold quotation marks and characters that other readers take for the en
 import codecs
 import dataclasses
 import hashlib
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
+from scalelab.data.task_records import SHOWN, Labels, Records, num_empty
 from scalelab.names import nearest
-
-SHOWN = 60  # characters of a faulty line that a message quotes
 
 
 class WrongHeader(ValueError):
@@ -51,79 +47,6 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         """The columns that the first line must name, none if there is no such line."""
         return tuple(c for c in (*self.texts, self.label) if isinstance(c, str))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Records:
-    """The rows of one set, in the file's order.
-
-    Attributes:
-      texts: for each text column its texts, one a row.
-      labels: [rows], int32 class indices or float32 scores; None for a set without labels.
-      source: where they were read.
-      digest: SHA-256 of the content.
-      num_empty: texts that hold nothing but white space; they are records like any other.
-      num_left_out: broken lines of an official release that were left out, as `read` says.
-    """
-
-    texts: tuple[list[str], ...]
-    labels: np.ndarray | None
-    source: str
-    digest: str
-    num_empty: int = 0
-    num_left_out: int = 0
-
-    def __len__(self) -> int:
-        return len(self.texts[0])
-
-
-@dataclasses.dataclass(frozen=True)
-class Labels:
-    """What a label may be: one of some classes, or a score.
-
-    Attributes:
-      classes: the labels as files spell them, in the order of their indices; None for scores.
-      score_range: least and greatest score; None for any finite number.
-    """
-
-    classes: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None
-
-    def array(self, spelt: Iterator[tuple[str, str]]) -> np.ndarray:
-        """Returns class indices, int32, or scores, float32.
-
-        Args:
-          spelt: pairs of where a label stands, for messages, and the label.
-
-        Raises:
-          ValueError: a label is none of these.
-        """
-        if self.classes is None:
-            return np.array([self._score(where, label) for where, label in spelt], np.float32)
-        index = {label: i for i, label in enumerate(self.classes)}
-        found = []
-        for where, label in spelt:
-            if label not in index:
-                raise ValueError(f"{where}: {self.wrong(label)}")
-            found.append(index[label])
-        return np.array(found, np.int32)
-
-    def wrong(self, label: str) -> str:
-        """The message about a label that is no class."""
-        shown = label if len(label) <= SHOWN else label[:SHOWN] + "..."
-        valid = ", ".join(map(repr, self.classes or ()))
-        return f"the label {shown!r} is not one of this task's: {valid}"
-
-    def _score(self, where: str, label: str) -> float:
-        least, most = self.score_range or (-math.inf, math.inf)
-        try:
-            score = float(label)
-        except ValueError:
-            score = math.nan
-        if not (math.isfinite(score) and least <= score <= most):
-            wanted = f" from {least:g} to {most:g}" if self.score_range else ""
-            raise ValueError(f"{where}: expected a score, a number{wanted}, found {label!r}")
-        return score
 
 
 def read(
@@ -178,11 +101,6 @@ def read(
         num_empty=num_empty(texts),
         num_left_out=len(short),
     )
-
-
-def num_empty(texts: tuple[list[str], ...]) -> int:
-    """How many texts hold nothing but white space."""
-    return sum(not text.strip() for column in texts for text in column)
 
 
 def label_counts(path: Path, columns: Columns) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.data.task_files import Labels, Records, num_empty
+from scalelab.data.task_records import Labels, Records, num_empty
 
 NEEDED = "or give --data, the folder that holds the GLUE files"
 

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
         raise ValueError("--mnli_first needs the task mnli among --tasks")
     if finetune.MNLI.value is not None:
         raise ValueError("--mnli is for a single task; here --mnli_first says the same")
-    from scalelab import finetune_run
+    from scalelab import finetune_start
     from scalelab.lab import glue_table
 
     values, options = cli.config_values(), finetune.options()
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
         for folder, weights, net in starts:
             mnli = str(folder / "mnli") if MNLI_FIRST.value and one.name in AFTER_MNLI else None
             mnli = None if weights == "none" else mnli
-            start = finetune_run.open_start(weights, net, mnli)
+            start = finetune_start.open_start(weights, net, mnli)
             fields = finetune.settings(one.name)
             finetune.fine_tune(one, start, values, folder / one.name, options, fields)
     if options.submit:

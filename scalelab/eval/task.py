@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from scalelab.data import task_files, task_tfds
-from scalelab.data.task_files import Columns, Labels, Records, WrongHeader
+from scalelab.data.task_files import Columns, WrongHeader
+from scalelab.data.task_records import Labels, Records
 from scalelab.names import module_names, nearest
 
 RELATIONS = ("single", "entailment", "similarity")

@@ -14,7 +14,7 @@ from pathlib import Path
 from absl import flags
 
 from scalelab import cli
-from scalelab.data import task_files
+from scalelab.data import task_files, task_records
 from scalelab.data.task_files import Columns
 from scalelab.eval.task import RELATIONS, Split, Task
 from scalelab.names import nearest
@@ -105,7 +105,7 @@ def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
     """The labels of a training file, sorted."""
     counts = task_files.label_counts(path, columns)
     if not 2 <= len(counts) <= MOST_CLASSES:
-        shown = ", ".join(repr(label[: task_files.SHOWN]) for label in list(counts)[:5])
+        shown = ", ".join(repr(label[: task_records.SHOWN]) for label in list(counts)[:5])
         raise ValueError(
             f"{path}: expected from 2 to {MOST_CLASSES} different labels in the column"
             f" {columns.label!r}, found {len(counts)}: {shown}{', ...' * (len(counts) > 5)};"

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from scalelab.fields import flatten
 from scalelab.lab import finetune_contract, matched, run_check, run_files
 from scalelab.lab.study_runs import Point, PretrainRun, Study
 from scalelab.names import nearest
@@ -61,7 +62,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 def names(study: Study) -> set[str]:
     """All that may be allowed to differ."""
     fields = {
-        field for run in study.runs for field in run_files.flatten(run.config)
+        field for run in study.runs for field in flatten(run.config)
         if not field.startswith("machine.")
     }  # fmt: skip
     return {*WORDS, *fields, *finetune_contract.names(study)}
@@ -147,7 +148,7 @@ def _actual(run: PretrainRun) -> Mapping[str, Any]:
 
 def _science(config: Mapping[str, Any]) -> dict[str, Any]:
     """The science fields by dotted name; one that is None is off, as if it were not there."""
-    flat = run_files.flatten({k: v for k, v in config.items() if k != "machine"})
+    flat = flatten({k: v for k, v in config.items() if k != "machine"})
     return {field: value for field, value in flat.items() if value is not None}
 
 

@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from scalelab.fields import flatten
 from scalelab.lab import run_check, run_files
 from scalelab.lab.study_runs import PretrainRun, Study
 from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
@@ -160,7 +161,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
         raise ValueError(f"{path} did not begin with the pre-training; {_remedy(one.folder)}")
     _hold_result(one, run, config)
     own = {k: v for k, v in config.items() if k not in (*expected, "machine", "data", "init")}
-    fields = run_files.flatten(own) | {
+    fields = flatten(own) | {
         "data": _mapping(config.get("data")),
         "init": config.get("init"),
         "numerics": " and ".join(map(str, run_files.numerics(environment))) or "not recorded",

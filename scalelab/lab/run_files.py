@@ -187,15 +187,6 @@ def loss_of(evals: Mapping[str, Any]) -> float | None:
     return loss if is_number(loss) else None
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = prefix + key
-        found |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
-
-
 def is_finite(value: Any) -> bool:
     """Whether it is a number, neither infinite nor NaN, which json writes too."""
     return is_number(value) and math.isfinite(value)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scalelab.fields import flatten
 from scalelab.lab.run_files import (
     SEED,
     data_hash,
@@ -35,7 +36,6 @@ COLUMNS = (
     "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
-STATUSES = ("completed", "running", "stopped", "failed", "damaged")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 RECENT_SECS = 600  # what wrote so lately on another host runs: its lock may not show on this one
 
@@ -77,7 +77,7 @@ def read_run(folder: pathlib.Path) -> Row | None:
     if foreign:
         problems.append("config.json names no system")
     row: Row = dict.fromkeys(COLUMNS)
-    flat = _flatten(config)
+    flat = {name: _plain(value) for name, value in flatten(config).items()}
     row |= {"run": str(folder)} | _of_config(flat, result)
     row |= _of_progress(result, lines) | _of_origin(folder, environment, result)
     row |= {name: value for name, value in flat.items() if name not in row}
@@ -224,17 +224,6 @@ def _status(
 
 def _plain_text(value: Any, before: str = "") -> str | None:
     return f"{before}{value}" if value else None
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Row:
-    """Nested fields by dotted names, whatever a damaged file may hold."""
-    flat: Row = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = _plain(value)
-    return flat
 
 
 def _plain(value: Any) -> Value:

@@ -12,20 +12,18 @@ all of them in turn.
 """
 
 import argparse
-import importlib.util
 import pathlib
 import statistics
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scalelab import cli
+from scalelab import cli, config_files
 from scalelab.lab import shape_advice, shape_rules, tables
 from scalelab.lab.shape_advice import GRADES, Advice
 from scalelab.lab.study_runs import Shape
 
 PROGRAM = "python -m scalelab.lab.shapes"
-CONFIG = pathlib.Path(__file__).resolve().parents[2] / "configs/pretrain.py"
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
 ROUNDS = 7
 HEADER = ("shape", "liked for", "head size", "N", "change of N", "predicted")
@@ -38,12 +36,8 @@ def build(given: argparse.Namespace, shape: Shape) -> Any:
 
     if shape.width % shape.num_heads:
         return None
-    spec = importlib.util.spec_from_file_location("pretrain", CONFIG)
-    if spec is None or spec.loader is None or not CONFIG.exists():
-        raise ValueError(f"no {CONFIG}: start this from a checkout, where configs/ is")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made = module.get_config(f"system={given.system},shape={shape},steps=1000")
+    pretrain = config_files.load(config_files.FOLDER / "pretrain.py")
+    made = pretrain.get_config(f"system={given.system},shape={shape},steps=1000")
     made.net.dtype, made.tokenizer.vocab_size = given.dtype, given.vocab_size
     made.net.max_len = max(made.net.max_len, given.length)
     made.short.max_len, made.short.batch_size = given.length, given.batch_size

@@ -16,6 +16,7 @@ from typing import Any
 from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
+from scalelab.fields import flatten
 from scalelab.lab import study_file, study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
@@ -139,7 +140,7 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
     """Replaces one dotted field; "x0.5" multiplies it."""
-    flat = config_lib.flatten(values)
+    flat = flatten(values)
     if field not in flat:
         raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
     before = flat[field]

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import Any
 
-from scalelab import cli
+from scalelab import cli, config_files
 
 
 def pretrain(runs: list[Any], again: list[bool]) -> None:
@@ -39,7 +39,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
     from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
-    from scalelab import finetune_run
+    from scalelab import finetune_start
     from scalelab.eval import task as task_lib
     from scalelab.studies import tasks as tasks_lib
 
@@ -53,10 +53,10 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
         prefix, _, task = name.rpartition("/")
         overrides = task_fields(asked["fields"], task)
         if prefix:
-            start = finetune_run.open_start("none", str(run.folder))
+            start = finetune_start.open_start("none", str(run.folder))
             folder = run.folder / "scratch" / task
         else:
-            start = finetune_run.open_start(str(run.folder))
+            start = finetune_start.open_start(str(run.folder))
             folder = run.folder / "tasks" / task
         finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
         if not asked["keep"]:
@@ -66,14 +66,8 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
 
 def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
     """The fields of configs/finetune.py for a recipe, with the caches of the pre-training."""
-    import importlib.util
-
-    path = pathlib.Path(__file__).resolve().parents[2] / "configs" / "finetune.py"
-    spec = importlib.util.spec_from_file_location("finetune_config_file", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    values = module.get_config(f"recipe={recipe}").to_dict()
+    made = config_files.load(config_files.FOLDER / "finetune.py")
+    values = made.get_config(f"recipe={recipe}").to_dict()
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = machine[name]
     return values

@@ -13,6 +13,7 @@ from scalelab import config as config_lib
 from scalelab.config import Config
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
+from scalelab.fields import field_names, fill
 from scalelab.finetune_config import FinetuneConfig
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.names import module_names, nearest
@@ -99,12 +100,9 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
       ValueError: an unknown or missing field, a wrong type, an unknown system, task, recipe or
         shape, or a factor without any level.
     """
-    spec = config_lib.fill(StudySpec, values)
+    spec = fill(StudySpec, values)
     config_lib.resolve(values["pretrain"])
-    stages = {
-        name: config_lib.fill(Stage, stage, f"stages.{name}.")
-        for name, stage in spec.stages.items()
-    }
+    stages = {name: fill(Stage, stage, f"stages.{name}.") for name, stage in spec.stages.items()}
     spec = dataclasses.replace(spec, stages=stages)
     _check(spec)
     return spec
@@ -171,8 +169,8 @@ def _check_report(spec: StudySpec) -> None:
     _check_names(spec.tables, TABLES, "config.tables")
     _check_names(spec.figures, FIGURES, "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(), "config.hypotheses")
-    adapted = [*config_lib.field_names(FinetuneConfig), *finetune_contract.WORDS]
-    known = [*config_lib.field_names(), *(finetune_contract.PREFIX + name for name in adapted)]
+    adapted = [*field_names(FinetuneConfig), *finetune_contract.WORDS]
+    known = [*field_names(Config), *(finetune_contract.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*contract.WORDS, *science], "config.allow")
 

@@ -1,30 +1,25 @@
 """The two phases: the protocol's arithmetic, the share of examples, and what is cached."""
 
 import dataclasses
-import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
 
-from scalelab import clocks, data, formats
+from scalelab import clocks, config_files, data, formats
 from scalelab import config as config_lib
 from scalelab.data import phases
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 from scalelab.formats.documents import Documents, Frame
 
-ROOT = pathlib.Path(__file__).parents[2]
 FRAME = Frame((1,), (2,), (3,))
 
 
 @pytest.fixture(scope="session")
 def base_config():
     """The control, resolved."""
-    spec = importlib.util.spec_from_file_location("base", ROOT / "configs" / "base.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return config_lib.resolve(module.get_config().to_dict())
+    base = config_files.load(config_files.FOLDER / "base.py")
+    return config_lib.resolve(base.get_config().to_dict())
 
 
 @pytest.fixture

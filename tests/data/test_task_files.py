@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from scalelab.data import task_files
-from scalelab.data.task_files import Columns, Labels, WrongHeader, read
+from scalelab.data.task_files import Columns, WrongHeader, read
+from scalelab.data.task_records import Labels, Records
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
@@ -25,7 +26,7 @@ def written(folder: Path, content: str | bytes) -> Path:
     return path
 
 
-def rows(records: task_files.Records) -> list:
+def rows(records: Records) -> list:
     labels = [None] * len(records) if records.labels is None else records.labels.tolist()
     return [*zip(*records.texts, labels, strict=True)]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from scalelab.data import task_tfds
-from scalelab.data.task_files import Labels
+from scalelab.data.task_records import Labels
 from scalelab.eval.cola import TASK as COLA
 from scalelab.eval.mnli import TASK as MNLI
 from scalelab.eval.task import load, load_task, remarks, task_names

@@ -15,7 +15,7 @@ import tiny
 from damage import config, rename, tensors, without
 from safetensors.numpy import load_file
 
-from scalelab import finetune_run
+from scalelab import pretrained
 from scalelab.interop import exporting, hf, importing, maps
 
 pytestmark = pytest.mark.slow
@@ -139,12 +139,12 @@ def test_a_bias_that_their_class_has_not(pretrained_runs: Runs, tmp_path, system
     out = tmp_path / "out"
     exporting.run(tmp_path / "tuned", out)
     again = there_and_back(out, tmp_path)
-    assert equal(params, finetune_run.load_trained(tmp_path / "run"))
+    assert equal(params, pretrained.load_trained(tmp_path / "run"))
     check_same_tensors(out, again)
     # Where somebody changed the tensors, what lies beside them is of others.
     tensors(score__weight=lambda x: 2 * x)(out)
     importing.run(str(out), tmp_path / "changed")
-    changed = finetune_run.load_trained(tmp_path / "changed")
+    changed = pretrained.load_trained(tmp_path / "changed")
     assert not np.asarray(changed["head"]["out"]["bias"]).any()
     (out / "scalelab.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match="scalelab.safetensors is damaged"):
@@ -168,7 +168,7 @@ def test_twelve_classes_keep_their_order(pretrained_runs: Runs, tmp_path) -> Non
     again = there_and_back(out, tmp_path)
     assert settings(tmp_path / "run")["labels"] == labels
     assert settings(again)["id2label"] == as_text
-    assert equal(params, finetune_run.load_trained(tmp_path / "run"))
+    assert equal(params, pretrained.load_trained(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("pad", [None, 7])

@@ -18,9 +18,10 @@ from scalelab import (
     finetune,
     finetune_group,
     finetune_outcome,
-    finetune_run,
+    finetune_start,
     finetune_step,
     imported,
+    pretrained,
 )
 from scalelab.data import task_examples
 from scalelab.eval.task import load, load_task
@@ -53,14 +54,14 @@ def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
 
 
 def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
-    start, task_of = finetune_run.open_start(str(init)), load_task(task)
+    start, task_of = finetune_start.open_start(str(init)), load_task(task)
     return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
 
 
 def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
     """What --eval_only does."""
     options = finetune.Options(data=str(data), eval_only=True)
-    start = finetune_run.open_start(str(init))
+    start = finetune_start.open_start(str(init))
     return finetune.fine_tune(load_task(task), start, of, folder, options)
 
 
@@ -114,7 +115,7 @@ def test_an_import_scores_as_the_run_that_was_exported(
 
 
 def run_params(run: TaskRun) -> Any:
-    return finetune_run.load_trained(run.folder(0))
+    return pretrained.load_trained(run.folder(0))
 
 
 def outputs(run: TaskRun, params: Any) -> np.ndarray:
@@ -171,13 +172,13 @@ def test_what_does_not_fit_is_not_scored(
         score(back, "rte", data, tmp_path / "scored", values(cache_dir))
     assert not (tmp_path / "scored/seed0/result.json").exists()
     with pytest.raises(ValueError, match="--mnli gives weights, and so does the classifier"):
-        finetune_run.open_start(str(back), None, str(tmp_path))
+        finetune_start.open_start(str(back), None, str(tmp_path))
 
 
 def test_a_fine_tuning_begins_with_body_and_head(
     back: pathlib.Path, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    given = finetune_run.load_trained(back)
+    given = pretrained.load_trained(back)
     run = prepare(back, "mnli", data, tmp_path / "mnli", **values(cache_dir))
     state = finetune_group.Group(run, [0]).state
     jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
@@ -209,7 +210,7 @@ def test_it_is_fine_tuned_and_exported_again(
     importing.run(str(tmp_path / "out"), tmp_path / "back")
     options = finetune.Options(data=str(data))
     of = values(cache_dir, head__kind=kind)
-    start = finetune_run.open_start(str(tmp_path / "back"))
+    start = finetune_start.open_start(str(tmp_path / "back"))
     (result,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", options)
     assert result["steps"] == 2
     exporting.run(tmp_path / "mrpc/seed0", tmp_path / "again")

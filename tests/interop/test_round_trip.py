@@ -14,7 +14,7 @@ import tiny
 from damage import rename
 from safetensors.numpy import load_file, save_file
 
-from scalelab import finetune_loop, finetune_run, pretrained, run_folder
+from scalelab import finetune_loop, finetune_run, finetune_start, pretrained, run_folder
 from scalelab.clocks import Clocks
 from scalelab.config import resolve
 from scalelab.eval.task import load
@@ -118,7 +118,7 @@ def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: st
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["id2label"] == {str(i): mood for i, mood in enumerate(moods)}
     importing.run(str(tmp_path / "out"), tmp_path / "back")
-    assert equal(params, finetune_run.load_trained(tmp_path / "back"))
+    assert equal(params, pretrained.load_trained(tmp_path / "back"))
     exporting.run(tmp_path / "back", tmp_path / "again")
     a, b = ((tmp_path / x / "model.safetensors").read_bytes() for x in ("out", "again"))
     assert a == b
@@ -145,7 +145,7 @@ def test_what_a_fine_tuning_leaves(
     run = finetune_run.TaskRun(
         task,
         load(task, data, tests=False),
-        finetune_run.open_start(str(pretrained_runs(system))),
+        finetune_start.open_start(str(pretrained_runs(system))),
         resolve_finetuning(override(values, small)),
         tmp_path / "moods-run",
     )
@@ -156,7 +156,7 @@ def test_what_a_fine_tuning_leaves(
     assert config["id2label"] == {"0": "rain", "1": "sun"}
     assert "fine-tuned on moods" in (tmp_path / "out/README.md").read_text()
     importing.run(str(tmp_path / "out"), tmp_path / "back")
-    before, after = (finetune_run.load_trained(tmp_path / p) for p in ("moods-run/seed0", "back"))
+    before, after = (pretrained.load_trained(tmp_path / p) for p in ("moods-run/seed0", "back"))
     assert equal(before, after)
 
 
@@ -315,7 +315,7 @@ def test_what_is_in_hugging_face_layout_is_to_be_imported_first(
 ) -> None:
     exporting.run(pretrained_runs("bert"), tmp_path / "theirs")
     said = "import it first: python -m scalelab.interop.hf import .*theirs --workdir=runs/theirs"
-    for use in (pretrained.load, finetune_run.open_start):
+    for use in (pretrained.load, finetune_start.open_start):
         with pytest.raises(ValueError, match=said):
             use(str(tmp_path / "theirs"))
     with pytest.raises(ValueError, match=said):

@@ -14,9 +14,6 @@ def of(numbers, region=ABOVE, what="x") -> claims.Claim:
     return claims.claim(what, region, contrasts.of_numbers([[(1.0, numbers)]]))
 
 
-GOOD = of([1.0, 1.1, 0.9, 1.0])
-
-
 def finding(*made, name="1a", cases=(), **fields) -> Finding:
     return Finding(name, "s", "r", tuple(made), tuple(Case("c", x) for x in cases), **fields)
 

@@ -91,6 +91,8 @@ def test_possible_pairs(
     names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool
 ) -> None:
     objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
+    with pytest.raises(ValueError, match="causal"):
+        objectives.check(names, served=served, causal=not causal, has_pairs=has_pairs)
 
 
 @pytest.mark.parametrize(

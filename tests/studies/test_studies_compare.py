@@ -41,7 +41,9 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("scale", ["full", "small", "tiny"])
 def test_objectives_and_formats_go_with_their_nets(name: str, scale: str, tmp_path) -> None:
-    for run in expand.runs(load(name, scale), tmp_path):
+    runs = expand.runs(load(name, scale), tmp_path)
+    assert runs
+    for run in runs:
         build.check_pairing(run.config, systems.load(run.system))
 
 

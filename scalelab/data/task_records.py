@@ -1,0 +1,87 @@
+"""What is read of a labelled task, wherever it comes from: its rows, and what a label may be."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+SHOWN = 60  # characters of a faulty line that a message quotes
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Records:
+    """The rows of one set, in the file's order.
+
+    Attributes:
+      texts: for each text column its texts, one a row.
+      labels: [rows], int32 class indices or float32 scores; None for a set without labels.
+      source: where they were read.
+      digest: SHA-256 of the content.
+      num_empty: texts that hold nothing but white space; they are records like any other.
+      num_left_out: broken lines of an official release that were left out, as `read` says.
+    """
+
+    texts: tuple[list[str], ...]
+    labels: np.ndarray | None
+    source: str
+    digest: str
+    num_empty: int = 0
+    num_left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.texts[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What a label may be: one of some classes, or a score.
+
+    Attributes:
+      classes: the labels as files spell them, in the order of their indices; None for scores.
+      score_range: least and greatest score; None for any finite number.
+    """
+
+    classes: tuple[str, ...] | None = None
+    score_range: tuple[float, float] | None = None
+
+    def array(self, spelt: Iterator[tuple[str, str]]) -> np.ndarray:
+        """Returns class indices, int32, or scores, float32.
+
+        Args:
+          spelt: pairs of where a label stands, for messages, and the label.
+
+        Raises:
+          ValueError: a label is none of these.
+        """
+        if self.classes is None:
+            return np.array([self._score(where, label) for where, label in spelt], np.float32)
+        index = {label: i for i, label in enumerate(self.classes)}
+        found = []
+        for where, label in spelt:
+            if label not in index:
+                raise ValueError(f"{where}: {self.wrong(label)}")
+            found.append(index[label])
+        return np.array(found, np.int32)
+
+    def wrong(self, label: str) -> str:
+        """The message about a label that is no class."""
+        shown = label if len(label) <= SHOWN else label[:SHOWN] + "..."
+        valid = ", ".join(map(repr, self.classes or ()))
+        return f"the label {shown!r} is not one of this task's: {valid}"
+
+    def _score(self, where: str, label: str) -> float:
+        least, most = self.score_range or (-math.inf, math.inf)
+        try:
+            score = float(label)
+        except ValueError:
+            score = math.nan
+        if not (math.isfinite(score) and least <= score <= most):
+            wanted = f" from {least:g} to {most:g}" if self.score_range else ""
+            raise ValueError(f"{where}: expected a score, a number{wanted}, found {label!r}")
+        return score
+
+
+def num_empty(texts: tuple[list[str], ...]) -> int:
+    """How many texts hold nothing but white space."""
+    return sum(not text.strip() for column in texts for text in column)

@@ -1,0 +1,83 @@
+"""Where a fine-tuning begins: at a pre-training run, an imported classifier, or random weights."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from scalelab import imported, pretrained, run_folder
+from scalelab.imported import ImportedClassifier
+from scalelab.pretrained import Pretrained, digest_of, load_trained
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a fine-tuning begins.
+
+    Attributes:
+      opened: the pre-training run that gives the net, its system and its tokenizer.
+      label: what tables call the initial weights: a path, or "none".
+      bodies: for a seed the net's parameters; None: from scratch.
+      digest: eight hexadecimal digits of the weights; "none" from scratch.
+      mnli_first: whether the weights were fine-tuned on MNLI before.
+      classifier: what gives net and tokenizer, if that is an imported classifier.
+    """
+
+    opened: Pretrained
+    label: str
+    bodies: Callable[[int], Any] | None
+    digest: str
+    mnli_first: bool = False
+    classifier: ImportedClassifier | None = None
+
+
+def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:
+    """Opens what a fine-tuning starts from.
+
+    Args:
+      init: run folder of a pre-training or of an imported classifier, or "none".
+      like: with "none", the run folder whose net and tokenizer are taken.
+      mnli: folder of MNLI runs of the same net, whose weights are taken, seed by seed.
+
+    Raises:
+      ValueError: a folder is none of these.
+    """
+    if init == "none":
+        if like is None:
+            raise ValueError(
+                "--init=none starts from random weights, but of which net? --like=RUN takes the"
+                " shape, system and tokenizer of a pre-training run"
+            )
+        if mnli is not None:
+            raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
+        opened, classifier = _open(like)
+        return Start(opened, "none", None, "none", classifier=classifier)
+    if like is not None:
+        raise ValueError("--like is for --init=none; leave it out")
+    opened, classifier = _open(init)
+    if not opened.finished:
+        print(f"note: the run in {init} is not finished; what it had learnt by step {opened.step}")
+    if classifier is not None:
+        if mnli is not None:
+            raise ValueError(f"--mnli gives weights, and so does the classifier {init}: choose one")
+        digest = digest_of({"body": opened.params, "head": classifier.head})
+        return Start(opened, init, lambda seed: opened.params, digest, classifier=classifier)
+    if mnli is None:
+        return Start(opened, init, lambda seed: opened.params, digest_of(opened.params))
+    folder = pathlib.Path(mnli)
+    made = run_folder.read_json(folder / "seed0" / "config.json") or {}
+    if made.get("task") != "mnli" or made.get("init") != digest_of(opened.params):
+        raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
+
+    def body(seed: int) -> Any:
+        return load_trained(folder / f"seed{seed}")["body"]
+
+    return Start(opened, init, body, f"{digest_of(opened.params)}-mnli", mnli_first=True)
+
+
+@functools.lru_cache(maxsize=2)  # many tasks start from the same run
+def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
+    """A pre-training, or an imported classifier."""
+    path = pathlib.Path(init)
+    return imported.load(path) if imported.is_classifier(path) else (pretrained.load(path), None)
