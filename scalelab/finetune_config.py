@@ -72,6 +72,7 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     Raises:
       ValueError: an unknown or missing field, a wrong type, or a value that cannot work.
     """
+    values = with_head_kind(values, "double")
     config = config_lib.fill(FinetuneConfig, values)
     config_lib.check_optim(config.optim)
     for name in ("epochs", "batch_size", "max_len", "eval_every_epochs", "patience",
@@ -103,6 +104,13 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
     return config
+
+
+def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Nested values, with this head.kind where they leave it open."""
+    head = values.get("head")
+    is_open = isinstance(head, Mapping) and "kind" in head and head["kind"] is None
+    return {**values, "head": {**head, "kind": kind}} if is_open else values
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

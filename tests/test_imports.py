@@ -38,9 +38,9 @@ MAY_IMPORT = {
     "sharding": {"nn"},
     "state": {"sharding"},
     "step": {"state", "sharding"},
-    "checkpoint": set(),
+    "checkpoint": {"orbax_noise"},
     "run_folder": {"config", "environment", "flops", "metrics"},
-    "train_init": {"build", "config", "optim", "pretrained", "state"},
+    "train_init": {"build", "config", "optim", "pretrained", "run_folder", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
     | {"step", "systems", "together", "train_init"},
     "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
@@ -63,7 +63,9 @@ MAY_IMPORT = {
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
-    "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
+    "classifier_files": {"nets", "nn", "state", "systems"},
+    "imported": {"classifier_files", "config", "data", "eval", "pretrained", "run_folder"}
+    | {"systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_step"}
@@ -89,6 +91,7 @@ MAY_IMPORT = {
         *(
             "build",
             "checkpoint",
+            "classifier_files",
             "config",
             "data",
             "environment",
