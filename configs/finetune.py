@@ -43,7 +43,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.patience = config_dict.placeholder(int)  # evaluations without a better score; None: off
 
     config.head = ml_collections.ConfigDict()
-    config.head.kind = "double"  # H -> H, tanh, H -> classes; or "single"
+    config.head.kind = config_dict.placeholder(
+        str
+    )  # "double": H -> H, tanh, H -> classes, or "single"; None: as an import has it, else double
     config.head.dropout_rate = 0.1
     config.head.pretrained = True  # the first layer starts from the pooler that NSP has trained
 

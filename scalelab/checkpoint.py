@@ -44,6 +44,7 @@ class Run:
       evals: the last validation of each phase, by its length in tokens.
       data: fingerprint of the training examples.
       unlogged: (sum, weight) of each metric since the last logged line.
+      initialised: names of the parameters that the run it began with had not.
     """
 
     state: Any
@@ -54,6 +55,7 @@ class Run:
     evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     data: str = ""
     unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    initialised: list[str] = dataclasses.field(default_factory=list)
 
     def meta(self) -> dict[str, Any]:
         """Everything but the state, as plain json."""
@@ -66,7 +68,8 @@ class Run:
     def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
         """The run that `meta` described."""
         names = {f.name for f in dataclasses.fields(cls)} - {"state"}
-        values = {name: meta[name] for name in names}
+        values = {name: meta[name] for name in names - {"initialised"}}
+        values["initialised"] = meta.get("initialised", [])  # which older checkpoints have not
         return cls(
             state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
         )

@@ -20,7 +20,7 @@ from scalelab import cli, environment, init_flag
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
-from scalelab.finetune_config import FinetuneConfig, override, resolve
+from scalelab.finetune_config import FinetuneConfig, override, resolve, with_head_kind
 
 INIT = init_flag.INIT
 flags.adopt_module_key_flags(init_flag)
@@ -196,6 +196,8 @@ def fine_tune(
 
     recipe = recipes.get(values["recipe"])
     values = override(values, dict(recipe.tasks.get(task.name, {})) | dict(overrides))
+    if start.classifier is not None:
+        values = with_head_kind(values, start.classifier.kind)
     splits = task_lib.load(task, options.data, tests=options.submit)
     request = _Request(task, splits, start, workdir, options)
     if _scores_import(request):

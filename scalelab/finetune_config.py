@@ -74,7 +74,7 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     Raises:
       ValueError: an unknown or missing field, a wrong type, or a value that cannot work.
     """
-    config = fill(FinetuneConfig, values)
+    config = fill(FinetuneConfig, with_head_kind(values, "double"))
     check_optim(config.optim)
     for name in ("epochs", "batch_size", "max_len", "eval_every_epochs", "patience",
         "feature_layers", "max_train_examples",
@@ -105,6 +105,13 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
     return config
+
+
+def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Nested values, with this head.kind where they leave it open."""
+    head = values.get("head")
+    is_open = isinstance(head, Mapping) and "kind" in head and head["kind"] is None
+    return {**values, "head": {**head, "kind": kind}} if is_open else values
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -265,8 +265,8 @@ def _check(opened: Pretrained, config: FinetuneConfig) -> None:
     system = opened.config.system
     if config.max_len > opened.config.net.max_len:
         raise ValueError(
-            f"config.max_len = {config.max_len} exceeds the positions of the net,"
-            f" {opened.config.net.max_len}"
+            f"config.max_len = {config.max_len} exceeds the positions of the net: set"
+            f" --config.max_len={opened.config.net.max_len} or less"
         )
     if config.lm_weight and "clm" not in opened.system.OBJECTIVES:
         raise ValueError(

@@ -21,6 +21,17 @@ def read_config() -> Config:
       ValueError: it is missing, or cannot be resolved.
     """
     values = cli.config_values()
+    if INIT.value == "none":
+        raise ValueError(
+            "--init=none is for fine-tunings; a training begins with random parameters where --init"
+            " is left out"
+        )
     if INIT.value is not None:
+        given = values["machine"]["init"]
         values["machine"]["init"] = cli.required(INIT.value, "init")
+        if given not in (None, INIT.value):
+            raise ValueError(
+                f"--init={INIT.value} and --config.machine.init={given} say the same of different"
+                " runs: give one of them"
+            )
     return resolve(values)

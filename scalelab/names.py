@@ -24,6 +24,12 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     return "valid names: " + ", ".join(names)
 
 
+def brief(value: object) -> str:
+    """What a message quotes of something that may be of any length."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
+
+
 def module_names(room: str) -> list[str]:
     """Lists the public modules of the package `scalelab.<room>`."""
     package = importlib.import_module(f"scalelab.{room}")

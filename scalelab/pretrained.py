@@ -64,9 +64,9 @@ def load(path: str | pathlib.Path) -> Pretrained:
     run_folder.check_ours(path, values)
     if values.get("task") == "imported":
         raise ValueError(
-            f"{path} is a classifier that was imported, which has no pre-training's head; expected"
-            " a pre-training run, or an import of one; python -m scalelab.eval.TASK"
-            f" --init={path} fine-tunes it, or scores it with --eval_only"
+            f"{path} is a classifier that was imported, which has no pre-training's head: expected"
+            " a pre-training run, or an import of one (what a classifier is for: python -m"
+            f" scalelab.eval.TASK --init={path}, which trains it on, or --eval_only, to score it)"
         )
     if "task" in values:
         raise ValueError(

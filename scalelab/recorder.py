@@ -74,14 +74,21 @@ class Recorder:
         if setup.chief:
             self._writer = metrics.Writer(workdir, self.run.clocks.steps)
             run_folder.describe(workdir, config)
-            shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
+            if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
+                shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
 
     def _restored(self, fresh: Any) -> checkpoint.Run:
         restored = self._checkpoints.restore(fresh)
         fingerprints = [phase.train.fingerprint() for phase in self._data.phases]
         data = "-".join([self._data.corpus_hash[:12], *fingerprints])
         if restored is None:
-            return checkpoint.Run(fresh, data=data)
+            start = self._setup.start
+            if start is not None and start.opened is None:
+                raise ValueError(
+                    f"no checkpoint in {self.workdir} is sound, and {start.path}, whose parameters"
+                    " it began with, was not read: delete the folder and start again with --init"
+                )
+            return checkpoint.Run(fresh, data=data, initialised=list(start.fresh if start else ()))
         run = checkpoint.Run.from_meta(*restored)
         if run.data != data:
             raise ValueError(
@@ -231,7 +238,7 @@ class Recorder:
         if start is None:
             return {}
         init, digest = self.config.machine.init, self.config.init
-        return {"init": init, "init_digest": digest, "initialised": list(start.fresh)}
+        return {"init": init, "init_digest": digest, "initialised": list(self.run.initialised)}
 
     def finish(self) -> dict[str, Any]:
         """Writes result.json, and returns its content."""

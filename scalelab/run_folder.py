@@ -111,6 +111,8 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder; expected a file") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); repair or delete it") from None
 

@@ -6,7 +6,8 @@ its rows of the embedding table mean nothing to any other.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -14,8 +15,8 @@ import jax
 import numpy as np
 import optax
 
-from scalelab import build, pretrained, state
-from scalelab.config import Config
+from scalelab import build, pretrained, run_folder, state
+from scalelab.config import Config, resolve
 from scalelab.optim.adamw import parameter_name
 from scalelab.pretrained import Pretrained
 
@@ -24,17 +25,23 @@ SHAPE = ("num_heads", "width", "num_layers", "ffn_width", "max_len")
 
 @dataclasses.dataclass
 class Start:
-    """Where a pre-training begins.
+    """Where a pre-training begins, or began.
 
     Attributes:
-      opened: the run that gives the parameters.
+      path: the run that gives the parameters.
+      tokenizer_dir: the tokenizer that they are for.
+      opened: that run; None: all of it that is needed is in the folders of those that continue.
+      digest: of the parameters.
       fresh: names of parameters that it lacks.
       unused: names of those that only it has.
     """
 
-    opened: Pretrained
-    fresh: tuple[str, ...]
-    unused: tuple[str, ...]
+    path: str
+    tokenizer_dir: pathlib.Path
+    opened: Pretrained | None
+    digest: str
+    fresh: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
     def put(self, made: Any, placed: Any) -> Any:
         """The parameters of the run's first step.
@@ -46,6 +53,8 @@ class Start:
         Returns:
           A tree like it, sharded alike.
         """
+        if self.opened is None:
+            return made
         given = _by_name(self.opened.params)
 
         def take(path: tuple[Any, ...], new: jax.Array, where: Any) -> jax.Array:
@@ -57,10 +66,16 @@ class Start:
 
     def forget(self) -> None:
         """Lets go of the parameters, whose memory is wanted."""
-        self.opened = dataclasses.replace(self.opened, params=None)
+        if self.opened is not None:
+            self.opened = dataclasses.replace(self.opened, params=None)
 
     def said(self) -> str:
         """What the run says of it at its start."""
+        if self.opened is None:
+            return (
+                f"began with the parameters of {self.path}, digest {self.digest}, which is not read"
+                f" again: parameters and tokenizer are those in {self.tokenizer_dir.parent}"
+            )
         opened, tokenizer = self.opened, self.opened.config.tokenizer
         ended = "" if opened.finished else ", which has not reached the end of its budget"
         lines = [
@@ -73,11 +88,13 @@ class Start:
         return "\n".join(lines)
 
 
-def begin(configs: Sequence[Config]) -> tuple[list[Config], Start | None]:
+def begin(runs: Sequence[tuple[Config, pathlib.Path]]) -> tuple[list[Config], Start | None]:
     """Opens the run that these begin with, if config.machine.init names one.
 
+    What has a checkpoint of its own needs that run no more: neither it nor --init must be there.
+
     Args:
-      configs: of runs that train together.
+      runs: config and folder of each; they train together.
 
     Returns:
       The configs with that run's digest and tokenizer in them, and where they begin; without one
@@ -85,30 +102,89 @@ def begin(configs: Sequence[Config]) -> tuple[list[Config], Start | None]:
 
     Raises:
       ValueError: there is no such run, its parameters do not fit, or they are not those that the
-        configs name.
+        configs name, or that a folder's run began with.
     """
-    init = configs[0].machine.init
-    if init is None:
+    configs, init = [config for config, _ in runs], runs[0][0].machine.init
+    begun = {workdir: found for _, workdir in runs if (found := _begun(workdir)) is not None}
+    first = next(iter(begun.values()), None)
+    lacking = [workdir for _, workdir in runs if workdir not in begun]
+    if init is None and first is None:
         if configs[0].init is not None:
             raise ValueError(
                 f"config.init = {configs[0].init!r} is the digest of parameters to begin with, but"
                 " not where they are: give the run with --init=RUN, which fills it in"
             )
-        return list(configs), None
-    opened = pretrained.load(init)
+        return configs, None
+    if init is None and lacking:
+        raise ValueError(
+            f"{next(iter(begun))} began with the parameters of {first.machine.init}, {lacking[0]}"
+            f" has not begun: give --init={first.machine.init} again"
+        )
+    given = pathlib.Path(first.machine.init if init is None else init)
+    for _, workdir in runs:
+        if given.resolve() == workdir.resolve():
+            raise ValueError(
+                f"--init={given} is the --workdir itself: a run begins with the parameters of"
+                " another; leave --init out to continue this one"
+            )
+    same = all(_same_place(one.machine.init, given) for one in begun.values())
+    if first is not None and same and not lacking and len({o.init for o in begun.values()}) == 1:
+        folder = next(iter(begun))
+        digest = str(first.init)
+        _check_named(configs, given, digest)
+        start = Start(str(given), folder / "tokenizer", None, digest)
+        return [_with(config, str(given), digest, first.tokenizer) for config in configs], start
+    try:
+        opened = pretrained.load(given)
+    except ValueError as error:
+        if first is None:
+            raise
+        raise ValueError(
+            f"{error}; the run in {next(iter(begun))} began with {first.machine.init}: leave --init"
+            " out to continue it"
+        ) from None
     digest = pretrained.digest_of(opened.params)
+    for workdir, one in begun.items():
+        if one.init != digest:
+            raise ValueError(
+                f"the run in {workdir} began with the parameters of {one.machine.init}, digest"
+                f" {one.init}; --init={given} has others, digest {digest}: leave --init out to"
+                " continue it, or choose another --workdir"
+            )
+    _check_named(configs, given, digest)
+    made = [_with(config, str(given), digest, opened.config.tokenizer) for config in configs]
+    return made, _fit(opened, digest, made[0])
+
+
+def _begun(workdir: pathlib.Path) -> Config | None:
+    """The config of the run in a folder, if it began with another's parameters and has saved."""
+    values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
+    saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
+    there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()
+    if not there or not isinstance(values, Mapping) or values.get("init") is None:
+        return None
+    return resolve(values)
+
+
+def _check_named(configs: Sequence[Config], given: pathlib.Path, digest: str) -> None:
     for config in configs:
         if config.init not in (None, digest):
             raise ValueError(
-                f"the parameters in {init} are not those that config.init names: their digest is"
+                f"the parameters in {given} are not those that config.init names: their digest is"
                 f" {digest}, expected {config.init}"
             )
-    tokenizer = opened.config.tokenizer
-    made = [dataclasses.replace(one, init=digest, tokenizer=tokenizer) for one in configs]
-    return made, _fit(opened, made[0])
 
 
-def _fit(opened: Pretrained, config: Config) -> Start:
+def _same_place(a: str | None, b: pathlib.Path) -> bool:
+    return a is not None and pathlib.Path(a).resolve() == b.resolve()
+
+
+def _with(config: Config, init: str, digest: str, tokenizer: Any) -> Config:
+    machine = dataclasses.replace(config.machine, init=init)
+    return dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
+
+
+def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
     """Refuses parameters of another net; names those that only one of the two has."""
     path, theirs = opened.path, opened.config
     if theirs.system != config.system:
@@ -136,18 +212,24 @@ def _fit(opened: Pretrained, config: Config) -> Start:
         if given[name].shape != ours[name].shape
     ]
     if wrong:
+        there, here = (_shape(one) for one in (theirs, config))
         fields = [
-            f"config.net.{name} is {getattr(theirs.net, name)} there, {getattr(config.net, name)}"
-            " here"
+            f"config.net.{name} is {there[name]} there, {here[name]} here"
             for name in SHAPE
-            if getattr(theirs.net, name) != getattr(config.net, name)
+            if there[name] != here[name]
         ]
         more = f"\n  and {len(wrong) - 6} more" if len(wrong) > 6 else ""
         raise ValueError(
             f"--init={path} is of another shape ({'; '.join(fields)}): make them equal. Parameters"
             f" that do not fit, {len(wrong)} of {len(ours)}:\n  " + "\n  ".join(wrong[:6]) + more
         )
-    return Start(opened, tuple(sorted(ours.keys() - common)), tuple(sorted(given.keys() - common)))
+    fresh, unused = (tuple(sorted(one.keys() - common)) for one in (ours, given))
+    return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)
+
+
+def _shape(config: Config) -> dict[str, int]:
+    found = {name: getattr(config.net, name) for name in SHAPE}
+    return found | {"ffn_width": config.net.ffn_width or 4 * config.net.width}
 
 
 def _by_name(params: Any) -> dict[str, Any]:

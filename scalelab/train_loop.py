@@ -49,7 +49,7 @@ def train(
     """
     started = time.perf_counter()
     population_config.check([config for config, _ in runs])
-    configs, start = train_init.begin([config for config, _ in runs])
+    configs, start = train_init.begin(runs)
     runs = list(zip(configs, [workdir for _, workdir in runs], strict=True))
     results = {}
     for config, workdir in runs:

@@ -38,7 +38,7 @@ class Setup:
     Args:
       configs: of the runs; they differ in what one program can vary (see `population_config`).
       mesh: from `devices`.
-      start: whose parameters they begin with; None: random ones.
+      start: whose parameters they begin, or began, with; None: random ones.
 
     Attributes:
       config: of the first of them.
@@ -67,7 +67,11 @@ class Setup:
         sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
         self.schedule = schedules.get(config.optim.schedule)
         self.net = build.make_net(config, self.system)
-        self.data = [data_lib.load_data(one, self.system, progress=self.chief) for one in configs]
+        given = None if start is None else start.tokenizer_dir
+        self.data = [
+            data_lib.load_data(one, self.system, tokenizer_dir=given, progress=self.chief)
+            for one in configs
+        ]
         special_ids = self.data[0].tokenizer.special_ids
         self.objectives = build.make_objectives(config, special_ids)
         self.token_losses = [

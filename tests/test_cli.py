@@ -12,7 +12,7 @@ import pytest
 import tiny
 from absl.testing import flagsaver
 
-from scalelab import cli
+from scalelab import cli, init_flag
 from scalelab.config import Config
 
 # ml_collections loads config files in a way that Python would rather not see.
@@ -68,6 +68,24 @@ def test_a_field_can_be_set_to_none(run: Run) -> None:
 def test_a_budget_can_be_changed_by_its_fields(run: Run) -> None:
     _, config = run(FILE, "--config.optim.total_steps=None", "--config.optim.total_epochs=2.5")
     assert config.optim.total_epochs == 2.5 and config.optim.total_steps is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--init=none",), "--init=none is for fine-tunings; a training begins with random"),
+        (("--init=a", "--config.machine.init=b"), "of different runs: give one of them"),
+        (("--init=",), "--init is missing"),
+    ],
+)
+def test_what_a_training_may_begin_with(
+    argv: tuple[str, ...], message: str, run: Run, capsys: pytest.CaptureFixture
+) -> None:
+    code, _ = run(FILE, *argv, main=init_flag.read_config)
+    assert code == 2 and message in capsys.readouterr().err
+    for one in ("--init=a", "--config.machine.init=a"):
+        _, config = run(FILE, one, main=init_flag.read_config)
+        assert config.machine.init == "a"
 
 
 def ends(error: BaseException) -> Callable[[], None]:

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "step": {"state", "sharding"},
     "checkpoint": {"orbax_noise"},
     "run_folder": {"config", "environment", "flops", "metrics"},
-    "train_init": {"build", "config", "optim", "pretrained", "state"},
+    "train_init": {"build", "config", "optim", "pretrained", "run_folder", "state"},
     "train_setup": {"build", "config", "data", "environment", "flops", "optim", "sharding", "state"}
     | {"step", "systems", "together", "train_init"},
     "recorder": {"build", "checkpoint", "config", "data", "flops", "lab", "metrics", "run_folder"}
@@ -65,7 +65,9 @@ MAY_IMPORT = {
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
-    "imported": {"config", "data", "eval", "pretrained", "run_folder", "systems"},
+    "classifier_files": {"nets", "nn", "state", "systems"},
+    "imported": {"classifier_files", "config", "data", "eval", "pretrained", "run_folder"}
+    | {"systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_start": {"imported", "pretrained", "run_folder"},
@@ -92,6 +94,7 @@ MAY_IMPORT = {
         *(
             "build",
             "checkpoint",
+            "classifier_files",
             "config",
             "data",
             "environment",

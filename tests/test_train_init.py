@@ -17,6 +17,7 @@ from scalelab import pretrained, train_init
 from scalelab.data import prepare
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import exporting, importing
+from scalelab.lab import card
 
 Runs = Callable[[str], pathlib.Path]
 # No rate, no change: what is validated after the first steps is what it began with.
@@ -71,6 +72,10 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
     )
     assert ours.read_bytes() == theirs.read_bytes()
     assert pretrained.load(tmp_path / "run").tokenizer.vocab_size == 300
+    origin = f"| started from | {first.workdir}, parameters {digest} |"
+    assert origin in card.of_run(tmp_path / "run")
+    (tmp_path / "run/result.json").unlink()  # as on its way
+    assert origin in card.of_run(tmp_path / "run")
 
 
 def test_stopped_and_continued_it_is_the_same(
@@ -84,20 +89,62 @@ def test_stopped_and_continued_it_is_the_same(
     jax.tree.map(np.testing.assert_array_equal, resumed.states[12], whole.states[12])
 
 
-def test_continuing_from_other_parameters_is_refused(
-    lab: Lab, first: Record, tmp_path: pathlib.Path
+@pytest.mark.parametrize("again", [True, False], ids=["the same command", "without --init"])
+def test_continuing_needs_the_first_run_no_more(
+    lab: Lab, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture, again: bool
 ) -> None:
-    shutil.copytree(first.workdir, tmp_path / "init")
-    config = lab.config("system=bert,steps=12", machine__init=str(tmp_path / "init"))
-    lab.run(tmp_path / "run", config, before=kill_at(8))
-    without = lab.config("system=bert,steps=12")
-    with pytest.raises(
-        ValueError, match="holds a run with another config.*\n.*init: '[0-9a-f]{8}' -> None"
-    ):
-        lab.run(tmp_path / "run", without)
-    last = max((tmp_path / "init/checkpoints").glob("[0-9]*"), key=lambda p: int(p.name))
-    shutil.rmtree(last)  # what is newest now is an earlier step
-    with pytest.raises(ValueError, match="init: '[0-9a-f]{8}' -> '[0-9a-f]{8}'"):
+    init, gone = tmp_path / "init", dict(machine__init=str(tmp_path / "init"))
+    alone = dict(objective="mlm", data__format="doc_sentences", **ONE_PHASE)
+    lab.run(init, lab.config("system=bert,steps=1", **alone))
+    pairs = dict(objective="mlm+nsp", data__format="segment_pair", **ONE_PHASE)  # a head is fresh
+    pairs["machine__checkpoint_every_steps"] = 1
+    config = lab.config("system=bert,steps=4", **gone, **pairs)
+    whole = lab.run(tmp_path / "whole", config)
+    lab.run(tmp_path / "cut", config, before=kill_at(2))
+    shutil.rmtree(init)
+    capsys.readouterr()
+    without = lab.config("system=bert,steps=4", **(gone if again else {}), **pairs)
+    resumed = lab.run(tmp_path / "cut", without)
+    said = capsys.readouterr().out
+    assert f"began with the parameters of {init}, digest " in said
+    assert "which is not read again" in said and "continuing from step" in said
+    assert min(resumed.states) > 1
+    jax.tree.map(np.testing.assert_array_equal, resumed.states[4], whole.states[4])
+    for name in ("init", "init_digest", "initialised"):
+        assert resumed.result is not None and whole.result is not None
+        assert resumed.result[name] == whole.result[name]
+    assert len(resumed.result["initialised"]) == 4
+    a, b = (json.loads((tmp_path / f"{n}/config.json").read_text()) for n in ("cut", "whole"))
+    assert a == b
+
+
+def test_continuing_from_others_is_refused(
+    lab: Lab, first: Record, tmp_path: pathlib.Path, pretrained_runs: Runs
+) -> None:
+    config = lab.config("system=bert,steps=4", machine__init=str(first.workdir), **ONE_PHASE)
+    lab.run(tmp_path / "run", config, before=kill_at(2))
+
+    def refused(folders: list[str], message: str, **fields: Any) -> None:
+        given = lab.config("system=bert,steps=4", **fields, **ONE_PHASE)
+        with pytest.raises(ValueError, match=message):
+            train_init.begin([(given, tmp_path / folder) for folder in folders])
+
+    other = str(pretrained_runs("bert"))
+    refused(["run"], "run began with .*, digest .*; --init=.* has others, digest .*leave --init "
+            "out", machine__init=other)  # fmt: skip
+    refused(["run"], "no run folder .*elsewhere.* began with .*: leave --init out to continue it",
+            machine__init=str(tmp_path / "elsewhere"))  # fmt: skip
+    refused(["run"], "not those that config.init names", init="01234567")
+    refused(["run", "new"], "new has not begun: give --init=.* again")
+    refused(["run"], "is the --workdir itself", machine__init=str(tmp_path / "run"))
+    shutil.copytree(first.workdir, tmp_path / "moved")
+    moved = lab.config("system=bert,steps=4", machine__init=str(tmp_path / "moved"), **ONE_PHASE)
+    (made,), start = train_init.begin([(moved, tmp_path / "run")])  # the same parameters
+    assert start is not None and start.opened is not None and made.init == start.digest
+    for step in (tmp_path / "run/checkpoints").glob("[0-9]*"):
+        shutil.rmtree(step)
+        step.mkdir()
+    with pytest.raises(ValueError, match="none of the checkpoints .* can be read"):  # not random
         lab.run(tmp_path / "run", config)
 
 
@@ -158,13 +205,13 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     given = {"machine__init": str(pretrained_runs("bert"))} | ONE_PHASE | fields
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        train_init.begin([lab.config("system=bert,steps=2", **given)])
+        train_init.begin([(lab.config("system=bert,steps=2", **given), pathlib.Path("new"))])
 
 
 def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
     config = lab.config("system=roberta,steps=2", machine__init=str(pretrained_runs("bert")))
     with pytest.raises(ValueError, match="a run of bert, config.system is 'roberta'"):
-        train_init.begin([config])
+        train_init.begin([(config, pathlib.Path("new"))])
 
 
 def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:

@@ -47,12 +47,20 @@ class Data:
     facts: dict[str, str]
 
 
-def load_data(config: Config, system: types.ModuleType, *, progress: bool = True) -> Data:
+def load_data(
+    config: Config,
+    system: types.ModuleType,
+    *,
+    tokenizer_dir: Path | None = None,
+    progress: bool = True,
+) -> Data:
     """Prepares, or finds prepared, everything from the corpus to the examples.
 
     Args:
       config: the run.
       system: the module of its family, for the special tokens.
+      tokenizer_dir: a tokenizer that the parameters are for; None: of the run in
+        config.machine.init, or else it is trained.
       progress: whether to show progress bars.
 
     Raises:
@@ -73,10 +81,11 @@ def load_data(config: Config, system: types.ModuleType, *, progress: bool = True
         between=between,
         end=end,
     )
-    init = config.machine.init  # whose tokenizer its parameters are for
+    if tokenizer_dir is None and config.machine.init is not None:
+        tokenizer_dir = Path(config.machine.init) / "tokenizer"
     prepared = prepare.prepare_documents(
         config.data.corpus,
-        spec if init is None else Path(init) / "tokenizer",
+        spec if tokenizer_dir is None else tokenizer_dir,
         config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,

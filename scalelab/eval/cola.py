@@ -13,6 +13,7 @@ TASK = Task(
     relation="single",
     metrics=("matthews",),
     labels=("0", "1"),
+    classes=("unacceptable", "acceptable"),
     columns=Columns(texts=(3,), label=1, num_fields=4),
     test_columns=Columns(("sentence",)),
     train=Split("train", ("CoLA/train.tsv",), 8551, "cola/train"),

@@ -12,6 +12,7 @@ TASK = Task(
     relation="similarity",
     metrics=("accuracy", "f1"),
     labels=("0", "1"),
+    classes=("not_equivalent", "equivalent"),
     columns=Columns(("#1 String", "#2 String"), "Quality"),
     test_columns=Columns(("#1 String", "#2 String")),
     train=Split("train", ("MRPC/train.tsv",), 3668, "mrpc/train"),

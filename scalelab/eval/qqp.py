@@ -13,6 +13,7 @@ TASK = Task(
     relation="similarity",
     metrics=("accuracy", "f1"),
     labels=("0", "1"),
+    classes=("not_duplicate", "duplicate"),
     columns=Columns(("question1", "question2"), "is_duplicate"),
     test_columns=Columns(("question1", "question2")),
     train=Split("train", ("QQP/train.tsv",), 363846, "qqp/train"),

@@ -13,6 +13,7 @@ TASK = Task(
     relation="single",
     metrics=("accuracy",),
     labels=("0", "1"),
+    classes=("negative", "positive"),
     columns=Columns(("sentence",), "label"),
     test_columns=Columns(("sentence",)),
     train=Split("train", ("SST-2/train.tsv",), 67349, "sst2/train"),

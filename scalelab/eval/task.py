@@ -54,6 +54,7 @@ class Task:
       dev_splits: the splits that are scored, the main one first.
       test_splits: the splits without labels.
       labels: the labels as files and submissions spell them, in class order; None for regression.
+      classes: their names, where labels are but numbers: those of TensorFlow Datasets' `glue`.
       score_range: least and greatest score of a regression, if it has bounds.
       tfds_texts: the text features in TensorFlow Datasets.
     """
@@ -68,6 +69,7 @@ class Task:
     dev_splits: tuple[Split, ...]
     test_splits: tuple[Split, ...] = ()
     labels: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
     tfds_texts: tuple[str, ...] = ()
 
@@ -75,12 +77,18 @@ class Task:
         assert self.relation in RELATIONS, self.relation
         assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
         assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
+        assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
         assert len(self.test_columns.texts) == len(self.columns.texts), self.test_columns
 
     @property
     def regression(self) -> bool:
         """Whether a score is predicted, not a class."""
         return self.labels is None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What its classes are called, in class order; none for regression."""
+        return self.classes or self.labels or ()
 
     @property
     def num_outputs(self) -> int:

@@ -14,6 +14,7 @@ TASK = Task(
     relation="entailment",
     metrics=("accuracy",),
     labels=("0", "1"),
+    classes=("not_entailment", "entailment"),
     columns=Columns(("sentence1", "sentence2"), "label"),
     test_columns=Columns(("sentence1", "sentence2")),
     train=Split("train", ("WNLI/train.tsv",), 635, "wnli/train"),

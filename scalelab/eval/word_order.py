@@ -73,7 +73,8 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
     opened = pretrained.load(run)
     config = opened.config
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    store = load_data(config, opened.system).phases[0].valid
+    given = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
+    store = load_data(config, opened.system, tokenizer_dir=given).phases[0].valid
     ids = opened.tokenizer.special_ids
     net, objectives = build.make_net(config, opened.system), build.make_objectives(config, ids)
     evaluate = jax.jit(step.make_eval_step(net, objectives))

@@ -14,6 +14,7 @@ def write(
     architecture: str,
     pipeline: str | None,
     step: int,
+    params: int,
     remarks: list[str],
 ) -> str:
     """The text of README.md.
@@ -24,10 +25,12 @@ def write(
       architecture: the class that loads it.
       pipeline: what it is for, if there is one.
       step: the step that its parameters are of.
+      params: how many they are.
       remarks: what a reader should know of the export.
     """
     front = ["---", "library_name: transformers"]
     front += [f"pipeline_tag: {pipeline}"] if pipeline else []
     front += ["tags:", "- scalelab", f"- {system}", "---", ""]
     loads = f"load it with `{architecture}.from_pretrained`"
-    return "\n".join(front) + "\n" + card.of_run(folder, step=step, loads=loads, remarks=remarks)
+    text = card.of_run(folder, step=step, loads=loads, params=params, remarks=remarks)
+    return "\n".join(front) + "\n" + text

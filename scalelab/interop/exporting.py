@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from scalelab import pretrained, run_folder, systems
+from scalelab import classifier_files, imported, pretrained, run_folder, systems
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.imported import TASK
 from scalelab.interop import card, classifiers, convert, maps, settings, target, texts
@@ -18,7 +18,8 @@ from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.source import Source
 from scalelab.interop.transforms import Sizes
 
-Frame = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # begin, between, end
+Frame = tuple[tuple[str, ...], ...]  # begin, between, end
+PADDING = ("<pad>", "<|padding|>")  # a new piece, where none of the tokenizer's will do
 
 
 @dataclasses.dataclass
@@ -117,13 +118,13 @@ def _open_net(path: pathlib.Path) -> Exported:
 
 
 def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
-    classifiers.check_config(path, values)
+    classifier_files.check_config(path, values)
     family = maps.load(values["system"])
     architecture = next(a for a in family.architectures if a.classifies)
     _check_classifier(values, family, architecture)
     flat, step = classifiers.restore(path)
     tokenizer = texts.load(path / "tokenizer")
-    count = classifiers.check_shapes(path, values, flat, tokenizer.vocab_size)
+    count = classifier_files.check_shapes(path, values, flat, tokenizer.vocab_size)
     return Exported(
         path,
         values,
@@ -132,7 +133,7 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
         flat,
         tokenizer,
         step,
-        values["labels"] or [f"LABEL_{i}" for i in range(count)],
+        imported.class_names(values) or [f"LABEL_{i}" for i in range(count)],
         values["regression"],
     )
 
@@ -169,13 +170,17 @@ def _write(exported: Exported, to: pathlib.Path, dtype: str | None) -> None:
     sizes = Sizes(net["num_heads"], net["num_layers"], count, count)
     source = source_lib.load(exported.path) or Source({}, {}, {}, {})
     sizes = dataclasses.replace(sizes, **source.sizes)
-    _write_tensors(exported, to, dtype, sizes, source)
     frame = pad = None
     if exported.architecture.classifies and not _imported(exported.config):
         adapted = systems.load(exported.family.system).ADAPTATION
         frame = (adapted.begin, adapted.between, adapted.end)
-        pad = _filler(exported.tokenizer, frame)
-        ids = ids | ({"pad": exported.tokenizer.token_id(pad)} if pad else {})
+    if exported.architecture.classifies and exported.config["task"] != TASK:
+        pad = _filler(exported, frame)
+    if pad is not None:
+        ids = ids | {"pad": exported.tokenizer.with_added([pad]).token_id(pad)}
+        # A piece of its own has a row of zeros, which nothing reads.
+        sizes = dataclasses.replace(sizes, vocab_rows=max(sizes.vocab_rows, ids["pad"] + 1))
+    _write_tensors(exported, to, dtype, sizes, source)
     fields = net | {"ffn_width": net["ffn_width"] or 4 * net["width"]}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
     config = settings.write(
@@ -200,15 +205,29 @@ def _write(exported: Exported, to: pathlib.Path, dtype: str | None) -> None:
     _describe(exported, to)
 
 
-def _filler(tokenizer: Tokenizer, frame: Frame) -> str | None:
-    """What pads batches of a tokenizer without padding; None: it has padding.
+def _filler(exported: Exported, frame: Frame | None) -> str | None:
+    """What pads batches of a classifier that was trained here; None: what its tokenizer has.
 
-    A GPT's classifier reads the last token that is not this one: it must be none that ends a text.
+    A GPT's class reads the last token that is not this one: it must be none that ends a text, in
+    which the net was trained to read. So it is not what an import's config.json may have had.
+
+    Args:
+      exported: the run.
+      frame: texts of the tokens around its texts; None: its tokenizer's own.
     """
-    if "pad" in tokenizer.special_ids:
+    tokenizer = exported.tokenizer
+    roles = {role: tokenizer.token(i) for role, i in tokenizer.special_ids.items()}
+    if "pad" in roles and not systems.load(exported.family.system).CAUSAL:
         return None
+    if frame is None:
+        own = tokenizer.frame()
+        frame = tuple(tuple(map(tokenizer.token, ids)) for ids in (own.begin, own.between, own.end))
     begin, between, end = frame
-    return next(text for text in (*begin, *between) if text not in end[-1:])
+    # Without a token that ends every text, one that it does not know may.
+    last = end[-1] if end else roles.get("unk") if texts.has_unknown(exported.path) else None
+    special = [roles[role] for role in ("eos", "bos") if role in roles]
+    found = [*([roles["pad"]] if "pad" in roles else []), *begin, *between, *special, *PADDING]
+    return next(text for text in found if text != last)
 
 
 def _write_tensors(
@@ -265,6 +284,7 @@ def _describe(exported: Exported, to: pathlib.Path) -> None:
         architecture=exported.architecture.name,
         pipeline=next((p for head, p in card.PIPELINES.items() if head in heads), None),
         step=exported.step,
+        params=sum(x.size for x in exported.flat.values()),
         remarks=exported.remarks,
     )
     (to / "README.md").write_text(text, encoding="utf-8")

@@ -80,6 +80,8 @@ class Folder:
         """
         rows = self.family.rows(self.architecture)
         expected = convert.shapes(rows, ours, self.sizes)
+        for name in expected:
+            self.tensors.check_dtype(self.names[name])  # before shapes: packed values have others
         found = {name: self.tensors.shapes[self.names[name]] for name in expected}
         wrong = [
             f"{self.names[name]}: config.json makes it {list(shape)}, the file has"
@@ -220,7 +222,8 @@ def _check_sizes(fields: dict[str, Any], tensors: Tensors) -> None:
 def _config(path: pathlib.Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
+        inside = ", ".join(sorted(p.name + "/" * p.is_dir() for p in path.iterdir())[:8])
+        inside = inside or "nothing"
         raise ValueError(f"{path} has no config.json (it holds {inside}): no Hugging Face folder")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))

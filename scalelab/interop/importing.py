@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from scalelab import build, environment, flops, run_folder, state, systems
+from scalelab import build, classifier_files, environment, flops, run_folder, state, systems
 from scalelab import config as config_lib
 from scalelab.checkpoint import Checkpoints
 from scalelab.imported import TASK, pretrain_values
@@ -171,7 +171,7 @@ def _abstract(opened: Folder, values: dict[str, Any]) -> dict[str, Any]:
     if opened.architecture.classifies:
         assert opened.num_classes is not None
         kind, vocab_size = values["head"]["kind"], opened.texts.vocab_size
-        return classifiers.shapes(
+        return classifier_files.shapes(
             values["system"], values["net"], kind, opened.num_classes, vocab_size
         )
     key = jax.random.key(0)

@@ -6,7 +6,9 @@ from typing import Any
 
 from scalelab.interop import maps
 from scalelab.interop.rows import Architecture, Map
-from scalelab.names import nearest
+from scalelab.names import brief, nearest
+
+MOST = 2**48  # sizes beyond are no sizes of anything
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,7 @@ def family_of(config: Mapping[str, Any]) -> Map:
         model_type = of[0].model_type if of else None
     if not isinstance(model_type, str) or model_type not in known:
         raise ValueError(
-            f"unsupported architecture: config.json has model_type {model_type!r}"
+            f"unsupported architecture: config.json has model_type {brief(model_type)}"
             f" ({declared or 'no class named'}); supported are {', '.join(known)}:"
             f" {supported()}"
         )
@@ -66,7 +68,9 @@ def declared_architecture(config: Mapping[str, Any]) -> str | None:
         return None
     if isinstance(named, list) and isinstance(named[0], str):
         return named[0]
-    raise ValueError(f"config.json: architectures = {named!r}; expected a list of classes' names")
+    raise ValueError(
+        f"config.json: architectures = {brief(named)}; expected a list of classes' names"
+    )
 
 
 def read(family: Map, config: Mapping[str, Any]) -> Settings:
@@ -83,7 +87,7 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
             isinstance(value, int | float) and not isinstance(value, bool) and value in fixed.values
         ):
             wrong.append(
-                f"{fixed.theirs} = {value!r}"
+                f"{fixed.theirs} = {brief(value)}"
                 + (" (the default)" if fixed.theirs not in config else "")
                 + f": expected {' or '.join(map(repr, fixed.values))}, for {fixed.why}"
             )
@@ -109,6 +113,11 @@ def read(family: Map, config: Mapping[str, Any]) -> Settings:
                 f"{field.theirs} = {value}: left out, this net has one dropout rate,"
                 f" {fields[field.ours]}"
             )
+    pad, size = config.get("pad_token_id"), fields["vocab_size"]
+    if pad is not None and not (type(pad) is int and -size <= pad < size):
+        raise ValueError(
+            f"config.json: pad_token_id = {brief(pad)}; expected one of its {size:,} token ids"
+        )
     if not fields.get("ffn_width"):
         fields["ffn_width"] = 4 * fields["width"]
     if fields["width"] % fields["num_heads"]:
@@ -128,14 +137,14 @@ def rate(config: Mapping[str, Any], name: str) -> float | None:
     value = config.get(name)
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
     if value is not None and not fits:
-        raise ValueError(f"config.json: {name} = {value!r}; expected a probability in [0, 1)")
+        raise ValueError(f"config.json: {name} = {brief(value)}; expected a probability in [0, 1)")
     return None if value is None else float(value)
 
 
 def _size(config: Mapping[str, Any], name: str) -> int | None:
     value = config.get(name)
-    if value is not None and (type(value) is not int or value <= 0):
-        raise ValueError(f"config.json: {name} = {value!r}; expected a positive whole number")
+    if value is not None and (type(value) is not int or not 0 < value < MOST):
+        raise ValueError(f"config.json: {name} = {brief(value)}; expected a positive whole number")
     return value
 
 
@@ -143,13 +152,21 @@ def _check_others(config: Mapping[str, Any]) -> None:
     """Refuses values of fields that no map has; the tokenizer's library would trip over them."""
     tied, named = config.get("tie_word_embeddings"), config.get("id2label")
     if not isinstance(tied, bool | None):
-        raise ValueError(f"config.json: tie_word_embeddings = {tied!r}; expected true or false")
+        raise ValueError(
+            f"config.json: tie_word_embeddings = {brief(tied)}; expected true or false"
+        )
     numbers = list(named) if isinstance(named, Mapping) else None
     expected = [str(i) for i in range(len(numbers or []))]
     if named is not None and (numbers is None or sorted(numbers) != sorted(expected)):
         raise ValueError(
-            f"config.json: id2label = {named!r}; expected an object with the keys"
+            f"config.json: id2label = {brief(named)}; expected an object with the keys"
             ' "0", "1", ..., the number of each class'
+        )
+    labels = list((named or {}).values())
+    if len(set(map(str, labels))) < len(labels):
+        raise ValueError(
+            f"config.json: id2label = {brief(named)} gives two classes one name; expected a name of"
+            " its own for each"
         )
     _size(config, "num_labels")
     rate(config, "classifier_dropout")
@@ -172,8 +189,8 @@ def is_regression(config: Mapping[str, Any], num_classes: int) -> bool:
     problem, known = config.get("problem_type"), ("regression", "single_label_classification")
     if problem is not None and problem not in known:
         raise ValueError(
-            f"config.json: problem_type = {problem!r}; scalelab's classifiers choose one of several"
-            f" classes or fit one score: expected {' or '.join(known)}"
+            f"config.json: problem_type = {brief(problem)}; scalelab's classifiers choose one of"
+            f" several classes or fit one score: expected {' or '.join(known)}"
         )
     if problem == "regression" and num_classes != 1:
         raise ValueError(

@@ -9,6 +9,10 @@ import uuid
 from collections.abc import Collection, Iterator
 
 MARK = "scalelab.json"  # tells an export of ours from the folders of others, and lists its files
+# What exports held whose mark had no list: these, and nothing else.
+UNLISTED = ("README.md", "config.json", "model.safetensors", "special_tokens_map.json",
+    "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
 
 
 def check(path: pathlib.Path, flag: str, *, again: bool) -> pathlib.Path:
@@ -48,9 +52,11 @@ def check(path: pathlib.Path, flag: str, *, again: bool) -> pathlib.Path:
 def files_of_ours(path: pathlib.Path) -> list[str] | None:
     """Names of what an earlier export wrote into a folder, its mark left out; None: no export."""
     try:
-        names = json.loads((path / MARK).read_text(encoding="utf-8")).get("files", [])
+        mark = json.loads((path / MARK).read_text(encoding="utf-8"))
+        unlisted = mark.keys() == {"system", "step", "git_commit"}
+        names = UNLISTED if unlisted else mark["files"]
         plain = all(type(n) is str and pathlib.PurePath(n).name == n for n in names)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return [name for name in names if name != MARK] if plain else None
 

@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from scalelab.names import brief
+
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # What becomes float32 without losing a bit.
 FLOATS = {
@@ -60,19 +62,28 @@ class Tensors:
         """Name, as numpy has it, of the dtype of a tensor that can be read."""
         return FLOATS[self._places[name][1]].name
 
+    def check_dtype(self, name: str) -> None:
+        """Refuses a tensor that cannot be read.
+
+        Raises:
+          ValueError: it has a dtype that would have to be rounded, or is no number with a fraction.
+        """
+        path, dtype, _ = self._places[name]
+        if dtype not in FLOATS:
+            raise ValueError(
+                f"{name} in {path} has dtype {dtype[:20]}; expected one that float32 holds exactly:"
+                f" {', '.join(FLOATS)}; convert the checkpoint, such as by"
+                " model.float().save_pretrained(NEW)"
+            )
+
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32.
 
         Raises:
           ValueError: it has a dtype that would have to be rounded, or is no number with a fraction.
         """
+        self.check_dtype(name)
         path, dtype, place = self._places[name]
-        if dtype not in FLOATS:
-            raise ValueError(
-                f"{name} in {path} has dtype {dtype}; expected one that float32 holds exactly:"
-                f" {', '.join(FLOATS)}; convert the checkpoint, such as by"
-                " model.float().save_pretrained(NEW)"
-            )
         shape = self.shapes[name]
         with path.open("rb") as file:
             flat = np.fromfile(file, FLOATS[dtype], math.prod(shape), offset=place)
@@ -141,6 +152,8 @@ def _header(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
         raw = file.read(length)
     try:
         entries = json.loads(raw)
+        if not isinstance(entries, dict):
+            raise ValueError(f"expected an object, got {brief(entries)}")
         entries.pop("__metadata__", None)
         parsed = {name: _entry(value) for name, value in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -187,10 +200,11 @@ def _in_a_row(path: pathlib.Path, parsed: dict[str, tuple[str, tuple[int, ...], 
 def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:
     begin, end = value["data_offsets"]
     shape = tuple(value["shape"])
-    if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
-        raise ValueError("sizes and places must be whole numbers")
+    if not all(type(n) is int and 0 <= n < MAX_VALUES for n in (*shape, begin, end)):
+        found = brief([*shape, begin, end])
+        raise ValueError(f"sizes and places must be whole numbers below 2^60, found {found}")
     if math.prod(n or 1 for n in shape) >= MAX_VALUES:  # beyond what numpy has an index for
-        raise ValueError(f"no tensor has the shape {list(shape)}")
+        raise ValueError(f"no tensor has the shape {brief(list(shape))}")
     return str(value["dtype"]), shape, begin, end
 
 

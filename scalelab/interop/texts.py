@@ -123,6 +123,13 @@ def load(directory: pathlib.Path) -> Tokenizer:
         raise ValueError(f"the tokenizer in {directory} is damaged: {reason(error)}") from None
 
 
+def has_unknown(run: pathlib.Path) -> bool:
+    """Whether a run's tokenizer reads as one piece what it does not know; bytes are all known."""
+    content = json.loads((run / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8"))
+    model = content["model"]
+    return model.get("unk_token") is not None or model.get("unk_id") is not None
+
+
 def reason(error: Exception) -> str:
     """What a library's error says, on one line, as far as a person reads it."""
     said = " ".join(str(error).split()) or type(error).__name__
@@ -161,11 +168,12 @@ def export(
       max_len: its positions.
       frame: texts of the special tokens before, between and after the texts of a classifier; None:
         as pre-training had them.
-      pad: the token that pads batches, where the tokenizer has none of its own.
+      pad: the token that pads batches, added where it is none yet; None: the tokenizer's own.
     """
     for name in OF_RUN:
         shutil.copyfile(source / name, directory / name)
     content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    named = json.loads((directory / "special_tokens_map.json").read_text(encoding="utf-8"))
     config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     if not special_as_text:
         for added in content["added_tokens"]:
@@ -173,6 +181,8 @@ def export(
     backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     if frame is not None:
         backend.post_processor = _template(backend, frame)
+    if pad is not None:
+        backend.add_special_tokens([pad])
     # Saved anew in any case: what a pipeline adds of its own must not stay in the file.
     backend.no_truncation()
     backend.no_padding()
@@ -183,7 +193,8 @@ def export(
         "model_max_length": max_len,
     }
     if pad is not None:
-        config.setdefault("pad_token", pad)
+        config["pad_token"] = named["pad_token"] = pad
+        _write(directory / "special_tokens_map.json", named)
     _write(directory / "tokenizer_config.json", config)
 
 

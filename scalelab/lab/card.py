@@ -13,7 +13,12 @@ CLOCKS = ("steps", "tokens", "flops", "seconds")
 
 
 def of_run(
-    folder: pathlib.Path, *, step: int | None = None, loads: str = "", remarks: Sequence[str] = ()
+    folder: pathlib.Path,
+    *,
+    step: int | None = None,
+    loads: str = "",
+    params: int | None = None,
+    remarks: Sequence[str] = (),
 ) -> str:
     """The card of a run folder, its fine-tunings in tasks/ included.
 
@@ -21,6 +26,7 @@ def of_run(
       folder: the run folder.
       step: of an unfinished run, the step that the card is of; None: the last one in its metrics.
       loads: how to load it, to end the first sentence.
+      params: how many parameters it has, where it has no result yet.
       remarks: what a reader should know besides the run's own remarks.
 
     Raises:
@@ -44,6 +50,7 @@ def of_run(
         evals=evals,
         tasks=_task_scores(folder / "tasks"),
         loads=loads,
+        params=params,
         remarks=[*remarks, *((run.result or {}).get("remarks") or [])],
     )
 
@@ -64,6 +71,7 @@ def text(
     reached: Mapping[str, Any],
     remarks: Sequence[str],
     loads: str = "",
+    params: int | None = None,
     evals: Mapping[str, Any] | None = None,
     tasks: Mapping[str, str] | None = None,
 ) -> str:
@@ -77,6 +85,7 @@ def text(
       reached: without a result, how far it is on each clock that is known; "steps" at least.
       remarks: what a reader should know.
       loads: how to load it, to end the first sentence.
+      params: how many parameters it has, where no result says so.
       evals: without a result, its last validations, as a result has them.
       tasks: task -> its scores, of what was fine-tuned from it.
     """
@@ -88,7 +97,7 @@ def text(
         "",
         f"A {config['system']} {what}{'; ' if loads else ''}{loads}.",
         "",
-        *_table("What it is", _facts(config, result)),
+        *_table("What it is", _facts(config, result, params)),
         *_table("Departures from the control", _departures(found)),
         *_table("What it cost", _budget(result, reached)),
         *_table("Scores", _scores(found)),
@@ -139,12 +148,14 @@ def _shown(value: Any) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _facts(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, Any]:
+def _facts(
+    config: Mapping[str, Any], result: Mapping[str, Any] | None, params: int | None
+) -> dict[str, Any]:
     net, data = config["net"], config.get("data", {})
     facts: dict[str, Any] = {
         "shape (heads x width x layers)": "{num_heads}x{width}x{num_layers}".format(**net),
         "positions": net["max_len"],
-        "parameters": (result or {}).get("params", "not recorded"),
+        "parameters": (result or {}).get("params") or params or "not recorded",
         "seed": config.get("seed"),
     }
     if "corpus" in data:
@@ -156,8 +167,12 @@ def _facts(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[
         facts["data"] = ", ".join(f"{split} sha256 {str(d)[:12]}" for split, d in data.items())
     if config.get("recipe"):
         facts["recipe"] = config["recipe"]
-    if (result or {}).get("init"):
-        facts["started from"] = (result or {})["init"]
+    started = config.get("machine", {}).get("init") if result is None else result.get("init")
+    if started:
+        digest = config.get("init")
+        facts["started from"] = f"{started}, parameters {digest}" if digest != started else started
+    if (result or {}).get("initialised"):
+        facts["initialised afresh"] = ", ".join((result or {})["initialised"])
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Run folders as a fine-tuning leaves them, with random parameters."""
+"""Run folders as a fine-tuning leaves them, with random parameters; fine-tunings made ready."""
 
 import json
 import pathlib
@@ -6,10 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import tiny
 from flax import linen as nn
 
-from scalelab import pretrained, state
+from scalelab import finetune_start, pretrained, state
 from scalelab.checkpoint import Checkpoints
+from scalelab.eval.task import load, load_task
+from scalelab.finetune_config import override, resolve
+from scalelab.finetune_run import TaskRun
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
@@ -73,3 +77,17 @@ def make(
         json.dumps({"status": "completed", "steps": 7, "eval": {"dev": {"accuracy": 0.5}}})
     )
     return net, params
+
+
+def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    made = tiny.config_module("finetune").get_config().to_dict()
+    small = {
+        "epochs": 1.0, "batch_size": 2, "max_len": 64, "machine.cache_dir": str(cache_dir),
+        "machine.compile_cache_dir": None, "machine.eval_batch_size": 4,
+    }  # fmt: skip
+    return override(made, small | {k.replace("__", "."): v for k, v in fields.items()})
+
+
+def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
+    start, task_of = finetune_start.open_start(str(init)), load_task(task)
+    return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import glue_folder
+import numpy as np
 import pytest
 import tiny
 
@@ -16,6 +17,8 @@ import nbformat  # noqa: E402
 import peers  # noqa: E402
 import real_text  # noqa: E402
 import transformers  # noqa: E402
+
+from scalelab.lab import predictions  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,
@@ -56,13 +59,22 @@ def printed(cell: nbformat.NotebookNode) -> str:
 
 
 def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
-    """Its last cell shows that the exported model answers as ours did."""
+    """Its last cell shows that the exported model scores every example as ours did."""
     notebook = nbformat.read(tiny.ROOT / "colabs/hugging_face_bert.ipynb", as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
     client.execute(cwd=str(tiny.ROOT))
     last = printed(notebook.cells[-1])
-    answers = re.findall(r"ours: (\S+) the pipeline's: .*?'label': '(\w+)'", last)
-    assert len(answers) == 3 and all(ours == theirs for ours, theirs in answers), last
+    (said,) = re.findall(r"(\d+) examples, scores that differ by (\S+) at most", last)
+    dev = predictions.read(tmp_path / "work/rte/seed0/predictions.tsv")
+    assert dev.texts is not None and dev.probabilities is not None and dev.labels is not None
+    assert int(said[0]) == len(dev.gold) == 3 and float(said[1]) < 1e-4
+    # Not the notebook's word alone; and a model of other scores would be seen.
+    classify = transformers.pipeline("text-classification", model=str(tmp_path / "work/exported"))
+    pairs = [{"text": a, "text_pair": b} for a, b in zip(*dev.texts, strict=True)]
+    for pair, ours in zip(pairs, dev.probabilities, strict=True):
+        theirs = {one["label"]: one["score"] for one in classify([pair], top_k=None)[0]}
+        assert theirs == pytest.approx(dict(zip(dev.labels, ours, strict=True)), abs=1e-4)
+    assert np.ptp(dev.probabilities[:, 0]) > 1e-3
     assert any("image/png" in part.get("data", {}) for c in notebook.cells[1:]
                for part in c.get("outputs", []))  # fmt: skip
     assert (tmp_path / "work/exported/model.safetensors").is_file()

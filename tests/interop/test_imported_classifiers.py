@@ -13,19 +13,20 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from fine_tuned import prepare, values
 
 from scalelab import (
     finetune,
     finetune_group,
+    finetune_loop,
     finetune_outcome,
     finetune_start,
     finetune_step,
-    imported,
     pretrained,
 )
 from scalelab.data import task_examples
 from scalelab.eval.task import load, load_task
-from scalelab.finetune_config import override, resolve
+from scalelab.finetune_config import resolve
 from scalelab.finetune_run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.lab import predictions
@@ -42,20 +43,6 @@ def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def data(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     yield glue_folder.write(tmp_path / "glue")
-
-
-def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
-    made = tiny.config_module("finetune").get_config().to_dict()
-    small = {
-        "epochs": 1.0, "batch_size": 2, "max_len": 64, "machine.cache_dir": str(cache_dir),
-        "machine.compile_cache_dir": None, "machine.eval_batch_size": 4,
-    }  # fmt: skip
-    return override(made, small | {k.replace("__", "."): v for k, v in fields.items()})
-
-
-def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
-    start, task_of = finetune_start.open_start(str(init)), load_task(task)
-    return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
 
 
 def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
@@ -91,7 +78,11 @@ def test_an_import_scores_as_the_run_that_was_exported(
     folder.mkdir()
     fine_tuned.make(pretrained_runs(system), folder / "seed0", kind, 2, labels=list(labels))
     run = prepare(
-        pretrained_runs(system), "rte", data, folder, **values(cache_dir, head__kind=kind)
+        pretrained_runs(system),
+        "rte",
+        data,
+        folder,
+        **values(cache_dir, head__kind=kind),
     )
     expected = outputs(run, run_params(run))
     if labels[0] == "not_entailment":
@@ -107,7 +98,11 @@ def test_an_import_scores_as_the_run_that_was_exported(
     assert any("matched by name" in remark for remark in result["remarks"])
     assert "RTE scored as it was imported, without fine-tuning" in result["remarks"]
     again = prepare(
-        tmp_path / "back", "rte", data, tmp_path / "x", **values(cache_dir, head__kind=kind)
+        tmp_path / "back",
+        "rte",
+        data,
+        tmp_path / "x",
+        **values(cache_dir, head__kind=kind),
     )
     head = {"body": again.start.opened.params, "head": again.head}
     np.testing.assert_allclose(outputs(again, head), expected, rtol=1e-4, atol=1e-4)
@@ -134,35 +129,6 @@ def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pat
     exporting.run(folder / "run", folder / "out")
     importing.run(str(folder / "out"), folder / "back")
     return folder / "back"
-
-
-def classifier(*labels: str, regression: bool = False) -> imported.ImportedClassifier:
-    return imported.ImportedClassifier(pathlib.Path("runs/x"), labels, regression, "double", {})
-
-
-def test_classes_are_matched_by_name_else_by_number() -> None:
-    mnli, cola, stsb = (load_task(name) for name in ("mnli", "cola", "stsb"))
-    order, said = classifier("CONTRADICTION", "Entailment", "neutral").order(mnli)
-    assert order == [1, 2, 0] and said == "its classes are matched by name"
-    order, said = classifier("LABEL_0", "LABEL_1").order(cola)
-    assert order == [0, 1] and said.endswith("by number: 0 is LABEL_0, 1 is LABEL_1")
-    assert classifier("LABEL_0", regression=True).order(stsb)[0] == [0]
-
-
-@pytest.mark.parametrize(
-    ("made", "task", "message"),
-    [
-        (classifier("a", "b"), "mnli", "do not fit, 3 and 2: MNLI has .*; runs/x has a, b"),
-        (classifier("neutral", "b", "c"), "mnli", "only some of their classes have the same names"),
-        (classifier("x", regression=True), "cola", "CoLA asks for classes, runs/x gives a score"),
-        (classifier("a", "b"), "stsb", "STS-B asks for a score, runs/x gives classes"),
-    ],
-)  # fmt: skip
-def test_classes_that_do_not_fit(
-    made: imported.ImportedClassifier, task: str, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        made.order(load_task(task))
 
 
 def test_what_does_not_fit_is_not_scored(
@@ -225,6 +191,28 @@ def test_it_is_fine_tuned_and_exported_again(
     assert config["frame"] == "imported"
 
 
+def test_the_head_is_of_the_kind_of_the_import(
+    back: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch, cache_dir
+) -> None:
+    """Unless another is asked for; without an import it is the protocol's."""
+    kinds = []
+    monkeypatch.setattr(finetune_loop, "train", lambda run, _: kinds.append(run.config.head.kind))
+    monkeypatch.setattr(finetune, "_is_finished", lambda *_: False)
+    start = finetune_start.open_start(str(back))
+    for kind in ("double", "single"):
+        as_if = dataclasses.replace(start.classifier, kind=kind)
+        for asked in (None, "single", "double"):
+            of = values(cache_dir, head__kind=asked)
+            options = finetune.Options(data=str(data))
+            with pytest.raises(FileNotFoundError):  # nothing was trained
+                finetune.fine_tune(
+                    load_task("mnli"), dataclasses.replace(start, classifier=as_if), of,
+                    tmp_path / "run", options,
+                )  # fmt: skip
+            assert kinds.pop() == (asked or kind)
+    assert resolve(values(cache_dir)).head.kind == "double"
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("task", ["sst2", "mnli"])
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -256,10 +244,13 @@ def test_its_scores_are_those_of_transformers(
         )[:, order]
     kind = KINDS[system]
     run = prepare(
-        tmp_path / "run", task, data, tmp_path / "x", **values(cache_dir, head__kind=kind)
+        tmp_path / "run",
+        task,
+        data,
+        tmp_path / "x",
+        **values(cache_dir, head__kind=kind),
     )
     ours = outputs(run, {"body": run.start.opened.params, "head": run.head})
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(found(tmp_path / "scored/seed0"), expected.argmax(axis=1))
-    word = "name" if task == "mnli" else "number"
-    assert any(f"matched by {word}" in remark for remark in result["remarks"])
+    assert any("matched by name" in remark for remark in result["remarks"])

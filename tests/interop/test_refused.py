@@ -90,6 +90,28 @@ DAMAGES = {
     "a hole": (header(hole), "corrupt: .* puts .* ends at .*: they leave 32 bytes between them"),
     "a deep header": (raw(deep), "its header cannot be read .RecursionError"),
     "a deep config": (written("config.json", DEEP), "config.json is damaged .*recursion"),
+    "a header of a list": (raw(lambda _: struct.pack("<Q", 2) + b"[]"), r"expected an object, got"),
+    "a shape of 4,000 digits": (
+        header(lambda entries: list(entries.values())[-1].update(shape=[10**4000])),
+        r"whole numbers below 2\^60, found .{,140}fetch it again$",
+    ),
+    "a size of 4,000 digits": (config(vocab_size=10**4000), "vocab_size = 1000.{,150}$"),
+    "classes of one name": (
+        config(id2label={"0": "a", "1": "a"}, num_labels=2),
+        "id2label = .* gives two classes one name",
+    ),
+    "padding beyond the vocabulary": (
+        config(pad_token_id=10**9),
+        "pad_token_id = 1000000000; expected one of its 300 token ids",
+    ),
+    "a packed tensor": (
+        tensors(query__weight=lambda x: np.zeros((8, 3), np.int64)),
+        "query.weight in .* has dtype I64",
+    ),
+    "a config that is a folder": (
+        lambda f: ((f / "config.json").unlink(), (f / "config.json").mkdir()),
+        "has no config.json .it holds README.md, config.json/",
+    ),
     "a deep index": (
         lambda f: (indexed()(f), written("model.safetensors.index.json", DEEP)(f)),
         "index.json is damaged .*recursion",

@@ -49,11 +49,11 @@ DAMAGES = {
     ),
     "a damaged tokenizer": (written("tokenizer/tokenizer.json", "{"), "tokenizer is damaged"),
     "a map of garbage": (written("tokenizer/special_tokens_map.json", "[]"), "is damaged"),
-    "no net": (lacking("net"), "not what a fine-tuning leaves: net.num_heads = None, .*train"),
+    "no net": (lacking("net"), "not what a fine-tuning .* leaves: net.num_heads = None, .*train"),
     "nothing but a task": (written("config.json", '{"task": "x"}'), "leaves: .*head.kind = None"),
     "a list": (written("config.json", "[1]"), "no run in"),
     "a deep config": (written("config.json", "[" * 99_999), "config.json is damaged"),
-    "labels of no sort": (config(labels=3), "not what a fine-tuning leaves: labels = 3"),
+    "labels of no sort": (config(labels=3), "not what a fine-tuning .* leaves: labels = 3"),
     "other labels": (
         config(labels=["a", "b"]),
         r"is not of the classifier .*head/out/bias: expected \(2,\), found \(3,\)",
@@ -62,6 +62,18 @@ DAMAGES = {
         config(net=dict(num_heads=2, width=16, num_layers=1, ffn_width=32, max_len=64,
             dropout_rate=0.1)),
         r"is not of the classifier .*: expected \(16,\), found \(8,\)",
+    ),
+    "a family without a map": (
+        config(system="electra"),
+        "no map to the classes of transformers for 'electra'; there are maps for bert, gpt",
+    ),
+    "two scores of a regression": (
+        config(regression=True, labels=None),
+        r"is not of the classifier .*head/out/bias: expected \(1,\), found \(3,\)",
+    ),
+    "a config that is a folder": (
+        lambda f: ((f / "config.json").unlink(), (f / "config.json").mkdir()),
+        "config.json is a folder; expected a file",
     ),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), "checkpoints is missing"),
     "an empty checkpoint": (

@@ -306,7 +306,10 @@ def test_the_card_of_an_unfinished_run(pretrained_runs: Runs, tmp_path) -> None:
         (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
         exporting.run(run, tmp_path / "out")
         card = (tmp_path / "out/README.md").read_text()
-        for line in ("| steps | 3, and its budget not reached |", *expected):
+        count = sum(x.size for x in jax.tree.leaves(pretrained.load(run).params))
+        for line in (
+            "| steps | 3, and its budget not reached |", f"| parameters | {count:,} |", *expected,
+        ):  # fmt: skip
             assert line in card, (line, card)
 
 

@@ -46,7 +46,8 @@ def test_a_file_of_others_in_the_way(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", ['{"files": ["../mine"]}', "[]", "{", '{"files": [1]}', "[" * 99999]
+    "mark",
+    ['{"files": ["../mine"]}', "[]", "{", "{}", '{"step": 3}', '{"files": [1]}', "[" * 99999],
 )
 def test_a_mark_that_lies_is_none(tmp_path: pathlib.Path, mark: str) -> None:
     (tmp_path / "mine").touch()
@@ -56,6 +57,23 @@ def test_a_mark_that_lies_is_none(tmp_path: pathlib.Path, mark: str) -> None:
     with pytest.raises(ValueError, match="no export of ours"):
         fill(out, a="2")
     assert (tmp_path / "mine").exists() and (out / target.MARK).read_text() == mark
+
+
+def test_an_export_from_before_the_list(tmp_path: pathlib.Path) -> None:
+    """Its mark names no files; what it wrote is known."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("config.json", "README.md", "tokenizer_config.json", "pytorch_model.bin"):
+        (out / name).write_text("1")
+    (out / target.MARK).write_text('{"system": "bert", "step": 3300, "git_commit": null}')
+    fill(out, **{"config.json": "2", "README.md": "2"})
+    expected = {"config.json": "2", "README.md": "2", "pytorch_model.bin": "1"}
+    assert content(out) == expected  # what this one does not write went, others' files stay
+    (out / target.MARK).write_text('{"system": "bert", "step": 3300, "git_commit": null}')
+    (out / "new").write_text("mine")
+    with pytest.raises(ValueError, match="files of others .*.new."):
+        fill(out, new="2")
+    assert content(out) == expected | {"new": "mine"}
 
 
 def test_what_fails_leaves_no_folder(tmp_path: pathlib.Path) -> None:

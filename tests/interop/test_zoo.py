@@ -8,9 +8,16 @@ import pytest
 import tiny
 
 from scalelab.eval import lm
-from scalelab.interop import importing
+from scalelab.interop import importing, target
 
 FOLDERS = sorted(path.parent for path in (tiny.ROOT / "zoo").glob("*/config.json"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_an_export_may_be_made_over_it(folder: pathlib.Path) -> None:
+    """Some are from before a mark listed its files."""
+    there = {path.name for path in folder.iterdir()} - {target.MARK}
+    assert set(target.files_of_ours(folder) or ()) == there
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import tiny
 
 from scalelab import config as config_lib
+from scalelab import finetune_config
 from scalelab.eval import recipes
 from scalelab.lab import published
 from scalelab.studies import expand, spec
@@ -133,7 +134,8 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
         assert rules == {stage: "best:3" if stage == "grid" else "all" for stage in rules}
     printed = published.table("7.6").rows
     assert {str(r.shape) for r, cells in printed.items() if "large" not in cells} == set(UNTUNED)
-    recipe = tiny.config_module("finetune").get_config("recipe=thesis")
+    values = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
+    recipe = finetune_config.resolve(values)
     assert (recipe.epochs, recipe.batch_size, recipe.optim.learning_rate) == (3, 16, 2e-5)  # 7.4
     assert (recipe.dropout_rate, recipe.max_train_examples, recipe.head.kind) == (
         0.1,

@@ -1,7 +1,7 @@
 """One map a family, `MAP`: names and config fields, no code; see `scalelab.interop.rows`."""
 
 from scalelab.interop.rows import Map
-from scalelab.names import load_module, module_names
+from scalelab.names import brief, load_module, module_names
 
 
 def load(system: str) -> Map:
@@ -10,6 +10,12 @@ def load(system: str) -> Map:
     Raises:
       ValueError: it has none.
     """
+    known = module_names("interop.maps")
+    if system not in known:
+        raise ValueError(
+            f"no map to the classes of transformers for {brief(system)}; there are maps for"
+            f" {', '.join(known)}"
+        )
     return load_module("interop.maps", system).MAP
 
 

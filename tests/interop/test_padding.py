@@ -1,0 +1,95 @@
+"""What pads the batches of a GPT that was imported as a classifier and fine-tuned: safe in any."""
+
+import functools
+import pathlib
+
+import glue_folder
+import jax
+import numpy as np
+import pytest
+from fine_tuned import prepare, values
+from tokenizers import processors
+
+from scalelab import run_folder
+from scalelab.interop import exporting, importing
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+import peers  # noqa: E402
+import real_text  # noqa: E402
+import transformers  # noqa: E402
+
+pytestmark = pytest.mark.parity
+
+UNKNOWN = "what it does not know"
+# Special tokens of a tokenizer as others have them, and its frame: (before, behind) a text.
+PADDINGS = {
+    "its own": ({"pad": "<|endoftext|>"}, ((), ())),
+    "none, but one that ends texts": ({}, ((), ("<|endoftext|>",))),
+    "none, and an end that no text has": ({}, ((), ())),
+    "the end of every text": ({"pad": "<|endoftext|>"}, ((), ("<|endoftext|>",))),
+    UNKNOWN: ({"pad": "<unk>"}, ((), ())),
+}
+
+
+def import_gpt(system: str, folder: pathlib.Path, padding: str) -> pathlib.Path:
+    """A classifier of two classes whose config.json and tokenizer pad in some way."""
+    roles, (begin, end) = PADDINGS[padding]
+    model = peers.make(system, (3, 24, 2), 64, "classify", vocab_size=real_text.VOCAB, num_labels=2)
+    model.float().save_pretrained(folder / "theirs")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir(system))
+    if "pad" in roles:
+        tokenizer.pad_token = roles["pad"]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*begin, "$A", *end],
+        pair=[*begin, "$A", "$B:1", *end],
+        special_tokens=[(text, tokenizer.convert_tokens_to_ids(text)) for text in begin + end],
+    )
+    tokenizer.save_pretrained(folder / "theirs")
+    importing.run(str(folder / "theirs"), folder / "back")
+    return folder / "back"
+
+
+@pytest.mark.parametrize(
+    ("system", "padding"),
+    [(s, p) for s in ("gpt", "gpt2") for p in PADDINGS if (s, p) != ("gpt2", UNKNOWN)],  # all bytes
+)
+def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
+    cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str, padding: str
+) -> None:
+    """The import's config.json pads with an ordinary piece, which may end a text."""
+    data = glue_folder.write(tmp_path / "glue")
+    back = import_gpt(system, tmp_path, padding)
+    run = prepare(back, "sst2", data, tmp_path / "sst2", **values(cache_dir, head__kind="single"))
+    start = {"body": run.start.opened.params, "head": run.head}
+    run.save(0, 1, start)
+    run_folder.describe(run.folder(0), run.describe(0))
+    exporting.run(run.folder(0), tmp_path / "out")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = [
+        "a",
+        "the license of this",
+        "\U0010ffff",
+        "work \U0010ffff",
+        "<|endoftext|>",
+        "to " * 9,
+    ]
+    model.config.pad_token_id, kept = None, model.config.pad_token_id
+    with torch.no_grad():
+        rows = [model(**tokenizer(text, return_tensors="pt")).logits for text in texts]
+        model.config.pad_token_id = kept
+        both = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    np.testing.assert_allclose(both, torch.cat(rows), rtol=1e-4, atol=1e-4)
+    frame = run.tokenizer.frame()
+    ids = [[*frame.begin, *run.tokenizer.encode(text), *frame.end] for text in texts]
+    assert ids == tokenizer(texts)["input_ids"]
+    batch = {
+        "tokens": np.array([row + [0] * (64 - len(row)) for row in ids], np.int32),
+        "lengths": np.array(list(map(len, ids)), np.int32),
+        "boundaries": np.array(list(map(len, ids)), np.int32),
+        "examples": np.arange(len(ids), dtype=np.int32),
+    }
+    net = functools.partial(run.learner.net.apply, train=False)
+    ours, _ = jax.jit(net)({"params": start}, batch)
+    np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)
+    importing.run(str(tmp_path / "out"), tmp_path / "third")  # and it can come back
