@@ -18,6 +18,7 @@ import numpy as np
 
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast
+from scalelab.lab.resampling import ROUNDING
 from scalelab.lab.statistics import LEVEL, holm
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
@@ -46,12 +47,14 @@ class Region:
     def p_values(self, resamples: np.ndarray) -> tuple[float, float]:
         """Two-sided p-values for and against the claim, from resamples [R].
 
-        What lies on the border speaks against either: of no difference at all nothing is told.
+        What lies on the border, to rounding, speaks against either: of no difference at all nothing
+        is told.
         """
         total = len(resamples) + 1
-        beyond = [(resamples <= self.low).sum(), (resamples >= self.high).sum()]
+        low, high = self.low, self.high
+        beyond = [(resamples <= low + ROUNDING).sum(), (resamples >= high - ROUNDING).sum()]
         out = min(1.0, 2 * float(max(beyond) + 1) / total)
-        within = [(resamples >= self.low).sum(), (resamples <= self.high).sum()]
+        within = [(resamples >= low - ROUNDING).sum(), (resamples <= high + ROUNDING).sum()]
         off = min(1.0, 2 * float(min(within) + 1) / total)
         return (off, out) if self.outside else (out, off)
 

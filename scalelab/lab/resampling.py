@@ -43,9 +43,11 @@ class Estimate:
         """Two-sided p of the hypothesis that the true value is 0.
 
         Twice the share of resamples on the other side of 0 (Sellam et al. 2022 have the
-        one-sided share), the value at hand counted as one of them: it is never 0.
+        one-sided share), the value at hand counted as one of them: it is never 0. What differs
+        from 0 by rounding alone is 0, which is on either side.
         """
-        below, above = (self.resamples <= 0).sum(), (self.resamples >= 0).sum()
+        below = (self.resamples <= ROUNDING).sum()
+        above = (self.resamples >= -ROUNDING).sum()
         return min(1.0, 2 * float(min(below, above) + 1) / (len(self.resamples) + 1))
 
     @property

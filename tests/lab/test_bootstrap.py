@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scalelab.lab import bootstrap, scores
+from scalelab.lab import bootstrap, claims, scores
 
 RIGHT = np.ones(40, int)  # a gold that says: predictions are whether each example is right
 
@@ -178,6 +178,15 @@ def test_shared_examples_cancel_in_a_comparison() -> None:
     found = bootstrap.compare(np.ones(20, int), same, same, "accuracy", paired=False)
     assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
     assert found.detectable is None  # nothing varies, so nothing is known of what could be found
+
+
+def test_equal_constant_predictions_differ_by_nothing() -> None:
+    """Drawn apart their means differ by rounding, which is no sign of anything."""
+    gold = (np.arange(408) < 279).astype(int)  # as MRPC has them
+    ones = np.ones((1, 3, 408), int)
+    found = bootstrap.compare(gold, ones, ones, "accuracy", design="crossed", paired=False)
+    assert found.p_value == 1 and abs(found.resamples).max() < 1e-12
+    assert claims.ABOVE.p_values(found.resamples) == (1, 1)
 
 
 def test_the_difference_is_b_minus_a() -> None:
