@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from scalelab import build, flops
 from scalelab.checkpoint import Checkpoints
-from scalelab.data import task_examples
+from scalelab.data import task_examples, tokenizers
 from scalelab.data.task_examples import TaskBatches, TaskExamples
 from scalelab.eval.task import Splits, Task, remarks
 from scalelab.finetune_config import FinetuneConfig
@@ -81,7 +81,7 @@ class TaskRun:
                 )
             )
         )
-        tokenizer_digest = task_examples.digest(opened.tokenizer_dir / "tokenizer.json")
+        self.tokenizer_digest = tokenizers.digest(opened.tokenizer_dir)
 
         def encode(records: Any) -> TaskExamples | None:
             return records and task_examples.encode(
@@ -92,8 +92,7 @@ class TaskRun:
                 max_len=config.max_len,
                 both_orders=both,
                 cache_dir=config.machine.cache_dir,
-                digest=records.digest,
-                tokenizer_digest=tokenizer_digest,
+                tokenizer_digest=self.tokenizer_digest,
             )
 
         train = encode(splits.train)
