@@ -194,7 +194,7 @@ class Training:
         self.step += 1
 
     def _settle(self) -> None:
-        """Waits for the steps under way; the clock of each that goes on gets a share of the time."""
+        """Waits for the steps under way; each seed that goes on gets a share of their time."""
         found = jax.device_get(self._pending)
         spent = time.perf_counter() - self._begun
         for k in self._going:
