@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from scalelab import cli, environment, init_flag
-from scalelab.eval import recipes
+from scalelab.eval import recipes, submission
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
 from scalelab.finetune_config import FinetuneConfig, override, resolve, with_head_kind
@@ -108,8 +108,10 @@ def run(task: Task | Callable[[], Task]) -> None:
         from scalelab import finetune_start
 
         start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
-        values = cli.config_values()
-        fine_tune(chosen, start, values, workdir, options(), settings(chosen.name))
+        values, asked = cli.config_values(), options()
+        fine_tune(chosen, start, values, workdir, asked, settings(chosen.name))
+        if asked.submit and chosen.name in task_lib.task_names():
+            submission.pack(workdir)
         from scalelab.lab import glue_table
 
         print(glue_table.of_task(workdir, chosen.name))

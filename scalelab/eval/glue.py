@@ -76,8 +76,7 @@ def main(argv: list[str]) -> None:
             for path in written.glob("*.tsv"):
                 (workdir / "submission").mkdir(exist_ok=True)
                 (workdir / "submission" / path.name).write_bytes(path.read_bytes())
-        absent = submission.zip_all(workdir / "submission", workdir / "submission.zip")
-        print(f"wrote {workdir}/submission.zip" + f"; absent: {', '.join(absent)}" * bool(absent))
+        submission.pack(workdir)
     print(glue_table.write(workdir))
 
 
