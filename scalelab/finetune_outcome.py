@@ -1,5 +1,6 @@
 """What a fine-tuned seed leaves: scores, predictions, pictures, result.json, submission files."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
+from scalelab.fields import flatten
 from scalelab.lab import predictions, scores
 from scalelab.metrics import write_json
 
@@ -71,6 +73,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
         train_gold=run.train.labels,
         regression=task.regression,
     )
+    chosen = run_folder.read_json(run.workdir / "grid.json") or {}
     net, best = opened.config.net, course.evals[course.best] if course.best is not None else None
     write_json(
         folder / "result.json",
@@ -101,11 +104,18 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
             "truncated": {"train": run.train.num_truncated}
             | {k: v.num_truncated for k, v in run.dev.items() if v is not None},
             "data": run.splits.digests,
-            "settings": run.describe(seed)["optim"]
-            | {"epochs": run.config.epochs, "batch_size": run.config.batch_size},
+            "settings": _settings(run.config),
+            "chosen": chosen.get("chosen"),
             "peak_memory_bytes": environment.peak_memory_bytes(),
         },
     )
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """Every field that may move a score, dotted but for the optimizer's."""
+    values = dataclasses.asdict(config)
+    optim = values.pop("optim")
+    return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
 
 
 def _write_predictions(run: Any, folder: pathlib.Path, outputs: dict[str, np.ndarray]) -> None:

@@ -69,6 +69,18 @@ class SeedRun:
         """What tells the weights that it began with from others; None for random ones."""
         return None if self.from_scratch else self.result.get("init_digest") or self.result["init"]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it was adapted: field -> value, as far as its result tells."""
+        found = self.result.get("settings")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The fields, with their values, that a grid chose on dev; none without a grid."""
+        found = self.result.get("chosen")
+        return found if isinstance(found, dict) else {}
+
     def predictions(self, split: str) -> predictions.Predictions:
         """What it predicted on a dev split.
 

@@ -109,13 +109,18 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         "turc",
         recipes.Recipe("a test", grid={"optim.learning_rate": (1e-3, 1e-5)}),
     )
-    code, _, errors = start("wnli", f"--init={pretrained_runs('bert')}", "--recipe=turc")
+    flags = [f"--init={pretrained_runs('bert')}", "--recipe=turc", "--submit"]
+    code, said, errors = start("wnli", *flags)
     assert code == 0, errors
+    assert "not a whole submission: WNLI.tsv has 3 rows, not the official 146" in said
+    assert (tmp_path / "work/submission.zip").is_file()
     made = json.loads((tmp_path / "work/grid.json").read_text())
     assert len(made["points"]) == 2
     best = max(made["points"], key=lambda point: point["score"])
     assert made["chosen"] == best["fields"]
     result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    assert result["chosen"] == best["fields"]
+    assert "learning_rate chosen on dev" in said
     assert result["settings"]["learning_rate"] == best["fields"]["optim.learning_rate"]
     assert result["recipe"] == "turc"
 

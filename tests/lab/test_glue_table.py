@@ -136,6 +136,35 @@ def test_the_baseline_stands_beside(tmp_path) -> None:
     assert "From scratch has another recipe: thesis and small, not thesis" in text
 
 
+def test_the_baselines_other_settings_are_named(tmp_path) -> None:
+    """The recipe's name says nothing of what was typed over it."""
+    settings = {"epochs": 3.0, "layer_decay": None}
+    task_folders.write_all(tmp_path, 10, tasks=("rte", "wnli"), settings=settings)
+    scratch = {"init": None, "settings": settings}
+    task_folders.write_all(tmp_path / "scratch", 30, tasks=("rte",), **scratch)
+    assert "other settings" not in glue_table.write(tmp_path)
+    scratch["settings"] = {"epochs": 1.0, "layer_decay": 0.5}
+    task_folders.write_all(tmp_path / "scratch", 30, tasks=("wnli",), **scratch)
+    assert (
+        "From scratch was fine-tuned with other settings in WNLI, and what lies between the two is"
+        " theirs too: epochs 3.0 here, 1.0 from scratch; layer_decay off here, 0.5 from scratch."
+        in glue_table.write(tmp_path)
+    )
+
+
+def test_what_a_grid_chose_on_dev_is_named(tmp_path) -> None:
+    chosen = {"optim.learning_rate": 3e-4, "batch_size": 8}
+    task_folders.write_all(tmp_path, tasks=("rte", "wnli"), recipe="turc", chosen=chosen)
+    task_folders.write_all(tmp_path, tasks=("cola",), recipe="turc", chosen=None)
+    note = (
+        "Grid: learning_rate and batch_size chosen on dev with the first seed, whose score is among"
+        " those shown, so they are too high: RTE, WNLI."
+    )
+    assert note in glue_table.read(tmp_path).notes
+    assert f"* {note}\n" in glue_table.of_task(tmp_path, "rte").replace("RTE.", "RTE, WNLI.")
+    assert "Grid" not in glue_table.of_task(tmp_path, "cola")
+
+
 def test_what_has_to_be_said_is_said(tmp_path) -> None:
     remark = "MNLI train 9,888 of 392,702; mismatched absent"
     for seed in range(2):
