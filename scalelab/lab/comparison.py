@@ -14,9 +14,8 @@ import numpy as np
 
 from scalelab.lab import bootstrap, notes, statistics, task_runs
 from scalelab.lab.bootstrap import Estimate
-from scalelab.lab.glue_table import SHORT
 from scalelab.lab.predictions import Predictions
-from scalelab.lab.task_runs import SeedRun, TaskRuns
+from scalelab.lab.task_runs import SHORT, SeedRun, TaskRuns
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 UNDECIDED = "undecided"

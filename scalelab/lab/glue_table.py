@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from scalelab.lab import bootstrap, notes, statistics, tables, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.statistics import Summary
-from scalelab.lab.task_runs import TITLES, TaskRuns
+from scalelab.lab.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 
-SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
 # GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
 LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
 NO_BASELINE = "no baseline run"
@@ -29,11 +28,13 @@ class Score:
       summary: over its seeds.
       estimate: with the interval over seeds and examples; None where predictions are missing.
       num_unfinished: seeds that are still at work, or were stopped.
+      num_examples: of the dev set; None where predictions are missing, and for averages.
     """
 
     summary: Summary
     estimate: Estimate | None
     num_unfinished: int = 0
+    num_examples: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,8 +120,10 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
     rows = []
     for name, task in runs.items():
         rows += _rows(task, baselines.get(name), missing)
-    averages = [] if only is not None else _averages(rows)
-    said = notes.of_table(runs, baselines, [row.label for row in averages]) + missing
+    absent, others = _not_of_glue(rows)
+    averages = [] if only is not None else _averages(rows, whole=not absent + others)
+    said = notes.of_table(runs, baselines, [row.label for row in averages])
+    said += (notes.of_averages(absent, others) if averages else []) + missing
     return Table(rows + averages, said)
 
 
@@ -171,7 +174,7 @@ def score(task: TaskRuns, key: tuple[str, str], missing: list[str]) -> Score:
         return Score(summary, None, unfinished)
     seed = zlib.crc32(task.name.encode())
     estimate = bootstrap.multi_bootstrap(examples.gold, predicted, key[1], seed=seed)
-    return Score(summary, estimate, unfinished)
+    return Score(summary, estimate, unfinished, len(examples.gold))
 
 
 def _rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
@@ -198,15 +201,37 @@ def _rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list
 Pick = Callable[[Row], Score | None]
 
 
-def _averages(rows: list[Row]) -> list[Row]:
-    """The average over tasks, and GLUE-Large with each metric of QQP, where its parts are there."""
+def _not_of_glue(rows: list[Row]) -> tuple[list[str], list[str]]:
+    """What keeps an average from being GLUE's: tasks and splits that are absent, and other sets."""
+    absent, others = [], []
+    for name, sizes in DEV_SIZES.items():
+        scored = {r.split: r.score.num_examples for r in rows if r.task == name and r.split}
+        if not scored:
+            absent.append(TITLES[name])
+            continue
+        for split, size in sizes.items():
+            label = SHORT.get(split, TITLES[name])
+            if split not in scored:
+                absent.append(label)
+            elif (rows_read := scored[split]) not in (None, size):
+                how = " carved or cut" if rows_read < size else ""
+                others.append(f"{label} {rows_read:,}{how} (GLUE's {size:,})")
+    return absent, others
+
+
+def _averages(rows: list[Row], *, whole: bool) -> list[Row]:
+    """The average over tasks, and GLUE-Large with each metric of QQP, where its parts are there.
+
+    Args:
+      rows: the tasks'.
+      whole: whether they are GLUE's nine, on every one of GLUE's dev sets.
+    """
     scored: dict[str, list[Row]] = {}
     for row in rows:
         if row.task in TITLES and row.score.summary.num:
             scored.setdefault(row.task, []).append(row)
     found = []
     if len(scored) > 1:
-        whole = len(scored) == len(TITLES)
         label = "GLUE average" if whole else f"mean of {len(scored)} tasks"
         found.append(_average(label, scored))
     for metric, label in (("accuracy", "QQP acc."), ("f1", "QQP F1")):

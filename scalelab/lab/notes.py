@@ -29,7 +29,10 @@ def of_table(
     """
     runs = [run for task in tasks.values() for run in task.finished]
     found = [SCORES, INTERVAL, *of_recipe(runs)]
-    found += _averages(tasks, averages)
+    if averages:
+        found.append("Averages: means over tasks of the mean of a task's metrics and dev splits.")
+    if any(name.startswith("GLUE-Large") for name in averages):
+        found.append("GLUE-Large: the mean of MNLI-m, QQP and QNLI.")
     shown = {name: task for name, task in baselines.items() if name in tasks}
     if runs and all(run.from_scratch for run in runs):
         found.append("These runs themselves start from random weights.")
@@ -102,7 +105,8 @@ def _of_grids(runs: Sequence[SeedRun]) -> list[str]:
     for run in runs:
         if run.chosen:
             fields = _listed(name.rpartition(".")[2] for name in run.chosen)
-            title = TITLES.get(run.result["task"], run.result["task"])
+            name = str(run.result["task"])
+            title = TITLES.get(name, name)
             tasks.setdefault(fields, []).append(title)
     return [
         f"Grid: {fields} chosen on dev with the first seed, whose score is among those shown, so"
@@ -151,16 +155,18 @@ def _degenerate(task: TaskRuns) -> list[str]:
     return found
 
 
-def _averages(tasks: Mapping[str, TaskRuns], averages: Sequence[str]) -> list[str]:
-    if not averages:
-        return []
-    absent = [title for name, title in TITLES.items()
-              if name not in tasks or not tasks[name].finished]  # fmt: skip
-    found = ["Averages: the mean over tasks of the mean of a task's metrics and dev splits."]
+def of_averages(absent: Sequence[str], others: Sequence[str]) -> list[str]:
+    """What keeps averages from being those of GLUE.
+
+    Args:
+      absent: titles of tasks and dev splits without scores.
+      others: dev sets that are not GLUE's, in words.
+    """
+    found = []
     if absent:
         found.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
-    if any(name.startswith("GLUE-Large") for name in averages):
-        found.append("GLUE-Large: the mean of MNLI-m, QQP and QNLI.")
+    if others:
+        found.append(f"Averages over dev sets that are not GLUE's: {'; '.join(others)}.")
     return found
 
 

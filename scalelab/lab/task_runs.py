@@ -30,6 +30,19 @@ TITLES = {
     "rte": "RTE",
     "wnli": "WNLI",
 }
+# Rows of their dev sets, by split.
+DEV_SIZES = {
+    "cola": {"dev": 1043},
+    "sst2": {"dev": 872},
+    "mrpc": {"dev": 408},
+    "stsb": {"dev": 1500},
+    "qqp": {"dev": 40430},
+    "mnli": {"matched": 9815, "mismatched": 9832},
+    "qnli": {"dev": 5463},
+    "rte": {"dev": 277},
+    "wnli": {"dev": 71},
+}
+SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
 FROM_SCRATCH = (None, "none")  # what `init` says of random weights
 TOLERANCE = 1e-6  # of scores that float32 outputs give on one machine and another
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import task_folders
 
-from scalelab.lab import glue_table, tables
+from scalelab.lab import glue_table, tables, task_runs
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -16,6 +16,14 @@ def cells(text: str) -> dict[str, list[str]]:
     lines = [line.split("  ") for line in text.splitlines() if line and line[0] not in "*-"]
     rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return {" ".join(row[:2]): row[2:] for row in rows}
+
+
+@pytest.fixture(autouse=True)
+def invented_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The invented dev sets are whole unless a test says otherwise."""
+    for sizes in task_runs.DEV_SIZES.values():
+        for split in sizes:
+            monkeypatch.setitem(sizes, split, task_folders.SIZE)
 
 
 def test_a_row_by_hand(tmp_path) -> None:
@@ -73,6 +81,23 @@ def test_tasks_that_are_absent_are_named_and_the_average_is_not_glues(tmp_path) 
     task_folders.write_all(tmp_path / "all")
     whole = glue_table.read(tmp_path / "all")
     assert not [n for n in whole.notes if n.startswith("Not the GLUE")]
+
+
+def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
+    """All nine tasks are there, but one dev split is absent, and one dev set is a carved one."""
+    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", 40430)
+    rest = tuple(name for name in task_folders.METRICS if name != "mnli")
+    task_folders.write_all(tmp_path, tasks=rest, num_seeds=1)
+    task_folders.write_run(tmp_path / "mnli", "mnli", 0, {"matched": 9})
+    text = glue_table.write(tmp_path)
+    labels = [row.label for row in glue_table.read(tmp_path).rows if row.task is None]
+    assert labels[0] == "mean of 9 tasks" and "GLUE average " not in text.split("*")[0]
+    assert "* Not the GLUE average of nine: without MNLI-mm.\n" in text
+    sets = "not GLUE's: QQP 60 carved or cut (GLUE's 40,430)."
+    assert f"* Averages over dev sets that are {sets}\n" in text
+    task_folders.write_run(tmp_path / "mnli", "mnli", 1, {"matched": 9})
+    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", task_folders.SIZE)
+    assert "carved" not in glue_table.write(tmp_path)
 
 
 def test_an_average_is_less_uncertain_than_its_tasks(tmp_path) -> None:
