@@ -107,6 +107,11 @@ def config_values() -> dict[str, Any]:
     return values
 
 
+def typed_fields() -> list[str]:
+    """The fields that were given as --config.<field>=VALUE, by dotted name."""
+    return [*config_flags.get_override_values(flags.FLAGS["config"]), *_SET_TO_NONE]
+
+
 def required(value: Any, flag: str) -> Any:
     """Returns the value of a flag that must be given.
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from absl import flags
@@ -67,6 +67,8 @@ class Options:
       data: folder of the tasks' data; None: TensorFlow Datasets.
       eval_only: evaluate finished runs again.
       submit: predict the test sets too.
+      fixed: dotted fields that the user has set, which a recipe's own for a task, and its grid,
+        leave alone.
     """
 
     seeds: tuple[int, ...] = (0,)
@@ -74,10 +76,11 @@ class Options:
     data: str | None = None
     eval_only: bool = False
     submit: bool = False
+    fixed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Request:
+class Request:
     """A task to be adapted to: its data, where to begin, where to keep it, what else is asked."""
 
     task: Task
@@ -109,7 +112,7 @@ def run(task: Task | Callable[[], Task]) -> None:
 
         start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
         values, asked = cli.config_values(), options()
-        fine_tune(chosen, start, values, workdir, asked, settings(chosen.name))
+        fine_tune(chosen, start, values, workdir, asked, settings(chosen.name, [chosen.name]))
         if asked.submit and chosen.name in task_lib.task_names():
             submission.pack(workdir)
         from scalelab.lab import glue_table
@@ -135,22 +138,27 @@ def program(main: Callable[[list[str]], None]) -> None:
                 recipe = f":recipe={value if equals else following}"
         sys.argv.insert(1, f"--config={path}{recipe}")
     elif "recipe" in names:
-        sys.exit("error: --recipe is short for --config=configs/finetune.py:recipe=...: give one")
+        cli.fail("--recipe is short for --config=configs/finetune.py:recipe=...: give one of them")
     cli.run(main, FinetuneConfig)
 
 
 def options() -> Options:
     """What the flags ask for."""
     return Options(
-        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value
-    )
+        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value,
+        tuple(cli.typed_fields()),
+    )  # fmt: skip
 
 
-def settings(task: str) -> dict[str, Any]:
+def settings(task: str, tasks: Collection[str]) -> dict[str, Any]:
     """The fields that --per_task sets for one task.
 
+    Args:
+      task: its name.
+      tasks: names of all tasks that are run.
+
     Raises:
-      ValueError: it is not written task.field=value.
+      ValueError: it is not written task.field=value, or is for a task that is not run.
     """
     found = {}
     for part in PER_TASK.value:
@@ -160,7 +168,12 @@ def settings(task: str) -> dict[str, Any]:
             raise ValueError(
                 f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"
             )
-        task_lib.load_task(name)
+        if name not in tasks:
+            task_lib.load_task(name)
+            raise ValueError(
+                f"--per_task {part!r}: {name} is not among the tasks that are run:"
+                f" {', '.join(tasks)}"
+            )
         if name == task:
             try:
                 found[field] = json.loads(value.replace("None", "null"))
@@ -193,21 +206,20 @@ def fine_tune(
     Raises:
       ValueError: config, data or a folder is not as it should be.
     """
-    from scalelab import finetune_loop
+    from scalelab import finetune_grid
     from scalelab import finetune_outcome as outcome
 
-    recipe = recipes.get(values["recipe"])
-    values = override(values, dict(recipe.tasks.get(task.name, {})) | dict(overrides))
     if start.classifier is not None:
         values = with_head_kind(values, start.classifier.kind)
+    values, axes = _planned(task, values, options, overrides)
     splits = task_lib.load(task, options.data, tests=options.submit)
-    request = _Request(task, splits, start, workdir, options)
+    request = Request(task, splits, start, workdir, options)
     if _scores_import(request):
         return _score_import(request, values)
-    if recipe.grid and not options.eval_only:
-        values = _best_of_grid(request, values)
-    elif recipe.grid:
-        values = override(values, _chosen(workdir))
+    if axes and options.eval_only:
+        values = override(values, finetune_grid.chosen(workdir, axes))
+    elif axes:
+        values = finetune_grid.best(request, values, axes)
     prepared = request.prepare(resolve(values))
     if options.eval_only:
         for seed in options.seeds:
@@ -215,26 +227,56 @@ def fine_tune(
             print(f"{task.title} seed {seed}: {json.dumps(found)}")
     else:
         print(prepared.facts())
-        left = [seed for seed in options.seeds if not _is_finished(prepared, seed)]
-        for i in range(0, len(left), options.together):
-            finetune_loop.train(prepared, left[i : i + options.together])
+        _train(prepared, options)
     if options.submit:
         outcome.submit(prepared, options.seeds)
-    return [_result(prepared, seed) for seed in options.seeds]
+    return [prepared.result(seed) for seed in options.seeds]
 
 
-def _result(prepared: Any, seed: int) -> dict[str, Any]:
-    return json.loads((prepared.folder(seed) / "result.json").read_text())
+def check(
+    task: Task, values: Mapping[str, Any], options: Options, overrides: Mapping[str, Any]
+) -> None:
+    """Refuses, before any task is trained, what `fine_tune` would refuse of a task's turn.
+
+    Raises:
+      ValueError: a field, or the task's data, is not as it should be.
+    """
+    resolve(_planned(task, values, options, overrides)[0])
+    task_lib.load(task, options.data, tests=options.submit)
 
 
-def _scores_import(request: _Request) -> bool:
+def _planned(
+    task: Task, values: Mapping[str, Any], options: Options, overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A task's values, and the axes of the recipe's grid that the user has left open."""
+    recipe = recipes.get(values["recipe"])
+    own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
+    fixed = {*options.fixed, *overrides}
+    axes = {field: points for field, points in recipe.grid.items() if field not in fixed}
+    return override(values, own | dict(overrides)), axes
+
+
+def _train(prepared: Any, options: Options) -> None:
+    """Trains the seeds that are not finished."""
+    from scalelab import finetune_loop
+
+    finished = [seed for seed in options.seeds if prepared.claim(seed) is not None]
+    if finished:
+        named = ", ".join(map(str, finished))
+        print(f"{prepared.task.title} seed {named}: finished already, not trained again")
+    left = [seed for seed in options.seeds if seed not in finished]
+    for i in range(0, len(left), options.together):
+        finetune_loop.train(prepared, left[i : i + options.together])
+
+
+def _scores_import(request: Request) -> bool:
     """Whether --eval_only means an imported classifier, not what was fine-tuned from it here."""
     start, trained = request.start, any(request.workdir.glob("seed*/checkpoints"))
     imported = start.classifier is not None and start.bodies is not None
     return request.options.eval_only and imported and not trained
 
 
-def _score_import(request: _Request, values: dict[str, Any]) -> list[dict[str, Any]]:
+def _score_import(request: Request, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Scores an imported classifier as it is; there is nothing that a seed could change."""
     from scalelab import finetune_loop
     from scalelab import finetune_outcome as outcome
@@ -245,60 +287,4 @@ def _score_import(request: _Request, values: dict[str, Any]) -> list[dict[str, A
     outcome.score_as_imported(prepared, finetune_loop.Course())
     if request.options.submit:
         outcome.submit(prepared, (0,))
-    return [_result(prepared, 0)]
-
-
-def _is_finished(prepared: Any, seed: int) -> bool:
-    """Whether a seed has been finished, by this very config.
-
-    Raises:
-      ValueError: its folder holds another run.
-    """
-    from scalelab import run_folder
-
-    return run_folder.claim(prepared.folder(seed), prepared.describe(seed)) is not None
-
-
-def _grid(recipe: recipes.Recipe) -> list[dict[str, Any]]:
-    """The points of a recipe's grid, as dotted fields."""
-    return [
-        dict(zip(recipe.grid, point, strict=True))
-        for point in itertools.product(*recipe.grid.values())
-    ]
-
-
-def _best_of_grid(request: _Request, values: dict[str, Any]) -> dict[str, Any]:
-    """Runs the recipe's grid with the first seed and takes the point that is best on dev."""
-    from scalelab import finetune_loop
-    from scalelab import finetune_outcome as outcome
-    from scalelab.metrics import write_json
-
-    task, seed, points = request.task, request.options.seeds[0], []
-    for fields in _grid(recipes.get(values["recipe"])):
-        name = "_".join(f"{field.rpartition('.')[2]}={value:g}" for field, value in fields.items())
-        prepared = request.prepare(resolve(override(values, fields)), f"grid/{name}")
-        if not _is_finished(prepared, seed):
-            finetune_loop.train(prepared, [seed])
-        score = outcome.main_score(task, _result(prepared, seed)["eval"])
-        points.append({"fields": fields, "score": score})
-        print(f"{task.name}: {name} has {task.metrics[0]} {score:.4f} on dev")
-    best = max(points, key=lambda point: point["score"])
-    chosen = {"points": points, "chosen": best["fields"], "seed": seed}
-    write_json(request.workdir / "grid.json", chosen)
-    return override(values, best["fields"])
-
-
-def _chosen(workdir: pathlib.Path) -> dict[str, Any]:
-    """The fields that an earlier start chose out of the grid.
-
-    Raises:
-      ValueError: none did.
-    """
-    from scalelab import run_folder
-
-    made = run_folder.read_json(workdir / "grid.json")
-    if made is None:
-        raise ValueError(
-            f"{workdir} has no grid.json: the grid has not been run; leave out --eval_only"
-        )
-    return made["chosen"]
+    return [prepared.result(0)]

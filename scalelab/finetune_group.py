@@ -60,7 +60,7 @@ class Group:
 
     def flops(self, length: int) -> float:
         """Of a step of one seed on a batch padded to `length`."""
-        return self.run.flops(self.state.params | self.state.fixed, length)
+        return self.run.flops(self.of_seed(self.state.params | self.state.fixed, 0), length)
 
     def of_seed(self, tree: Any, index: int) -> Any:
         """One seed's part of what is there for all."""

@@ -64,6 +64,7 @@ class Course:
       best: index in `evals` of the best one.
       stopped: step after which early stopping ended it; None: still going.
       failed: what went wrong; None: nothing.
+      over: whether nothing more is done for it: it has ended, and an evaluation noticed.
     """
 
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
@@ -73,16 +74,12 @@ class Course:
     best: int | None = None
     stopped: int | None = None
     failed: str | None = None
+    over: bool = False
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Course":
         """What dataclasses.asdict made."""
         return cls(**values | {"clocks": Clocks(**values["clocks"])})
-
-    @property
-    def ended(self) -> bool:
-        """Whether further steps would change nothing that is kept."""
-        return self.stopped is not None or self.failed is not None
 
     def judge(
         self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
@@ -99,12 +96,13 @@ class Course:
           Whether it is the best so far.
         """
         self.evals.append({"step": step, "dev": dev})
+        self.over = self.failed is not None
         last = len(self.evals) - 1
         if self.best is None or score(dev) > score(self.evals[self.best]["dev"]):
             self.best = last
             return True
         if patience and last - self.best >= patience:
-            self.stopped = step
+            self.stopped, self.over = step, True
         return False
 
 
@@ -138,7 +136,7 @@ class Training:
         self.step = int(self._group.state.step)
         self._writers = []
         for seed in seeds:
-            run_folder.claim(run.folder(seed), run.describe(seed))
+            run.claim(seed)
             run_folder.describe(run.folder(seed), run.describe(seed))
             self._writers.append(metrics.Writer(run.folder(seed), self.step))
             held.callback(self._writers[-1].close)
@@ -150,9 +148,13 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """Whether all steps are taken, or every seed has ended by its last evaluation."""
-        ended = all(course.ended for course in self._courses)
-        return self.step == self._run.num_steps or (ended and self.step % self._eval_every == 0)
+        """Whether all steps are taken, or nothing more is done for any seed."""
+        return self.step == self._run.num_steps or not self._going
+
+    @property
+    def _going(self) -> list[int]:
+        """Places of the seeds that still go on; the others only wait for these."""
+        return [k for k, course in enumerate(self._courses) if not course.over]
 
     # --- A step, and what is due after it ----------------
 
@@ -184,18 +186,20 @@ class Training:
             self._costs[length] = self._group.flops(length)
             self._pending.append(jax.block_until_ready(self._group.advance(self.step)))
             self._begun = time.perf_counter()
-        for course, batches in zip(self._courses, self._group.batches, strict=True):
+        for k in self._going:
+            course = self._courses[k]
             course.clocks.steps += 1
-            course.clocks.tokens += batches.num_tokens(self.step)
+            course.clocks.tokens += self._group.batches[k].num_tokens(self.step)
             course.clocks.flops += self._costs[length]
         self.step += 1
 
     def _settle(self) -> None:
-        """Waits for the steps under way; each clock gets its share of their time."""
+        """Waits for the steps under way; the clock of each that goes on gets a share of the time."""
         found = jax.device_get(self._pending)
         spent = time.perf_counter() - self._begun
-        for k, course in enumerate(self._courses):
-            course.clocks.secs += spent / len(self._courses)
+        for k in self._going:
+            course = self._courses[k]
+            course.clocks.secs += spent / len(self._going)
             for pairs in found:
                 own = self._group.of_seed(pairs, k)
                 if not own["finite"][0] and course.failed is None:
@@ -213,7 +217,8 @@ class Training:
             )
 
     def _log(self, rate: float) -> None:
-        for course, writer in zip(self._courses, self._writers, strict=True):
+        for k in self._going:
+            course, writer = self._courses[k], self._writers[k]
             means = metrics.divide(course.totals)
             course.totals = {}
             if not means:
@@ -227,7 +232,7 @@ class Training:
         run, better = self._run, []
         outputs = self._group.outputs(self._group.state.params)
         for course, writer, own in zip(self._courses, self._writers, outputs, strict=True):
-            if course.stopped is not None:
+            if course.over:
                 better.append(False)
                 continue
             dev = outcome.measure(run.task, run.splits, own)
@@ -254,7 +259,7 @@ class Training:
         params = state.best if run.learner.keep_best else state.params
         outputs = group.outputs(params)
         for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
-            run.save(seed, self.step, group.of_seed(params | state.fixed, k))
+            run.save(seed, course.clocks.steps, group.of_seed(params | state.fixed, k))
             outcome.write(run, seed, course, outputs[k])
         _tidy(run)
 

@@ -1,7 +1,6 @@
 """What a fine-tuned seed leaves: scores, predictions, pictures, result.json, submission files."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
@@ -88,7 +87,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
             "pretrain_seed": opened.config.seed,
             "recipe": run.config.recipe,
             "init": run.start.label,
-            "init_digest": run.start.digest,
+            "init_digest": run.start.digest(seed),
             "mnli_first": run.start.mnli_first,
             "steps": course.clocks.steps,
             "tokens": course.clocks.tokens,
@@ -146,9 +145,11 @@ def evaluate_again(run: Any, seed: int) -> dict[str, Any]:
       split -> metric -> value.
 
     Raises:
-      ValueError: the seed is not finished.
+      ValueError: the seed is not finished, or is of another config or other data.
     """
-    outputs = _outputs(run, params_of(run, seed))
+    params = params_of(run, seed)
+    run.claim(seed)
+    outputs = _outputs(run, params)
     _write_predictions(run, run.folder(seed), outputs)
     return measure(run.task, run.splits, outputs)
 
@@ -169,9 +170,8 @@ def score_as_imported(run: Any, course: Any) -> None:
             f"--eval_only scores the classifier as it was imported, and it does not fit: {reason};"
             " without --eval_only it is fine-tuned, with a new head"
         )
-    folder, config = run.folder(0), run.describe(0)
-    run_folder.claim(folder, config)
-    run_folder.describe(folder, config)
+    run.claim(0)
+    run_folder.describe(run.folder(0), run.describe(0))
     write(run, 0, course, _outputs(run, params_of(run, 0)))
     print(run.head_said)
 
@@ -199,7 +199,7 @@ def submit(run: Any, seeds: tuple[int, ...]) -> None:
     """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files."""
     from scalelab import finetune_step
 
-    results = {seed: json.loads((run.folder(seed) / "result.json").read_text()) for seed in seeds}
+    results = {seed: run.result(seed) for seed in seeds}
     seed = max(seeds, key=lambda s: main_score(run.task, results[s]["eval"]))
     params = params_of(run, seed)
     _, run_predict = finetune_step.compiled(run.learner, 1)

@@ -1,6 +1,7 @@
 """A task prepared for a net: its examples and classifier, and what each seed keeps."""
 
 import dataclasses
+import json
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -12,19 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, flops
+from scalelab import build, flops, run_folder
 from scalelab.checkpoint import Checkpoints
-from scalelab.data import task_examples
+from scalelab.data import task_examples, tokenizers
 from scalelab.data.task_examples import TaskBatches, TaskExamples
-from scalelab.eval.task import Splits, Task, remarks
+from scalelab.eval.task import Splits, Task, is_known, remarks
 from scalelab.finetune_config import FinetuneConfig
-from scalelab.finetune_start import Start
+from scalelab.finetune_start import Start, check_fits
 from scalelab.finetune_step import Learner
 from scalelab.formats.documents import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
-from scalelab.pretrained import Pretrained
 
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
@@ -67,7 +67,7 @@ class TaskRun:
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         added = () if classifier else adaptation.added_tokens
         both = adaptation.both_orders and task.relation == "similarity" and not classifier
-        _check(opened, config)
+        check_fits(opened, config)
         self.tokenizer = opened.tokenizer.with_added(added)
         self.learner = self._learner(2 if both else 1, len(added))
         self.head, self.head_said = self._head()
@@ -81,7 +81,7 @@ class TaskRun:
                 )
             )
         )
-        tokenizer_digest = task_examples.digest(opened.tokenizer_dir / "tokenizer.json")
+        self.tokenizer_digest = tokenizers.digest(opened.tokenizer_dir)
 
         def encode(records: Any) -> TaskExamples | None:
             return records and task_examples.encode(
@@ -92,8 +92,7 @@ class TaskRun:
                 max_len=config.max_len,
                 both_orders=both,
                 cache_dir=config.machine.cache_dir,
-                digest=records.digest,
-                tokenizer_digest=tokenizer_digest,
+                tokenizer_digest=self.tokenizer_digest,
             )
 
         train = encode(splits.train)
@@ -175,23 +174,48 @@ class TaskRun:
     def describe(self, seed: int) -> dict[str, Any]:
         """The content of config.json: every field, and what else decides the result."""
         config, opened = dataclasses.asdict(self.config), self.start.opened
-        machine = config.pop("machine") | {"init": self.start.label}
-        labels = self.task.labels
+        machine = config.pop("machine")
+        machine |= {"init": self.start.label, "tokenizer": self.tokenizer_digest}
+        labels, named = self.task.labels, self.task.columns
+        columns = None if is_known(self.task) else [*named.texts, named.label]
         frame = {"frame": "imported"} if self.start.classifier else {}
         return frame | {
             "task": self.task.name,
             "relation": self.task.relation,
+            "columns": columns,
             "labels": None if labels is None else list(labels),
             "regression": self.task.regression,
             "seed": seed,
             "system": opened.config.system,
-            "init": self.start.digest,
+            "init": self.start.digest(seed),
             "mnli_first": self.start.mnli_first,
             "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
             "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
             **config,
             "machine": machine,
         }
+
+    def claim(self, seed: int) -> dict[str, Any] | None:
+        """A seed's result if this very run has been completed in its folder, else None.
+
+        Raises:
+          ValueError: its folder holds another run.
+        """
+        folder, config = self.folder(seed), self.describe(seed)
+        finished = run_folder.claim(folder, config)
+        before = run_folder.read_json(folder / "config.json") or {}
+        ours = config["machine"]["tokenizer"]
+        theirs = before.get("machine", {}).get("tokenizer", ours)  # not told before there was one
+        if theirs != ours:
+            raise ValueError(
+                f"workdir {folder} holds a run with another tokenizer; choose another --workdir, or"
+                f" undo:\n  machine.tokenizer: {theirs!r} -> {ours!r}"
+            )
+        return finished
+
+    def result(self, seed: int) -> dict[str, Any]:
+        """The result.json of a finished seed."""
+        return json.loads((self.folder(seed) / "result.json").read_text())
 
     def facts(self) -> str:
         """What to say of it at the start: sizes, and how many examples had to be cut."""
@@ -258,24 +282,3 @@ class TaskRun:
         kept.save(Trained(params, jnp.int32(step)), {})
         kept.close()
         self.tokenizer.save(self.start.opened.tokenizer_dir, folder / "tokenizer")
-
-
-def _check(opened: Pretrained, config: FinetuneConfig) -> None:
-    """Refuses a recipe that this net cannot follow."""
-    system = opened.config.system
-    if config.max_len > opened.config.net.max_len:
-        raise ValueError(
-            f"config.max_len = {config.max_len} exceeds the positions of the net: set"
-            f" --config.max_len={opened.config.net.max_len} or less"
-        )
-    if config.lm_weight and "clm" not in opened.system.OBJECTIVES:
-        raise ValueError(
-            f"config.lm_weight = {config.lm_weight} needs a causal language model, which"
-            f" {system} is not; set --config.lm_weight=0"
-        )
-    layers = config.feature_layers
-    if layers and layers > opened.config.net.num_layers:
-        raise ValueError(
-            f"config.feature_layers = {layers}: the net has {opened.config.net.num_layers} layers;"
-            f" set --config.feature_layers={opened.config.net.num_layers} or less"
-        )

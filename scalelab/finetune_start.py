@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scalelab import imported, pretrained, run_folder
+from scalelab.finetune_config import FinetuneConfig
 from scalelab.imported import ImportedClassifier
 from scalelab.pretrained import Pretrained, digest_of, load_trained
 
@@ -19,7 +20,7 @@ class Start:
       opened: the pre-training run that gives the net, its system and its tokenizer.
       label: what tables call the initial weights: a path, or "none".
       bodies: for a seed the net's parameters; None: from scratch.
-      digest: eight hexadecimal digits of the weights; "none" from scratch.
+      digest: for a seed eight hexadecimal digits of these parameters; "none" from scratch.
       mnli_first: whether the weights were fine-tuned on MNLI before.
       classifier: what gives net and tokenizer, if that is an imported classifier.
     """
@@ -27,7 +28,7 @@ class Start:
     opened: Pretrained
     label: str
     bodies: Callable[[int], Any] | None
-    digest: str
+    digest: Callable[[int], str]
     mnli_first: bool = False
     classifier: ImportedClassifier | None = None
 
@@ -52,7 +53,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
         if mnli is not None:
             raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
         opened, classifier = _open(like)
-        return Start(opened, "none", None, "none", classifier=classifier)
+        return Start(opened, "none", None, lambda seed: "none", classifier=classifier)
     if like is not None:
         raise ValueError("--like is for --init=none; leave it out")
     opened, classifier = _open(init)
@@ -62,18 +63,47 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
         if mnli is not None:
             raise ValueError(f"--mnli gives weights, and so does the classifier {init}: choose one")
         digest = digest_of({"body": opened.params, "head": classifier.head})
-        return Start(opened, init, lambda seed: opened.params, digest, classifier=classifier)
+        return Start(
+            opened, init, lambda seed: opened.params, lambda seed: digest, classifier=classifier
+        )
+    digest = digest_of(opened.params)
     if mnli is None:
-        return Start(opened, init, lambda seed: opened.params, digest_of(opened.params))
+        return Start(opened, init, lambda seed: opened.params, lambda seed: digest)
     folder = pathlib.Path(mnli)
     made = run_folder.read_json(folder / "seed0" / "config.json") or {}
-    if made.get("task") != "mnli" or made.get("init") != digest_of(opened.params):
+    if made.get("task") != "mnli" or made.get("init") != digest:
         raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
 
     def body(seed: int) -> Any:
         return load_trained(folder / f"seed{seed}")["body"]
 
-    return Start(opened, init, body, f"{digest_of(opened.params)}-mnli", mnli_first=True)
+    digests = functools.cache(lambda seed: digest_of(body(seed)))
+    return Start(opened, init, body, digests, mnli_first=True)
+
+
+def check_fits(opened: Pretrained, config: FinetuneConfig) -> None:
+    """Refuses a recipe that a net cannot follow.
+
+    Raises:
+      ValueError: with the field, and what to set it to.
+    """
+    system = opened.config.system
+    if config.max_len > opened.config.net.max_len:
+        raise ValueError(
+            f"config.max_len = {config.max_len} exceeds the positions of the net: set"
+            f" --config.max_len={opened.config.net.max_len} or less"
+        )
+    if config.lm_weight and "clm" not in opened.system.OBJECTIVES:
+        raise ValueError(
+            f"config.lm_weight = {config.lm_weight} needs a causal language model, which"
+            f" {system} is not; set --config.lm_weight=0"
+        )
+    layers = config.feature_layers
+    if layers and layers > opened.config.net.num_layers:
+        raise ValueError(
+            f"config.feature_layers = {layers}: the net has {opened.config.net.num_layers} layers;"
+            f" set --config.feature_layers={opened.config.net.num_layers} or less"
+        )
 
 
 @functools.lru_cache(maxsize=2)  # many tasks start from the same run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import finetune, finetune_loop, finetune_start, finetune_step
+from scalelab import finetune_loop, finetune_start, finetune_step
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_records import Records
@@ -441,9 +441,9 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
 def test_a_finished_run_is_not_done_again_and_another_is_refused(prepare, capsys) -> None:
     run = prepare("roberta", "cola", epochs=1.0)
     finetune_loop.train(run, [0])
-    assert finetune._is_finished(run, 0) and not finetune._is_finished(run, 1)
+    assert run.claim(0) and not run.claim(1)
     other = prepare("roberta", "cola", epochs=2.0)
     with pytest.raises(ValueError, match="holds a run with another config"):
-        finetune._is_finished(other, 0)
+        other.claim(0)
     with pytest.raises(ValueError, match="is a run fine-tuned on 'cola'"):
         finetune_start.open_start(str(run.folder(0)))

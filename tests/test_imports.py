@@ -70,16 +70,18 @@ MAY_IMPORT = {
     | {"systems"},
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
-    "finetune_start": {"imported", "pretrained", "run_folder"},
+    "finetune_start": {"finetune_config", "imported", "pretrained", "run_folder"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_start"}
-    | {"finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained"},
+    | {"finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
+    "finetune_grid": {"finetune_config", "finetune_loop", "finetune_outcome", "metrics"}
+    | {"run_folder"},
     "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
-    | {"finetune_outcome", "finetune_run", "finetune_start", "lab", "metrics", "run_folder"},
+    | {"finetune_grid", "finetune_outcome", "finetune_run", "finetune_start", "lab"},
     "token_scores": {"nn", "objectives"},
     "eval": {"cli", "data", "environment", "finetune", "finetune_start", "lab", "metrics"}
     | {"token_scores"},

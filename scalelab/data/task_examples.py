@@ -96,7 +96,6 @@ def encode(
     max_len: int,
     both_orders: bool,
     cache_dir: str | os.PathLike[str],
-    digest: str,
     tokenizer_digest: str,
 ) -> TaskExamples:
     """Makes, or finds made, the token rows of a split.
@@ -109,7 +108,6 @@ def encode(
       max_len: tokens of the longest row.
       both_orders: whether each pair makes a second row, the texts the other way round.
       cache_dir: where prepared data is kept.
-      digest: hash of the texts.
       tokenizer_digest: hash of the tokenizer.
     """
     pair = len(texts) == 2
@@ -125,8 +123,7 @@ def encode(
             np.save(directory / f"{field.name}.npy", getattr(rows, field.name))
 
     key = {
-        "texts": digest,
-        "num_texts": len(texts),
+        "texts": [digest(column) for column in texts],
         "tokenizer": tokenizer_digest,
         "frame": dataclasses.asdict(frame),
         "max_len": max_len,
@@ -146,9 +143,11 @@ def encode(
     return TaskExamples(store, labels, num_orders, truncated)
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(texts: list[str]) -> str:
+    """SHA-256 of texts in their order; lengths go in, so that no two lists look alike."""
+    encoded = [text.encode() for text in texts]
+    lengths = np.array([len(text) for text in encoded], "<i8")
+    return hashlib.sha256(lengths.tobytes() + b"".join(encoded)).hexdigest()
 
 
 def bucket(length: int, max_len: int) -> int:

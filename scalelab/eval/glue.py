@@ -56,6 +56,11 @@ def main(argv: list[str]) -> None:
         raise ValueError("--mnli_first needs the task mnli among --tasks")
     if finetune.MNLI.value is not None:
         raise ValueError("--mnli is for a single task; here --mnli_first says the same")
+    if MNLI_FIRST.value and init == "none":
+        raise ValueError(
+            "--mnli_first starts tasks from the weights of MNLI, --init=none asks for random ones:"
+            " leave one out"
+        )
     from scalelab import finetune_start
     from scalelab.lab import glue_table
 
@@ -63,12 +68,17 @@ def main(argv: list[str]) -> None:
     starts = [(workdir, init, like)]
     if init != "none" and BASELINE.value == "run" and not options.submit:
         starts.append((workdir / "scratch", "none", init))
+    for _, weights, net in starts:
+        finetune_start.open_start(weights, net)
+    names = [one.name for one in tasks]
+    for one in tasks:
+        finetune.check(one, values, options, finetune.settings(one.name, names))
     for one in tasks:
         for folder, weights, net in starts:
             mnli = str(folder / "mnli") if MNLI_FIRST.value and one.name in AFTER_MNLI else None
             mnli = None if weights == "none" else mnli
             start = finetune_start.open_start(weights, net, mnli)
-            fields = finetune.settings(one.name)
+            fields = finetune.settings(one.name, names)
             finetune.fine_tune(one, start, values, folder / one.name, options, fields)
     if options.submit:
         for one in tasks:

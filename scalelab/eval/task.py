@@ -222,6 +222,11 @@ def load_task(name: str) -> Task:
     return importlib.import_module(f"scalelab.eval.{name}").TASK
 
 
+def is_known(task: Task) -> bool:
+    """Whether a task's name says all of it, as that of a task file does, and not of a user's."""
+    return task.name in task_names() and load_task(task.name) == task
+
+
 def _read_tfds(task: Task, split: Split, root: Path, *, labelled: bool) -> Records | None:
     del root
     if split.tfds is None:

@@ -1,16 +1,25 @@
 """Task batches: every example once an epoch, few shapes, any batch by its address."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 
+from scalelab.data import task_files
 from scalelab.data.store import ExampleStore
 from scalelab.data.task_examples import (
     BUCKETS,
     TaskBatches,
     TaskExamples,
     bucket,
+    digest,
+    encode,
     evaluation_batches,
 )
+from scalelab.data.task_files import Columns
+from scalelab.data.task_records import Labels
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.formats.documents import Frame
 
 
 def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
@@ -98,3 +107,41 @@ def test_the_first_examples() -> None:
 def test_a_batch_larger_than_the_set() -> None:
     with pytest.raises(ValueError, match="are 5 training examples, fewer than one batch of 8"):
         TaskBatches(examples(5), 8, 128, 0, 0)
+
+
+class Letters:
+    """Stands for a tokenizer: every character is a piece."""
+
+    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
+        return [np.array([ord(letter) for letter in text], np.int32) for text in texts]
+
+
+def test_other_columns_of_one_file_are_other_rows(tmp_path) -> None:
+    """What is cached of one choice of columns is not taken for another's."""
+    path = tmp_path / "train.tsv"
+    path.write_text("a\tb\tlabel\nx\tyy\t0\nzz\tw\t1\n")
+
+    def rows(*columns: str) -> list[str]:
+        read = task_files.read(path, Columns(columns, "label"), Labels(("0", "1")))
+        made = encode(
+            read.texts, read.labels, cast(Tokenizer, Letters()), Frame((1,), (2,), (3,)),
+            max_len=9, both_orders=False, cache_dir=tmp_path / "cache", tokenizer_digest="letters",
+        )  # fmt: skip
+        return [
+            "".join(map(chr, row[:n])) for row, n in zip(
+                *(made.gather(np.arange(2), 9)[name] for name in ("tokens", "lengths")), strict=True
+            )
+        ]  # fmt: skip
+
+    for _ in range(2):  # made, then found
+        assert rows("a") == ["\x01x\x03", "\x01zz\x03"]
+        assert rows("b") == ["\x01yy\x03", "\x01w\x03"]
+        assert rows("a", "b") == ["\x01x\x02yy\x03", "\x01zz\x02w\x03"]
+        assert rows("b", "a") == ["\x01yy\x02x\x03", "\x01w\x02zz\x03"]
+    assert len(list((tmp_path / "cache").glob("task-*"))) == 4
+
+
+def test_digests_of_texts() -> None:
+    """Where one text ends and the next begins is part of the content."""
+    lists = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"])
+    assert len({digest(texts) for texts in lists}) == len(lists)

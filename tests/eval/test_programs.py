@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -146,13 +147,35 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         ("rte", ["--init=RUN", "--seeds=0"], "seeds"),
         ("glue", ["--init=RUN", "--tasks=rte,colla"], "unknown task 'colla': did you mean 'cola'"),
         ("glue", ["--init=RUN", "--tasks=rte", "--mnli_first"], "needs the task mnli"),
+        (
+            "glue",
+            ["--init=none", "--like=RUN", "--tasks=rte,mnli", "--mnli_first"],
+            "--init=none asks for random ones",
+        ),
+        (
+            "rte",
+            ["--init=RUN", "--recipe=turc", "--config=configs/finetune.py"],
+            "give one of them",
+        ),
+        ("rte", ["--init=RUN", "--per_task=mrpc.epochs=2"], "mrpc is not among the tasks .* rte"),
+        # What is wrong of a later task is said before the first is trained.
+        (
+            "glue",
+            ["--init=RUN", "--tasks=wnli,rte", "--per_task=rte.epocs=2"],
+            "unknown config field 'epocs'",
+        ),
+        ("glue", ["--init=RUN", "--tasks=wnli", "--per_task=rte.epochs=2"], "rte is not among"),
+        ("glue", ["--init=RUN", "--data=DATA", "--tasks=wnli,rte"], "RTE: expected the folder"),
     ],
 )
 def test_what_is_refused(
     start: Start, pretrained_runs, tmp_path, name: str, flags: list[str], message: str
 ) -> None:
     run = str(pretrained_runs("bert"))
-    code, _, errors = start(name, *(flag.replace("RUN", run) for flag in flags))
+    part = tmp_path / "part"
+    shutil.copytree(tmp_path / "glue/WNLI", part / "WNLI")
+    given = (flag.replace("RUN", run).replace("DATA", str(part)) for flag in flags)
+    code, _, errors = start(name, *given)
     assert code == 2
     assert errors.count("\n") <= 2 and "Traceback" not in errors
     assert re.search(message, errors), errors

@@ -1,0 +1,53 @@
+"""A recipe's grid: every point runs with the first seed, and the best on dev is taken."""
+
+import itertools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from scalelab import finetune_loop, run_folder
+from scalelab import finetune_outcome as outcome
+from scalelab.finetune_config import override, resolve
+from scalelab.metrics import write_json
+
+Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
+
+
+def best(request: Any, values: dict[str, Any], axes: Axes) -> dict[str, Any]:
+    """Runs the points that are not finished yet.
+
+    Args:
+      request: a finetune.Request.
+      values: fields of `configs/finetune.py`.
+      axes: of the grid.
+
+    Returns:
+      The values with the fields of the point that is best on dev; the choice is kept in grid.json.
+    """
+    task, seed, points = request.task, request.options.seeds[0], []
+    for point in itertools.product(*axes.values()):
+        fields = dict(zip(axes, point, strict=True))
+        name = "_".join(f"{field.rpartition('.')[2]}={value:g}" for field, value in fields.items())
+        prepared = request.prepare(resolve(override(values, fields)), f"grid/{name}")
+        if prepared.claim(seed) is None:
+            finetune_loop.train(prepared, [seed])
+        score = outcome.main_score(task, prepared.result(seed)["eval"])
+        points.append({"fields": fields, "score": score})
+        print(f"{task.name}: {name} has {task.metrics[0]} {score:.4f} on dev")
+    found = max(points, key=lambda point: point["score"])["fields"]
+    write_json(request.workdir / "grid.json", {"points": points, "chosen": found, "seed": seed})
+    return override(values, found)
+
+
+def chosen(workdir: pathlib.Path, axes: Axes) -> dict[str, Any]:
+    """The fields that an earlier start chose, as far as they are still to be chosen.
+
+    Raises:
+      ValueError: none did.
+    """
+    made = run_folder.read_json(workdir / "grid.json")
+    if made is None:
+        raise ValueError(
+            f"{workdir} has no grid.json: the grid has not been run; leave out --eval_only"
+        )
+    return {field: value for field, value in made["chosen"].items() if field in axes}
