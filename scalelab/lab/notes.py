@@ -1,5 +1,6 @@
 """What must be said below a table of fine-tunings, so that nobody takes it for more than it is."""
 
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.lab import task_runs
@@ -153,6 +154,22 @@ def _degenerate(task: TaskRuns) -> list[str]:
         mean = sum(run.scores[key] for run in sound) / len(sound)
         found[-1] += f"; mean {key[1]} of the other {len(sound)}: {100 * mean:.1f}"
     return found
+
+
+def without_baseline(task: TaskRuns, scratch: pathlib.Path) -> list[str]:
+    """How to get a baseline that the table would show.
+
+    Args:
+      task: what the table shows.
+      scratch: where it looks for the baseline.
+    """
+    if not task.finished or task.finished[0].from_scratch:
+        return []
+    init = task.finished[0].result["init"]
+    return [
+        f"No baseline run: the same command with --init=none --like={init} --workdir={scratch}"
+        " trains the net from random weights, and this table then shows it beside."
+    ]
 
 
 def of_averages(absent: Sequence[str], others: Sequence[str]) -> list[str]:

@@ -260,6 +260,19 @@ def test_one_task_alone(tmp_path) -> None:
         glue_table.of_task(tmp_path, "cola")
 
 
+def test_a_single_task_says_how_to_get_its_baseline_and_shows_it(tmp_path) -> None:
+    task_folders.write_run(tmp_path, "rte", 0, 10)
+    command = f"--init=none --like=runs/bert --workdir={tmp_path}/scratch"
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/.lock").touch()
+    text = glue_table.of_task(tmp_path, "rte")
+    assert command in text and cells(text)["RTE accuracy"][-1] == "no baseline run"
+    task_folders.write_run(tmp_path / "scratch", "rte", 0, 30, init="none")
+    text = glue_table.of_task(tmp_path, "rte")
+    assert command not in text and cells(text)["RTE accuracy"][-1].startswith("50.0 [")
+    assert "--like" not in glue_table.of_task(tmp_path / "scratch", "rte")
+
+
 def test_a_users_task_counts_in_no_average(tmp_path) -> None:
     task_folders.write_all(tmp_path, tasks=("rte", "wnli"))
     task_folders.METRICS["mine"] = ("accuracy",)
