@@ -10,7 +10,7 @@ from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
 from scalelab.fields import flatten
-from scalelab.lab import predictions, scores
+from scalelab.lab import curves, predictions, scores
 from scalelab.metrics import write_json
 
 
@@ -59,6 +59,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
     task, opened = run.task, run.start.opened
     folder = run.folder(seed)
     _write_predictions(run, folder, outputs)
+    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}")
     dev = measure(task, run.splits, outputs)
     main = next(iter(outputs))
     last_epoch = [

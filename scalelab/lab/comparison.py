@@ -70,7 +70,13 @@ def open_system(folders: str) -> System:
     Raises:
       ValueError: one is no folder or holds no fine-tuning.
     """
-    return [task_runs.read(pathlib.Path(folder)) for folder in folders.split(",")]
+    names = folders.split(",")
+    if not all(name.strip() for name in names):
+        raise ValueError(
+            f"{folders!r}: expected a folder of fine-tunings, or several joined by commas without"
+            " blanks; one of them is empty"
+        )
+    return [task_runs.read(pathlib.Path(name)) for name in names]
 
 
 def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[list[Claim], list[str]]:
