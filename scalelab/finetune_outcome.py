@@ -47,7 +47,7 @@ def main_score(task: Task, dev: dict[str, Any]) -> float:
     return -np.inf if value is None else value
 
 
-def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> None:
+def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], params: Any) -> None:
     """Writes predictions, pictures and, last, result.json.
 
     Args:
@@ -55,6 +55,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
       seed: which.
       course: its finetune_loop.Course.
       outputs: of the head, by dev split, [n, C].
+      params: {"body", "head"} that gave them.
     """
     task, opened = run.task, run.start.opened
     folder = run.folder(seed)
@@ -62,10 +63,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
     curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}")
     dev = measure(task, run.splits, outputs)
     main = next(iter(outputs))
-    last_epoch = [
-        loss for step, loss in course.losses if step > course.clocks.steps - run.steps_per_epoch
-    ]
-    train_loss = float(np.mean(last_epoch)) if last_epoch else None
+    train_loss = course.loss(run.steps_per_epoch)
     degenerate = course.failed or scores.degenerate(
         run.splits.dev[main].labels,
         answers(task, outputs[main]),
@@ -83,7 +81,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
             "system": opened.config.system,
             "shape": {"A": net.num_heads, "H": net.width, "L": net.num_layers},
             "n_model": flops.n_model(net.width, net.num_layers),
-            "params": flops.count_parameters(opened.params),
+            "params": flops.count_parameters(params),
             "seed": seed,
             "pretrain_seed": opened.config.seed,
             "recipe": run.config.recipe,
@@ -173,7 +171,8 @@ def score_as_imported(run: Any, course: Any) -> None:
         )
     run.claim(0)
     run_folder.describe(run.folder(0), run.describe(0))
-    write(run, 0, course, _outputs(run, params_of(run, 0)))
+    params = params_of(run, 0)
+    write(run, 0, course, _outputs(run, params), params)
     print(run.head_said)
 
 
