@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from scalelab import cli, environment, init_flag
-from scalelab.eval import recipes
+from scalelab.eval import recipes, submission
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
 from scalelab.finetune_config import FinetuneConfig, override, resolve, with_head_kind
@@ -44,8 +44,9 @@ PER_TASK = flags.DEFINE_list(
 )
 SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
 TOGETHER = flags.DEFINE_integer(
-    "seeds_together", 1, "Seeds that train in one program; changes no number.", lower_bound=1
-)
+    "seeds_together", 1, "Seeds that train in one program; changes no number. For accelerators: on"
+    " a CPU it is slower than one after another.", lower_bound=1,
+)  # fmt: skip
 MNLI = flags.DEFINE_string(
     "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
 )
@@ -54,7 +55,14 @@ EVAL_ONLY = flags.DEFINE_bool(
     False,
     "Evaluate finished runs, or an imported classifier, as they are; train nothing.",
 )
-SUBMIT = flags.DEFINE_bool("submit", False, "Write the leaderboard's files for the test sets too.")
+SUBMIT = flags.DEFINE_bool(
+    "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
+)
+BEST = flags.DEFINE_bool(
+    "show_best",
+    False,
+    "Show the best-on-dev score beside the protocol's, labelled: it is too high.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +119,13 @@ def run(task: Task | Callable[[], Task]) -> None:
         from scalelab import finetune_start
 
         start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
-        values = cli.config_values()
-        fine_tune(chosen, start, values, workdir, options(), settings(chosen.name, [chosen.name]))
+        values, asked = cli.config_values(), options()
+        fine_tune(chosen, start, values, workdir, asked, settings(chosen.name, [chosen.name]))
+        if asked.submit and chosen.name in task_lib.task_names():
+            submission.pack(workdir)
         from scalelab.lab import glue_table
 
-        print(glue_table.of_task(workdir, chosen.name))
+        print(glue_table.of_task(workdir, chosen.name, best=BEST.value))
 
     program(main)
 
@@ -161,7 +171,8 @@ def settings(task: str, tasks: Collection[str]) -> dict[str, Any]:
     found = {}
     for part in PER_TASK.value:
         field, equals, value = part.partition("=")
-        name, dot, field = field.partition(".")
+        own = [name for name in tasks if field.startswith(f"{name}.")]  # which may have dots
+        name, dot, field = (own[0], ".", field[len(own[0]) + 1 :]) if own else field.partition(".")
         if not equals or not dot:
             raise ValueError(
                 f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"

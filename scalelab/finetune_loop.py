@@ -59,7 +59,7 @@ class Course:
     Attributes:
       clocks: its clocks.
       totals: (sum, weight) pairs of the steps not yet logged.
-      losses: mean training loss of the last epoch's logged stretches, newest last.
+      epoch: (sum, weight) of the training loss of each step of the last epoch, newest last.
       evals: what each evaluation found: {"step", "dev": {split: {metric: value}}}.
       best: index in `evals` of the best one.
       stopped: step after which early stopping ended it; None: still going.
@@ -69,7 +69,7 @@ class Course:
 
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
     totals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    losses: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    epoch: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     evals: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     best: int | None = None
     stopped: int | None = None
@@ -80,6 +80,11 @@ class Course:
     def from_json(cls, values: dict[str, Any]) -> "Course":
         """What dataclasses.asdict made."""
         return cls(**values | {"clocks": Clocks(**values["clocks"])})
+
+    def loss(self, num_steps: int) -> float | None:
+        """Mean training loss over the examples of the last so many steps of an epoch at most."""
+        pairs = self.epoch[-num_steps:]
+        return sum(s for s, _ in pairs) / sum(w for _, w in pairs) if pairs else None
 
     def judge(
         self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
@@ -205,14 +210,17 @@ class Training:
                 if not own["finite"][0] and course.failed is None:
                     course.failed = f"loss or gradient not finite at or before step {self.step}"
                 metrics.add(course.totals, own)
+                course.epoch.append((float(own["loss"][0]), float(own["loss"][1])))
+            del course.epoch[: -self._run.steps_per_epoch]
         self._pending.clear()
         self._begun = time.perf_counter()
 
     def _show(self) -> None:
-        if self._line.due() and self._courses[0].losses:
+        loss = self._courses[0].loss(self._run.config.machine.log_every_steps)
+        if loss is not None and self._line.due():
             self._line.show(
                 f"{self.name} | step {self.step}/{self._run.num_steps}"
-                f" | loss {self._courses[0].losses[-1][1]:.4f}"
+                f" | loss {loss:.4f}"
                 f" | ETA {self._eta.text(self.step / self._run.num_steps)}"
             )
 
@@ -224,7 +232,6 @@ class Training:
             if not means:
                 continue
             means.pop("finite", None)
-            course.losses.append((self.step, means["loss"]))
             values = {f"train/{k}": v for k, v in means.items()}
             writer.write(course.clocks, values | {"train/learning_rate": rate})
 
@@ -259,8 +266,9 @@ class Training:
         params = state.best if run.learner.keep_best else state.params
         outputs = group.outputs(params)
         for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
-            run.save(seed, course.clocks.steps, group.of_seed(params | state.fixed, k))
-            outcome.write(run, seed, course, outputs[k])
+            own = group.of_seed(params | state.fixed, k)
+            run.save(seed, course.clocks.steps, own)
+            outcome.write(run, seed, course, outputs[k], own)
         _tidy(run)
 
 

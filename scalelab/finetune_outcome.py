@@ -1,5 +1,6 @@
 """What a fine-tuned seed leaves: scores, predictions, pictures, result.json, submission files."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
-from scalelab.lab import predictions, scores
+from scalelab.fields import flatten
+from scalelab.lab import curves, predictions, scores
 from scalelab.metrics import write_json
 
 
@@ -45,7 +47,7 @@ def main_score(task: Task, dev: dict[str, Any]) -> float:
     return -np.inf if value is None else value
 
 
-def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> None:
+def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], params: Any) -> None:
     """Writes predictions, pictures and, last, result.json.
 
     Args:
@@ -53,16 +55,15 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
       seed: which.
       course: its finetune_loop.Course.
       outputs: of the head, by dev split, [n, C].
+      params: {"body", "head"} that gave them.
     """
     task, opened = run.task, run.start.opened
     folder = run.folder(seed)
     _write_predictions(run, folder, outputs)
+    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}")
     dev = measure(task, run.splits, outputs)
     main = next(iter(outputs))
-    last_epoch = [
-        loss for step, loss in course.losses if step > course.clocks.steps - run.steps_per_epoch
-    ]
-    train_loss = float(np.mean(last_epoch)) if last_epoch else None
+    train_loss = course.loss(run.steps_per_epoch)
     degenerate = course.failed or scores.degenerate(
         run.splits.dev[main].labels,
         answers(task, outputs[main]),
@@ -70,6 +71,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
         train_gold=run.train.labels,
         regression=task.regression,
     )
+    chosen = run_folder.read_json(run.workdir / "grid.json") or {}
     net, best = opened.config.net, course.evals[course.best] if course.best is not None else None
     write_json(
         folder / "result.json",
@@ -79,7 +81,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
             "system": opened.config.system,
             "shape": {"A": net.num_heads, "H": net.width, "L": net.num_layers},
             "n_model": flops.n_model(net.width, net.num_layers),
-            "params": flops.count_parameters(opened.params),
+            "params": flops.count_parameters(params),
             "seed": seed,
             "pretrain_seed": opened.config.seed,
             "recipe": run.config.recipe,
@@ -100,11 +102,18 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray]) -> N
             "truncated": {"train": run.train.num_truncated}
             | {k: v.num_truncated for k, v in run.dev.items() if v is not None},
             "data": run.splits.digests,
-            "settings": run.describe(seed)["optim"]
-            | {"epochs": run.config.epochs, "batch_size": run.config.batch_size},
+            "settings": _settings(run.config),
+            "chosen": chosen.get("chosen"),
             "peak_memory_bytes": environment.peak_memory_bytes(),
         },
     )
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """Every field that may move a score, dotted but for the optimizer's."""
+    values = dataclasses.asdict(config)
+    optim = values.pop("optim")
+    return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
 
 
 def _write_predictions(run: Any, folder: pathlib.Path, outputs: dict[str, np.ndarray]) -> None:
@@ -162,7 +171,8 @@ def score_as_imported(run: Any, course: Any) -> None:
         )
     run.claim(0)
     run_folder.describe(run.folder(0), run.describe(0))
-    write(run, 0, course, _outputs(run, params_of(run, 0)))
+    params = params_of(run, 0)
+    write(run, 0, course, _outputs(run, params), params)
     print(run.head_said)
 
 

@@ -233,7 +233,7 @@ class TaskRun:
 
     def remarks(self) -> list[str]:
         """What a table must say of the data."""
-        said = remarks(self.task, self.splits)
+        said = [*remarks(self.task, self.splits), *self.start.remarks]
         said += [self.head_said] if self.head_said else []
         if not self.config.epochs:
             said.append(f"{self.task.title} scored as it was imported, without fine-tuning")

@@ -23,6 +23,7 @@ class Start:
       digest: for a seed eight hexadecimal digits of these parameters; "none" from scratch.
       mnli_first: whether the weights were fine-tuned on MNLI before.
       classifier: what gives net and tokenizer, if that is an imported classifier.
+      remarks: what a table must say of the data that the weights were fine-tuned on before.
     """
 
     opened: Pretrained
@@ -31,6 +32,7 @@ class Start:
     digest: Callable[[int], str]
     mnli_first: bool = False
     classifier: ImportedClassifier | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def open_start(init: str, like: str | None = None, mnli: str | None = None) -> Start:
@@ -78,7 +80,9 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
         return load_trained(folder / f"seed{seed}")["body"]
 
     digests = functools.cache(lambda seed: digest_of(body(seed)))
-    return Start(opened, init, body, digests, mnli_first=True)
+    result = run_folder.read_json(folder / "seed0" / "result.json") or {}
+    remarks = tuple(f"Before, fine-tuned on {said}" for said in result.get("remarks", []))
+    return Start(opened, init, body, digests, mnli_first=True, remarks=remarks)
 
 
 def check_fits(opened: Pretrained, config: FinetuneConfig) -> None:

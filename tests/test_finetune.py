@@ -13,7 +13,7 @@ import optax
 import pytest
 import tiny
 
-from scalelab import finetune_loop, finetune_start, finetune_step
+from scalelab import finetune_loop, finetune_start, finetune_step, flops
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_records import Records
@@ -298,15 +298,16 @@ def test_what_a_run_leaves(prepare, system: str, task: str) -> None:
     assert set(made["eval"]["dev"]) == set(run.task.metrics)
     folder = run.folder(0)
     lines = (folder / "predictions.tsv").read_text().splitlines()
-    assert len(lines) == 1 + 21
+    assert len(lines) == 1 + 21 and (folder / "curves.png").is_file()
+    sizes = [leaf.size for leaf in jax.tree.leaves(load_trained(folder))]
+    assert made["params"] == sum(sizes) != flops.count_parameters(run.start.opened.params)
     found = outputs(run)
     answers = found[:, 0] if run.task.regression else found.argmax(axis=1)
     gold = run.splits.dev["dev"].labels
     if run.task.regression:
-        if answers.std() > 1e-3:
-            assert made["eval"]["dev"]["pearson"] == pytest.approx(
-                np.corrcoef(answers, gold)[0, 1], abs=1e-3
-            )
+        assert answers.std() > 1e-3
+        expected = np.corrcoef(answers, gold)[0, 1]
+        assert made["eval"]["dev"]["pearson"] == pytest.approx(expected, abs=1e-3)
     else:
         assert made["eval"]["dev"]["accuracy"] == (answers == gold).mean()
     config = json.loads((folder / "config.json").read_text())
@@ -328,6 +329,31 @@ def test_what_a_run_leaves(prepare, system: str, task: str) -> None:
     assert loaded.encode(text, add_special_tokens=False) == run.tokenizer.encode(text).tolist()
     for token in run.start.opened.system.ADAPTATION.added_tokens:
         assert loaded.convert_tokens_to_ids(token) == run.tokenizer.token_id(token)
+
+
+def test_the_training_loss_is_that_of_the_last_epoch(prepare) -> None:
+    """36 examples in batches of 8: five steps an epoch, of which one has four."""
+    run = prepare("roberta", "cola", machine__log_every_steps=1)
+    finetune_loop.train(run, [0])
+    rows = [json.loads(x) for x in (run.folder(0) / "metrics.jsonl").read_text().splitlines()]
+    means = [row["train/loss"] for row in rows if "train/loss" in row][-5:]
+    weights = np.array([(run.batches(0).ids(step) >= 0).sum() for step in range(5, 10)])
+    assert sorted(weights) == [4, 8, 8, 8, 8]
+    expected = float(np.average(means, weights=weights))
+    assert result(run)["train_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_was_fine_tuned_on_before_is_named(prepare, pretrained_runs: Runs) -> None:
+    """A run on RTE that starts from MNLI's weights says that they saw a subset of MNLI."""
+    mnli = prepare("roberta", "mnli", epochs=1.0)
+    finetune_loop.train(mnli, [0])
+    path = str(pretrained_runs("roberta"))
+    start = finetune_start.open_start(path, mnli=str(mnli.workdir))
+    task = load_task("rte")
+    splits = Splits(records(task, 36, 0), {"dev": records(task, 21, 1)}, {})
+    run = TaskRun(task, splits, start, mnli.config, mnli.workdir.parent / "rte")
+    (remark,) = [said for said in run.remarks() if "MNLI" in said]
+    assert remark.startswith("Before, fine-tuned on MNLI train 36 of 392,702; matched 21 carved")
 
 
 def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:

@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):
+        if given.csv and not given.csv.absolute().parent.is_dir():
+            raise ValueError(f"--csv={given.csv}: there is no folder {given.csv.parent}")
         claims, said = comparison.compare(
             comparison.open_system(given.a),
             comparison.open_system(given.b),

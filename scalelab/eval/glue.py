@@ -38,8 +38,10 @@ def chosen(names: list[str]) -> list[task.Task]:
     """The tasks of these names: GLUE's in ORDER, then others by name.
 
     Raises:
-      ValueError: there is no such task.
+      ValueError: there is no such task, or none at all.
     """
+    if not names:
+        raise ValueError(f"--tasks is empty: expected some of {', '.join(ORDER)}")
     found = {name: task.load_task(name) for name in names}
     others = sorted(found.keys() - set(ORDER))
     return [found[name] for name in (*ORDER, *others) if name in found]
@@ -86,9 +88,8 @@ def main(argv: list[str]) -> None:
             for path in written.glob("*.tsv"):
                 (workdir / "submission").mkdir(exist_ok=True)
                 (workdir / "submission" / path.name).write_bytes(path.read_bytes())
-        absent = submission.zip_all(workdir / "submission", workdir / "submission.zip")
-        print(f"wrote {workdir}/submission.zip" + f"; absent: {', '.join(absent)}" * bool(absent))
-    print(glue_table.write(workdir))
+        submission.pack(workdir)
+    print(glue_table.write(workdir, best=finetune.BEST.value))
 
 
 if __name__ == "__main__":

@@ -63,10 +63,25 @@ def write(
     return [directory / file for file in contents]
 
 
-def official_files() -> tuple[str, ...]:
-    """Names of all files of a whole submission: nine tasks, MNLI twice, and AX."""
+def official_files() -> dict[str, int]:
+    """All files of a whole submission, nine tasks, MNLI twice, and AX, with their rows."""
     tasks = [load_task(name) for name in task_names()]
-    return tuple(sorted(s.submission for t in tasks for s in t.test_splits if s.submission))
+    found = {s.submission: s.count or 0 for t in tasks for s in t.test_splits if s.submission}
+    return dict(sorted(found.items()))
+
+
+def pack(workdir: Path) -> None:
+    """Makes WORKDIR/submission.zip of WORKDIR/submission/ and says what it lacks.
+
+    Raises:
+      OSError: the archive cannot be written.
+    """
+    folder, path = workdir / "submission", workdir / "submission.zip"
+    if not any((folder / name).is_file() for name in official_files()):
+        print(f"no {path}: none of the test sets is there")
+        return
+    lacks = zip_all(folder, path)
+    print(f"wrote {path}" + "".join(f"\n  not a whole submission: {what}" for what in lacks))
 
 
 def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> list[str]:
@@ -77,7 +92,8 @@ def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
       path: the archive to write.
 
     Returns:
-      Names of the files that a whole submission would also have; the leaderboard wants them all.
+      What the leaderboard, which wants them all and whole, will miss: files that are absent, and
+      those whose rows are not as many as the official test set has.
 
     Raises:
       ValueError: there is none of them.
@@ -86,7 +102,8 @@ def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
     wanted = official_files()
     there = [name for name in wanted if (directory / name).is_file()]
     if not there:
-        raise ValueError(f"{directory}: expected submission files, such as {wanted[0]}; found none")
+        first = next(iter(wanted))
+        raise ValueError(f"{directory}: expected submission files, such as {first}; found none")
     part = path.with_name(f".{path.name}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -99,7 +116,13 @@ def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return [name for name in wanted if name not in there]
+    absent = [name for name in wanted if name not in there]
+    lacks = [f"absent: {', '.join(absent)}"] if absent else []
+    for name in there:
+        num_rows = (directory / name).read_bytes().count(b"\n") - 1
+        if num_rows != wanted[name]:
+            lacks.append(f"{name} has {num_rows:,} rows, not the official {wanted[name]:,}")
+    return lacks
 
 
 def _spelt(task: Task, where: str, predicted: np.ndarray, num_rows: int) -> list[str]:

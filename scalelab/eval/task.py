@@ -186,6 +186,8 @@ def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
         elif split.count is not None and len(records) != split.count:
             subset = split is task.train and len(records) < split.count
             link = " of " if subset else ", not the official "
+            if split in task.dev_splits and len(records) < split.count:
+                link = " carved or cut, NOT the official dev set of "
             parts.append(f"{split.name} {len(records):,}{link}{split.count:,}")
     said = [f"{task.title} {'; '.join(parts)}"] if parts else []
     for what, field in (("empty texts", "num_empty"), ("broken lines left out", "num_left_out")):

@@ -16,7 +16,7 @@ from absl import flags
 from scalelab import cli
 from scalelab.data import task_files, task_records
 from scalelab.data.task_files import Columns
-from scalelab.eval.task import RELATIONS, Split, Task
+from scalelab.eval.task import RELATIONS, Split, Task, load_task, task_names
 from scalelab.names import nearest
 
 KINDS = ("classification", "regression")
@@ -49,7 +49,7 @@ def make_task(
       data_dir: the folder; also what `scalelab.eval.task.load` is to be given.
       kind: "classification" or "regression".
       columns: one or two text columns, then the label's.
-      name: what tables call it; the folder's name by default.
+      name: what tables call it; the folder's name by default; "own-" comes before one of GLUE's.
       relation: of two texts, "entailment" (the default) or "similarity".
 
     Raises:
@@ -72,7 +72,7 @@ def make_task(
     labelled = Columns(tuple(texts), label)
     folder = Path(data_dir).expanduser()
     classes = kind == "classification"
-    name = name or folder.resolve().name
+    name = _own_name(name or folder.resolve().name)
     return Task(
         name=name,
         title=name,
@@ -99,6 +99,13 @@ def from_flags() -> Task:
         cli.required(COLUMNS.value, "columns"),
         relation=RELATION.value,
     )
+
+
+def _own_name(folder: str) -> str:
+    """A name that no table, average or recipe takes for a published task's."""
+    names = task_names()
+    taken = {name.casefold() for name in names} | {load_task(n).title.casefold() for n in names}
+    return f"own-{folder}" if folder.casefold() in taken else folder
 
 
 def _classes(path: Path, columns: Columns) -> tuple[str, ...]:

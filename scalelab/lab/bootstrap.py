@@ -13,7 +13,8 @@ then holds in 85% with five seeds, in 77% with three, and a test at 5% tells equ
 least as wide as Student's (after the "expanded percentiles" of Hesterberg 2015, Am. Stat. 69:371):
 t * SE on each side, SE from the unbiased variance over seeds plus that over examples, t with
 Satterthwaite's degrees of freedom for this sum. The same cases come out at 95%, 93%, 4% and 4%.
-Resamples are never moved closer. `widen=False` is the paper's.
+Resamples are never moved closer. `widen=False` is the paper's. Moved resamples can leave the
+metric's range, as with three examples; the ends of the interval are then those of the range.
 
 Where seeds disagree on examples by chance alone, the joint resampling counts that noise more than
 once (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide, tests too careful.
@@ -60,7 +61,8 @@ def multi_bootstrap(
     rng = np.random.default_rng(seed)
     drawn = resampling.draw_seeds(rng, num_resamples, predicted, design)
     at_hand, (resampled,) = resampling.score_all(seed, gold, [predicted], metric, num_resamples)
-    return resampling.join([(at_hand[0], resampled, drawn)], len(gold), design, widen)
+    parts, limits = [(at_hand[0], resampled, drawn)], resampling.bounds(metric)
+    return resampling.join(parts, len(gold), design, widen, limits)
 
 
 def compare(
@@ -109,7 +111,8 @@ def compare(
         parts = [(at_hand[1] - at_hand[0], resampled[1] - resampled[0], drawn[0])]
     else:
         parts = [(-at_hand[0], -resampled[0], drawn[0]), (at_hand[1], resampled[1], drawn[1])]
-    return resampling.join(parts, len(gold), design, widen)
+    limits = resampling.bounds(metric, (-1.0, 1.0))
+    return resampling.join(parts, len(gold), design, widen, limits)
 
 
 def contrast(
@@ -187,4 +190,6 @@ def mean(estimates: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
     value, error = float(np.mean([e.value for e in estimates])), float(moved.std())
     middle = np.mean([e.resamples.mean() for e in estimates])
     resamples = middle + moved * (resampling.quantile(degrees) / resampling.quantile(math.inf))
-    return Estimate(value, *resampling.interval(resamples), error, degrees, resamples)
+    low, high = (float(np.mean([e.bounds[end] for e in estimates])) for end in (0, 1))
+    ends = resampling.interval(resamples, (low, high))
+    return Estimate(value, *ends, error, degrees, resamples, (low, high))

@@ -14,9 +14,8 @@ import numpy as np
 
 from scalelab.lab import bootstrap, notes, statistics, task_runs
 from scalelab.lab.bootstrap import Estimate
-from scalelab.lab.glue_table import SHORT
 from scalelab.lab.predictions import Predictions
-from scalelab.lab.task_runs import SeedRun, TaskRuns
+from scalelab.lab.task_runs import SHORT, SeedRun, TaskRuns
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 UNDECIDED = "undecided"
@@ -71,7 +70,13 @@ def open_system(folders: str) -> System:
     Raises:
       ValueError: one is no folder or holds no fine-tuning.
     """
-    return [task_runs.read(pathlib.Path(folder)) for folder in folders.split(",")]
+    names = folders.split(",")
+    if not all(name.strip() for name in names):
+        raise ValueError(
+            f"{folders!r}: expected a folder of fine-tunings, or several joined by commas without"
+            " blanks; one of them is empty"
+        )
+    return [task_runs.read(pathlib.Path(name)) for name in names]
 
 
 def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[list[Claim], list[str]]:
@@ -174,11 +179,7 @@ def _mean(claims: list[Claim], shared: list[str]) -> Claim:
 
 def _check_recipes(a: System, b: System, shared: list[str]) -> None:
     for name in shared:
-        ours, theirs = (
-            task_runs.said([r for runs in side if name in runs for r in runs[name].finished],
-                           "recipe")
-            for side in (a, b)
-        )  # fmt: skip
+        ours, theirs = (task_runs.said(_finished(side, name), "recipe") for side in (a, b))
         if set(ours) != set(theirs):
             raise ValueError(
                 f"{task_runs.TITLES.get(name, name)}: A was adapted by recipe"
@@ -201,13 +202,19 @@ def _titles(system: System, names: set[str]) -> str:
 
 def _notes(a: System, b: System, shared: list[str], claims: list[Claim]) -> list[str]:
     """What has to be said below the table."""
+    apart = _settings(a, b, shared)
     found = [
         "Scores x 100, means over all finished seeds; 95% intervals and p-values by the"
         " Multi-Bootstrap over seeds and dev examples together.",
         "Detectable: the smallest true difference that these seeds would show (two-sided 5%, power"
         " 80%); a smaller one may well be there where B is undecided.",
-        _of_pairs(claims),
+        _of_pairs(claims, bool(apart)),
     ]
+    for titles, fields in apart:
+        found.append(
+            f"Adapted with other settings in {titles}: {fields}. What B - A is there is theirs too,"
+            " and says nothing of the systems alone."
+        )
     if any(min(claim.num_seeds) < 2 for claim in claims):
         found.append(
             "With a single seed nothing can be said of a system: where A or B has one, it is"
@@ -235,17 +242,32 @@ def _trained_apart(a: System, b: System, shared: list[str]) -> str:
     """The tasks whose training sets are not the same, as far as the results tell."""
     found = []
     for name in shared:
-        runs = [run for system in (*a, *b) if name in system for run in system[name].finished]
+        runs = _finished(a, name) + _finished(b, name)
         digests = {(run.result.get("data") or {}).get("train") for run in runs}
         if len(digests) > 1:
             found.append(task_runs.TITLES.get(name, name))
     return ", ".join(found)
 
 
-def _of_pairs(claims: list[Claim]) -> str:
+def _settings(a: System, b: System, shared: list[str]) -> list[tuple[str, str]]:
+    """The tasks that A and B were adapted to with other settings, and which these are."""
+    pairs = {
+        task_runs.TITLES.get(name, name): (_finished(a, name), _finished(b, name))
+        for name in shared
+    }
+    return notes.differing(pairs, ("in A", "in B"))
+
+
+def _finished(system: System, name: str) -> list[SeedRun]:
+    return [run for runs in system if name in runs for run in runs[name].finished]
+
+
+def _of_pairs(claims: list[Claim], apart: bool) -> str:
     paired = [claim.label for claim in claims if claim.main and claim.paired]
     if len(paired) == sum(claim.main for claim in claims):
-        return "Seeds are paired: both began with the same weights and the same seeds."
+        return "Seeds are paired: both began with the same weights and the same seeds" + (
+            "; they differ in their settings, which are named below." if apart else "."
+        )
     if paired:
         return f"Seeds are paired (same weights, same seeds) in {', '.join(paired)} alone."
     return "Seeds are independent: the runs did not begin with the same weights and seeds."

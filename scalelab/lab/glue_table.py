@@ -7,56 +7,12 @@ percent; in glue.csv they are fractions with all digits.
 
 import dataclasses
 import pathlib
-import zlib
-from collections.abc import Callable, Mapping
 
-from scalelab.lab import bootstrap, notes, statistics, tables, task_runs
+from scalelab.lab import glue_rows, notes, tables, task_runs
 from scalelab.lab.bootstrap import Estimate
-from scalelab.lab.statistics import Summary
-from scalelab.lab.task_runs import TITLES, TaskRuns
+from scalelab.lab.glue_rows import Row, Score
 
-SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
-# GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
-LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
 NO_BASELINE = "no baseline run"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Score:
-    """What a net scored.
-
-    Attributes:
-      summary: over its seeds.
-      estimate: with the interval over seeds and examples; None where predictions are missing.
-      num_unfinished: seeds that are still at work, or were stopped.
-    """
-
-    summary: Summary
-    estimate: Estimate | None
-    num_unfinished: int = 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Row:
-    """A line of the table.
-
-    Attributes:
-      label: the task, or the name of an average.
-      task: the task; None for an average.
-      split: the dev split; "" for an average, or where no run is finished.
-      metric: likewise.
-      score: of the net.
-      baseline: of the same net from random weights; None if there is no such run.
-      best: mean over seeds of the score that is best on dev; None where unknown.
-    """
-
-    label: str
-    task: str | None
-    split: str
-    metric: str
-    score: Score
-    baseline: Score | None
-    best: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +66,8 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
     """
     runs = task_runs.read(workdir)
     scratch = workdir / "scratch"
-    baselines = task_runs.read(scratch) if scratch.is_dir() and any(scratch.iterdir()) else {}
+    begun = any(scratch.glob("seed*")) or any(scratch.glob("*/seed*"))
+    baselines = task_runs.read(scratch) if begun else {}
     if only is not None:
         if only not in runs:
             raise ValueError(f"{workdir} holds no fine-tuning on {only}; on {', '.join(runs)}")
@@ -118,9 +75,13 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
     missing: list[str] = []
     rows = []
     for name, task in runs.items():
-        rows += _rows(task, baselines.get(name), missing)
-    averages = [] if only is not None else _averages(rows)
-    said = notes.of_table(runs, baselines, [row.label for row in averages]) + missing
+        rows += glue_rows.of_task(task, baselines.get(name), missing)
+    absent, others = glue_rows.not_of_glue(rows)
+    averages = [] if only is not None else glue_rows.averages(rows, whole=not absent + others)
+    said = notes.of_table(runs, baselines, [row.label for row in averages])
+    said += (notes.of_averages(absent, others) if averages else []) + missing
+    if only is not None and only not in baselines:
+        said += notes.without_baseline(runs[only], scratch)
     return Table(rows + averages, said)
 
 
@@ -149,105 +110,6 @@ def csv(table: Table) -> str:
             line += [None] * len(numbers) if score is None else _numbers(score)
         lines.append([None if x != x else x for x in [*line, row.best]])  # NaN is unknown too
     return tables.comma_separated(header, lines)
-
-
-def score(task: TaskRuns, key: tuple[str, str], missing: list[str]) -> Score:
-    """Scores the runs of a task.
-
-    Args:
-      task: its runs.
-      key: split and metric.
-      missing: a note is added where there is no interval.
-    """
-    degenerate = sum(bool(run.result.get("degenerate")) for run in task.finished)
-    failed = sum(run.failed is not None for run in task.runs)
-    unfinished = sum(run.unfinished for run in task.runs)
-    summary = statistics.summarise(task.values(key), failed, degenerate)
-    try:
-        examples, predicted = task_runs.stack(task, key[0])
-    except (FileNotFoundError, ValueError) as error:
-        note = f"{task.title}: no interval: {error}"
-        missing += [] if note in missing else [note]
-        return Score(summary, None, unfinished)
-    seed = zlib.crc32(task.name.encode())
-    estimate = bootstrap.multi_bootstrap(examples.gold, predicted, key[1], seed=seed)
-    return Score(summary, estimate, unfinished)
-
-
-def _rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
-    """One row for every metric on every split; one without scores if no run is finished."""
-    if not task.finished:
-        failed = sum(run.failed is not None for run in task.runs)
-        empty = Score(statistics.summarise([], failed), None, len(task.runs) - failed)
-        keys = baseline.keys[:1] if baseline else []
-        beside = [score(baseline, key, missing) for key in keys] if baseline else []
-        return [Row(task.title, task.name, "", "", empty, beside[0] if beside else None)]
-    rows = []
-    for key in task.keys:
-        beside = score(baseline, key, missing) if baseline and key in baseline.keys else None
-        best = [run.result["best"]["dev"][key[0]][key[1]] for run in task.finished
-                if run.result.get("best")]  # fmt: skip
-        mean = sum(best) / len(best) if len(best) == len(task.finished) else None
-        label = SHORT.get(key[0], task.title) if task.name == "mnli" else task.title
-        rows.append(Row(label, task.name, key[0], key[1], score(task, key, missing), beside, mean))
-    return rows
-
-
-# --- Averages -------------------------------------------------------------------------------------
-
-Pick = Callable[[Row], Score | None]
-
-
-def _averages(rows: list[Row]) -> list[Row]:
-    """The average over tasks, and GLUE-Large with each metric of QQP, where its parts are there."""
-    scored: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.task in TITLES and row.score.summary.num:
-            scored.setdefault(row.task, []).append(row)
-    found = []
-    if len(scored) > 1:
-        whole = len(scored) == len(TITLES)
-        label = "GLUE average" if whole else f"mean of {len(scored)} tasks"
-        found.append(_average(label, scored))
-    for metric, label in (("accuracy", "QQP acc."), ("f1", "QQP F1")):
-        parts = {
-            task: [r for r in scored.get(task, []) if r.split == split and r.metric == wanted]
-            for (task, split), wanted in zip(LARGE, ("accuracy", metric, "accuracy"), strict=True)
-        }
-        if all(parts.values()):
-            found.append(_average(f"GLUE-Large, {label}", parts))
-    return found
-
-
-def _average(label: str, parts: Mapping[str, list[Row]]) -> Row:
-    """The mean over tasks of the mean of a task's rows."""
-    ours = _average_score(parts, lambda row: row.score)
-    assert ours is not None
-    baseline = _average_score(parts, lambda row: row.baseline)
-    return Row(label, None, "", "", ours, baseline)
-
-
-def _average_score(parts: Mapping[str, list[Row]], pick: Pick) -> Score | None:
-    """The average of the scores that `pick` takes from each row; None if it has not all of them."""
-    tasks = [[pick(row) for row in rows] for rows in parts.values()]
-    scores = [[s for s in task if s is not None and s.summary.num] for task in tasks]
-    if [len(task) for task in scores] != [len(task) for task in tasks]:
-        return None
-    means = [sum(s.summary.mean for s in task) / len(task) for task in scores]
-    nothing = float("nan")  # a median or sd over seeds would need the same seeds in every task
-    summary = Summary(
-        min(s.summary.num for task in scores for s in task),
-        nothing,
-        sum(means) / len(means),
-        nothing,
-        sum(task[0].summary.num_failed for task in scores),
-        sum(task[0].summary.num_degenerate for task in scores),
-    )
-    estimates = [[s.estimate for s in task if s.estimate is not None] for task in scores]
-    estimate = None
-    if [len(task) for task in estimates] == [len(task) for task in scores]:
-        estimate = bootstrap.mean([bootstrap.mean(task, same_runs=True) for task in estimates])
-    return Score(summary, estimate, sum(task[0].num_unfinished for task in scores))
 
 
 # --- Words ----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What must be said below a table of fine-tunings, so that nobody takes it for more than it is."""
 
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.lab import task_runs
@@ -29,7 +30,10 @@ def of_table(
     """
     runs = [run for task in tasks.values() for run in task.finished]
     found = [SCORES, INTERVAL, *of_recipe(runs)]
-    found += _averages(tasks, averages)
+    if averages:
+        found.append("Averages: means over tasks of the mean of a task's metrics and dev splits.")
+    if any(name.startswith("GLUE-Large") for name in averages):
+        found.append("GLUE-Large: the mean of MNLI-m, QQP and QNLI.")
     shown = {name: task for name, task in baselines.items() if name in tasks}
     if runs and all(run.from_scratch for run in runs):
         found.append("These runs themselves start from random weights.")
@@ -42,6 +46,12 @@ def of_table(
                 found.append(
                     f"From scratch has another {field}: {_listed(theirs)}, not {_listed(ours)}"
                 )
+        pairs = {task.title: (tasks[name].finished, task.finished) for name, task in shown.items()}
+        for titles, fields in differing(pairs, ("here", "from scratch")):
+            found.append(
+                f"From scratch was fine-tuned with other settings in {titles}, and what lies"
+                f" between the two is theirs too: {fields}."
+            )
     return found + of_runs(tasks) + [f"From scratch: {x}" for x in of_runs(shown, data=False)]
 
 
@@ -58,7 +68,52 @@ def of_recipe(runs: Sequence[SeedRun]) -> list[str]:
         found.append(f"mnli-first: started from weights fine-tuned on MNLI: {first}.")
     if stopped:
         found.append(f"{STOPPED}: {stopped}.")
-    return found
+    return found + _of_grids(runs)
+
+
+def differing(
+    pairs: Mapping[str, tuple[Sequence[SeedRun], Sequence[SeedRun]]], sides: tuple[str, str]
+) -> list[tuple[str, str]]:
+    """Tasks that were adapted with other settings here and there, though by one recipe perhaps.
+
+    A field that one of the two does not tell counts as equal: earlier results have but a few.
+
+    Args:
+      pairs: by title the runs to be compared.
+      sides: what the two sides are called, such as "in A" and "in B".
+
+    Returns:
+      Titles, and the fields in which they differ: ("RTE, WNLI", "epochs 1 in A, 6 in B").
+    """
+    found: dict[str, list[str]] = {}
+    for title, both in pairs.items():
+        parts = []
+        for field in dict.fromkeys(name for runs in both for run in runs for name in run.settings):
+            one, two = (
+                sorted({_spelt(run.settings[field]) for run in runs if field in run.settings})
+                for runs in both
+            )
+            if one and two and one != two:
+                parts.append(f"{field} {_listed(one)} {sides[0]}, {_listed(two)} {sides[1]}")
+        if parts:
+            found.setdefault("; ".join(parts), []).append(title)
+    return [(", ".join(titles), fields) for fields, titles in found.items()]
+
+
+def _of_grids(runs: Sequence[SeedRun]) -> list[str]:
+    """What was chosen by the scores that are shown."""
+    tasks: dict[str, list[str]] = {}
+    for run in runs:
+        if run.chosen:
+            fields = _listed(name.rpartition(".")[2] for name in run.chosen)
+            name = str(run.result["task"])
+            title = TITLES.get(name, name)
+            tasks.setdefault(fields, []).append(title)
+    return [
+        f"Grid: {fields} chosen on dev with the first seed, whose score is among those shown, so"
+        f" they are too high: {', '.join(dict.fromkeys(titles))}."
+        for fields, titles in tasks.items()
+    ]
 
 
 def of_runs(tasks: Mapping[str, TaskRuns], *, data: bool = True) -> list[str]:
@@ -101,16 +156,34 @@ def _degenerate(task: TaskRuns) -> list[str]:
     return found
 
 
-def _averages(tasks: Mapping[str, TaskRuns], averages: Sequence[str]) -> list[str]:
-    if not averages:
+def without_baseline(task: TaskRuns, scratch: pathlib.Path) -> list[str]:
+    """How to get a baseline that the table would show.
+
+    Args:
+      task: what the table shows.
+      scratch: where it looks for the baseline.
+    """
+    if not task.finished or task.finished[0].from_scratch:
         return []
-    absent = [title for name, title in TITLES.items()
-              if name not in tasks or not tasks[name].finished]  # fmt: skip
-    found = ["Averages: the mean over tasks of the mean of a task's metrics and dev splits."]
+    init = task.finished[0].result["init"]
+    return [
+        f"No baseline run: the same command with --init=none --like={init} --workdir={scratch}"
+        " trains the net from random weights, and this table then shows it beside."
+    ]
+
+
+def of_averages(absent: Sequence[str], others: Sequence[str]) -> list[str]:
+    """What keeps averages from being those of GLUE.
+
+    Args:
+      absent: titles of tasks and dev splits without scores.
+      others: dev sets that are not GLUE's, in words.
+    """
+    found = []
     if absent:
         found.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
-    if any(name.startswith("GLUE-Large") for name in averages):
-        found.append("GLUE-Large: the mean of MNLI-m, QQP and QNLI.")
+    if others:
+        found.append(f"Averages over dev sets that are not GLUE's: {'; '.join(others)}.")
     return found
 
 
@@ -122,6 +195,10 @@ def _titles(runs: Sequence[SeedRun], flag: str) -> str:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
+def _spelt(value: object) -> str:
+    return "off" if value is None else str(value)
 
 
 def _listed(values: Iterable[object]) -> str:

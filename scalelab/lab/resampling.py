@@ -28,7 +28,8 @@ class Estimate:
       high: its upper end.
       standard_error: of `value`.
       degrees: Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
-      resamples: [R] the resampled values.
+      resamples: [R] the resampled values, which widening may move out of the metric's range.
+      bounds: least and greatest possible value, to which the interval is cut.
     """
 
     value: float
@@ -37,6 +38,7 @@ class Estimate:
     standard_error: float
     degrees: float
     resamples: np.ndarray
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def p_value(self) -> float:
@@ -131,8 +133,20 @@ def score_all(
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # at hand [P, F], resampled and weights [R, P, F]
 
 
-def join(parts: list[Part], num_examples: int, design: str, widen: bool) -> Estimate:
-    """Joins the parts, whose seeds are drawn apart, to the sum of their means."""
+def bounds(metric: str, weights: Sequence[float] = (1.0,)) -> tuple[float, float]:
+    """The least and the greatest weighted sum of values of a metric."""
+    ends = [sorted(w * end for end in scores.RANGES[metric]) for w in weights]
+    return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def join(
+    parts: list[Part],
+    num_examples: int,
+    design: str,
+    widen: bool,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> Estimate:
+    """Joins the parts, whose seeds are drawn apart, to the sum of their means, within limits."""
     value = float(sum(at_hand.mean() for at_hand, _, _ in parts))
     resamples = sum(((scored * drawn).sum(axis=(1, 2)) for _, scored, drawn in parts), np.zeros(1))
     error = float(np.std(resamples))
@@ -145,7 +159,7 @@ def join(parts: list[Part], num_examples: int, design: str, widen: bool) -> Esti
         factor = max(1.0, unbiased * quantile(degrees) / (error * quantile(math.inf)))
         resamples = resamples.mean() + factor * (resamples - resamples.mean())
         error = max(error, unbiased)
-    return Estimate(value, *interval(resamples), error, degrees, resamples)
+    return Estimate(value, *interval(resamples, limits), error, degrees, resamples, limits)
 
 
 def _seed_variances(at_hand: np.ndarray, design: str) -> list[tuple[float, float]]:
@@ -176,7 +190,10 @@ def quantile(degrees: float) -> float:
     return float(scipy.stats.t.ppf(1 - (1 - LEVEL) / 2, degrees))
 
 
-def interval(resamples: np.ndarray) -> tuple[float, float]:
-    """The 95% percentile interval."""
-    low, high = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
+def interval(
+    resamples: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[float, float]:
+    """The 95% percentile interval, within limits."""
+    ends = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
+    low, high = np.clip(ends, *limits)
     return float(low), float(high)

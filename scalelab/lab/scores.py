@@ -92,6 +92,15 @@ METRICS: dict[str, Metric] = {
 }
 
 
+RANGES = {  # least and greatest value
+    "matthews": (-1.0, 1.0),
+    "accuracy": (0.0, 1.0),
+    "f1": (0.0, 1.0),
+    "pearson": (-1.0, 1.0),
+    "spearman": (-1.0, 1.0),
+}
+
+
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
     """Loss of the best constant prediction.
 

@@ -30,6 +30,19 @@ TITLES = {
     "rte": "RTE",
     "wnli": "WNLI",
 }
+# Rows of their dev sets, by split.
+DEV_SIZES = {
+    "cola": {"dev": 1043},
+    "sst2": {"dev": 872},
+    "mrpc": {"dev": 408},
+    "stsb": {"dev": 1500},
+    "qqp": {"dev": 40430},
+    "mnli": {"matched": 9815, "mismatched": 9832},
+    "qnli": {"dev": 5463},
+    "rte": {"dev": 277},
+    "wnli": {"dev": 71},
+}
+SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
 FROM_SCRATCH = (None, "none")  # what `init` says of random weights
 TOLERANCE = 1e-6  # of scores that float32 outputs give on one machine and another
 
@@ -68,6 +81,18 @@ class SeedRun:
     def weights(self) -> str | None:
         """What tells the weights that it began with from others; None for random ones."""
         return None if self.from_scratch else self.result.get("init_digest") or self.result["init"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it was adapted: field -> value, as far as its result tells."""
+        found = self.result.get("settings")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The fields, with their values, that a grid chose on dev; none without a grid."""
+        found = self.result.get("chosen")
+        return found if isinstance(found, dict) else {}
 
     def predictions(self, split: str) -> predictions.Predictions:
         """What it predicted on a dev split.

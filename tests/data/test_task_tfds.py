@@ -159,6 +159,6 @@ def test_a_whole_task(holding):
     }
     assert splits.absent == ()
     assert remarks(MNLI, splits) == [
-        "MNLI train 1 of 392,702; matched 1, not the official 9,815;"
-        " mismatched 1, not the official 9,832"
+        "MNLI train 1 of 392,702; matched 1 carved or cut, NOT the official dev set of 9,815;"
+        " mismatched 1 carved or cut, NOT the official dev set of 9,832"
     ]

@@ -191,11 +191,34 @@ def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:
     assert "* B: System bert; recipe small; initial weights runs/gpt." in lines
 
 
+def test_other_settings_under_one_recipe_are_named(tmp_path) -> None:
+    """One recipe's name, another number of epochs: the pair is not called equal."""
+    same = {"init_digest": "0123abcd"}
+    ours, theirs = ({"epochs": n, "learning_rate": r} for n, r in ((1.0, 2e-5), (6.0, 2e-2)))
+    a = task_folders.write_all(tmp_path / "a", 12, TASKS, 3, **same, settings=ours)
+    b = task_folders.write_all(
+        tmp_path / "b", 10, TASKS, 3, **same, settings=theirs | {"max_len": 64}
+    )
+    _, notes = claims_of(a, b)
+    assert (
+        "Adapted with other settings in RTE, WNLI: epochs 1.0 in A, 6.0 in B; learning_rate 2e-05"
+        " in A, 0.02 in B. What B - A is there is theirs too, and says nothing of the systems"
+        " alone." in notes
+    )
+    paired = [note for note in notes if note.startswith("Seeds are paired")]
+    assert paired and "they differ in their settings" in paired[0]
+    _, notes = claims_of(a, a)
+    assert not [note for note in notes if "settings" in note]
+
+
 def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     a = task_folders.write_all(tmp_path / "a", tasks=("rte",))
     assert fails(capsys, a, tmp_path / "b") == f"error: no such folder: {tmp_path / 'b'}"
     (tmp_path / "b").mkdir()
     assert "holds no fine-tuning" in fails(capsys, a, tmp_path / "b")
+    for nothing in ("", f"{a},", f"{a}, "):
+        assert "one of them is empty" in fails(capsys, nothing, a)
+    assert "there is no folder" in fails(capsys, a, a, f"--csv={tmp_path}/no/dir.csv")
     task_folders.write_all(tmp_path / "b", tasks=("wnli",))
     line = fails(capsys, a, tmp_path / "b")
     assert line == "error: no task that both have finished: A has RTE, B has WNLI"

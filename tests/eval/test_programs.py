@@ -16,6 +16,8 @@ from scalelab import cli, finetune
 from scalelab.data import probes, task_examples
 from scalelab.eval import glue
 from scalelab.eval.task import load_task, task_names
+from scalelab.fields import field_names, flatten
+from scalelab.finetune_config import FinetuneConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
@@ -110,15 +112,29 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         "turc",
         recipes.Recipe("a test", grid={"optim.learning_rate": (1e-3, 1e-5)}),
     )
-    code, _, errors = start("wnli", f"--init={pretrained_runs('bert')}", "--recipe=turc")
+    flags = [f"--init={pretrained_runs('bert')}", "--recipe=turc", "--submit", "--show_best"]
+    code, said, errors = start("wnli", *flags)
     assert code == 0, errors
+    assert "best on dev" in said and "Best on dev: chosen by the very score" in said
+    assert "not a whole submission: WNLI.tsv has 3 rows, not the official 146" in said
+    assert (tmp_path / "work/submission.zip").is_file()
     made = json.loads((tmp_path / "work/grid.json").read_text())
     assert len(made["points"]) == 2
     best = max(made["points"], key=lambda point: point["score"])
     assert made["chosen"] == best["fields"]
     result = json.loads((tmp_path / "work/seed0/result.json").read_text())
+    assert result["chosen"] == best["fields"]
+    assert "learning_rate chosen on dev" in said
     assert result["settings"]["learning_rate"] == best["fields"]["optim.learning_rate"]
     assert result["recipe"] == "turc"
+    config = json.loads((tmp_path / "work/seed0/config.json").read_text())
+    told = {name.removeprefix("optim."): value for name, value in flatten(config).items()}
+    assert all(told[name] == value for name, value in result["settings"].items())
+    fields = {f.removeprefix("optim.") for f in field_names(FinetuneConfig)}
+    assert result["settings"].keys() == {f for f in fields if not f.startswith("machine.")} - {
+        "recipe"
+    }
+    assert (tmp_path / "work/seed0/curves.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +157,7 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         ("rte", ["--init=RUN", "--data=nowhere"], "nowhere"),
         ("rte", ["--init=RUN", "--seeds=0"], "seeds"),
         ("glue", ["--init=RUN", "--tasks=rte,colla"], "unknown task 'colla': did you mean 'cola'"),
+        ("glue", ["--init=RUN", "--tasks="], "--tasks is empty: expected some of wnli, mnli"),
         ("glue", ["--init=RUN", "--tasks=rte", "--mnli_first"], "needs the task mnli"),
         (
             "glue",

@@ -96,11 +96,33 @@ def test_the_archive(glue, tmp_path):
         tests = {s.name: np.zeros(3, int) for s in task.test_splits}
         submission.write(task, load(task, glue), tests, out)
     (out / "notes.tsv").write_text("not for the leaderboard")
-    absent = submission.zip_all(out, tmp_path / "a.zip")
-    assert set(absent) == FILES - {"RTE.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
+    absent, *short = submission.zip_all(out, tmp_path / "a.zip")
+    wanted = sorted(FILES - {"RTE.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"})
+    assert absent == f"absent: {', '.join(wanted)}"
+    assert "RTE.tsv has 3 rows, not the official 3,000" in short and len(short) == 4
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "RTE.tsv"]
         assert archive.read("RTE.tsv") == (out / "RTE.tsv").read_bytes()
+
+
+def test_a_whole_test_set_is_not_called_short_and_one_row_less_is(tmp_path, capsys):
+    """The counts are those of the leaderboard's own instructions."""
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    for name, rows in (("STS-B.tsv", 1379), ("RTE.tsv", 2999), ("AX.tsv", 1104)):
+        (folder / name).write_text("index\tprediction\n" + "0\t0\n" * rows)
+    _, *short = submission.zip_all(folder, tmp_path / "a.zip")
+    assert short == ["RTE.tsv has 2,999 rows, not the official 3,000"]
+    submission.pack(tmp_path)
+    said = capsys.readouterr().out
+    assert "not a whole submission: RTE.tsv has 2,999 rows, not the official 3,000" in said
+    assert "not a whole submission: absent: CoLA.tsv, MNLI-m.tsv" in said
+    assert (tmp_path / "submission.zip").read_bytes() == (tmp_path / "a.zip").read_bytes()
+
+
+def test_no_test_set_at_all_is_said_and_no_archive_is_made(tmp_path, capsys):
+    submission.pack(tmp_path)
+    assert capsys.readouterr().out.startswith("no ") and not list(tmp_path.iterdir())
 
 
 def test_equal_files_make_an_equal_archive(tmp_path):

@@ -45,7 +45,9 @@ COUNTS = {
 REMARKS = {
     "QNLI": ["QNLI train 10,475 of 104,743"],
     "MNLI": ["MNLI train 9,888 of 392,702; mismatched absent"],
-    "QQP": ["QQP train 21,497 of 363,846; dev 2,000, not the official 40,430"],
+    "QQP": [
+        "QQP train 21,497 of 363,846; dev 2,000 carved or cut, NOT the official dev set of 40,430"
+    ],
 }
 
 
@@ -194,8 +196,8 @@ def toy(folder, train, dev, other=None, test=None) -> Splits:
         ((2, 2, 9, 1), ["Toy train 2 of 3"], ["Toy train 2 of 3"]),
         ((4, 2, 9), ["Toy train 4, not the official 3"],
          ["Toy train 4, not the official 3; test absent"]),
-        ((3, 1, None, 1), ["Toy dev 1, not the official 2; other absent"],
-         ["Toy dev 1, not the official 2; other absent"]),
+        ((3, 1, None, 1), ["Toy dev 1 carved or cut, NOT the official dev set of 2; other absent"],
+         ["Toy dev 1 carved or cut, NOT the official dev set of 2; other absent"]),
         ((3, 3, 9, 5), ["Toy dev 3, not the official 2"],
          ["Toy dev 3, not the official 2; test 5, not the official 1"]),
     ],

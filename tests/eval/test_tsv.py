@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+import types
 
 import pytest
 import tiny
 
-from scalelab.eval.task import load
+from scalelab import finetune
+from scalelab.eval import recipes, submission
+from scalelab.eval.task import load, task_names
 from scalelab.eval.tsv import make_task
+from scalelab.lab import task_runs
 
 
 @pytest.fixture
@@ -46,6 +50,30 @@ def test_regression_and_pairs(folder):
     assert splits.train.labels is not None and splits.train.labels.tolist() == [2.0, 1.0, 2.0]
     same = make_task(folder, "regression", ["text", "note", "stars"], relation="similarity")
     assert same.relation == "similarity"
+
+
+@pytest.mark.parametrize("name", ["rte", "RTE", "SST-2", "stsb", "same_document"])
+def test_a_folder_called_like_a_published_task_is_not_taken_for_it(folder, name):
+    """Its results have another name: what knows GLUE's by theirs, averages too, passes it over."""
+    own = folder.rename(folder.parent / name)
+    task = make_task(own, "classification", ["text", "stars"])
+    assert task.name == task.title == f"own-{name}"
+    assert task.name not in task_names() and task.name not in task_runs.TITLES
+    assert not any(task.name in recipe.tasks for recipe in recipes.RECIPES.values())
+    assert task.test_splits[0].submission == f"own-{name}.tsv" not in submission.official_files()
+
+
+def test_fields_for_a_users_task_alone(monkeypatch):
+    def settings(*given):
+        monkeypatch.setattr(finetune, "PER_TASK", types.SimpleNamespace(value=given))
+        return finetune.settings("my.task", ["my.task"])
+
+    found = settings("my.task.epochs=7", "my.task.optim.eps=1e-8")
+    assert found == {"epochs": 7, "optim.eps": 1e-8}
+    with pytest.raises(ValueError, match="expected task.field=value"):
+        settings("my.task.epochs")
+    with pytest.raises(ValueError, match="rte is not among the tasks that are run: my.task"):
+        settings("rte.epochs=7")
 
 
 def test_a_test_file_is_not_needed(folder):

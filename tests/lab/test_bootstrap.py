@@ -230,6 +230,22 @@ def test_the_interval_is_never_narrower_than_the_papers() -> None:
 # --- The rest -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("metric", "least"), [("pearson", -1), ("accuracy", 0)])
+def test_no_interval_leaves_the_range_of_the_metric(metric: str, least: float) -> None:
+    """Three examples: widened to Student's, the ends would lie far outside."""
+    gold = np.array([0.0, 1.0, 0.5]) if metric == "pearson" else np.array([0, 1, 1])
+    runs = np.array([[[0.1, 0.9, 0.2], [0.4, 0.1, 0.3]]])
+    runs = runs if metric == "pearson" else (runs > 0.25).astype(int)
+    found = bootstrap.multi_bootstrap(gold, runs, metric)
+    free = np.quantile(found.resamples, [0.025, 0.975])
+    assert free[0] < least and free[1] > 1
+    assert (found.low, found.high) == (least, 1)
+    difference = bootstrap.compare(gold, runs, runs[:, ::-1], metric, paired=False)
+    assert least - 1 <= difference.low < 0 < difference.high <= 1 - least
+    whole = bootstrap.mean([found, found], same_runs=True)
+    assert (whole.low, whole.high) == (least, 1)
+
+
 def test_the_mean_of_tasks_is_less_uncertain() -> None:
     """Four times the same, drawn apart: half the standard error, four times the degrees."""
     gold, predicted = np.ones(100_000, int), outcomes([[0.5, 0.6, 0.7, 0.8]], 100_000)

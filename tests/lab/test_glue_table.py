@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import task_folders
 
-from scalelab.lab import glue_table, tables
+from scalelab.lab import glue_table, tables, task_runs
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -16,6 +16,14 @@ def cells(text: str) -> dict[str, list[str]]:
     lines = [line.split("  ") for line in text.splitlines() if line and line[0] not in "*-"]
     rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return {" ".join(row[:2]): row[2:] for row in rows}
+
+
+@pytest.fixture(autouse=True)
+def invented_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The invented dev sets are whole unless a test says otherwise."""
+    for sizes in task_runs.DEV_SIZES.values():
+        for split in sizes:
+            monkeypatch.setitem(sizes, split, task_folders.SIZE)
 
 
 def test_a_row_by_hand(tmp_path) -> None:
@@ -73,6 +81,23 @@ def test_tasks_that_are_absent_are_named_and_the_average_is_not_glues(tmp_path) 
     task_folders.write_all(tmp_path / "all")
     whole = glue_table.read(tmp_path / "all")
     assert not [n for n in whole.notes if n.startswith("Not the GLUE")]
+
+
+def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
+    """All nine tasks are there, but one dev split is absent, and one dev set is a carved one."""
+    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", 40430)
+    rest = tuple(name for name in task_folders.METRICS if name != "mnli")
+    task_folders.write_all(tmp_path, tasks=rest, num_seeds=1)
+    task_folders.write_run(tmp_path / "mnli", "mnli", 0, {"matched": 9})
+    text = glue_table.write(tmp_path)
+    labels = [row.label for row in glue_table.read(tmp_path).rows if row.task is None]
+    assert labels[0] == "mean of 9 tasks" and "GLUE average " not in text.split("*")[0]
+    assert "* Not the GLUE average of nine: without MNLI-mm.\n" in text
+    sets = "not GLUE's: QQP 60 carved or cut (GLUE's 40,430)."
+    assert f"* Averages over dev sets that are {sets}\n" in text
+    task_folders.write_run(tmp_path / "mnli", "mnli", 1, {"matched": 9})
+    monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", task_folders.SIZE)
+    assert "carved" not in glue_table.write(tmp_path)
 
 
 def test_an_average_is_less_uncertain_than_its_tasks(tmp_path) -> None:
@@ -134,6 +159,35 @@ def test_the_baseline_stands_beside(tmp_path) -> None:
     text = glue_table.write(tmp_path)
     assert cells(text)["mean of 2 tasks -"][-1].startswith("48.3 [")
     assert "From scratch has another recipe: thesis and small, not thesis" in text
+
+
+def test_the_baselines_other_settings_are_named(tmp_path) -> None:
+    """The recipe's name says nothing of what was typed over it."""
+    settings = {"epochs": 3.0, "layer_decay": None}
+    task_folders.write_all(tmp_path, 10, tasks=("rte", "wnli"), settings=settings)
+    scratch = {"init": None, "settings": settings}
+    task_folders.write_all(tmp_path / "scratch", 30, tasks=("rte",), **scratch)
+    assert "other settings" not in glue_table.write(tmp_path)
+    scratch["settings"] = {"epochs": 1.0, "layer_decay": 0.5}
+    task_folders.write_all(tmp_path / "scratch", 30, tasks=("wnli",), **scratch)
+    assert (
+        "From scratch was fine-tuned with other settings in WNLI, and what lies between the two is"
+        " theirs too: epochs 3.0 here, 1.0 from scratch; layer_decay off here, 0.5 from scratch."
+        in glue_table.write(tmp_path)
+    )
+
+
+def test_what_a_grid_chose_on_dev_is_named(tmp_path) -> None:
+    chosen = {"optim.learning_rate": 3e-4, "batch_size": 8}
+    task_folders.write_all(tmp_path, tasks=("rte", "wnli"), recipe="turc", chosen=chosen)
+    task_folders.write_all(tmp_path, tasks=("cola",), recipe="turc", chosen=None)
+    note = (
+        "Grid: learning_rate and batch_size chosen on dev with the first seed, whose score is among"
+        " those shown, so they are too high: RTE, WNLI."
+    )
+    assert note in glue_table.read(tmp_path).notes
+    assert f"* {note}\n" in glue_table.of_task(tmp_path, "rte").replace("RTE.", "RTE, WNLI.")
+    assert "Grid" not in glue_table.of_task(tmp_path, "cola")
 
 
 def test_what_has_to_be_said_is_said(tmp_path) -> None:
@@ -204,6 +258,19 @@ def test_one_task_alone(tmp_path) -> None:
     assert cells(glue_table.of_task(tmp_path / "rte", "rte")) == cells(text)
     with pytest.raises(ValueError, match="holds no fine-tuning on cola; on rte, wnli"):
         glue_table.of_task(tmp_path, "cola")
+
+
+def test_a_single_task_says_how_to_get_its_baseline_and_shows_it(tmp_path) -> None:
+    task_folders.write_run(tmp_path, "rte", 0, 10)
+    command = f"--init=none --like=runs/bert --workdir={tmp_path}/scratch"
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/.lock").touch()
+    text = glue_table.of_task(tmp_path, "rte")
+    assert command in text and cells(text)["RTE accuracy"][-1] == "no baseline run"
+    task_folders.write_run(tmp_path / "scratch", "rte", 0, 30, init="none")
+    text = glue_table.of_task(tmp_path, "rte")
+    assert command not in text and cells(text)["RTE accuracy"][-1].startswith("50.0 [")
+    assert "--like" not in glue_table.of_task(tmp_path / "scratch", "rte")
 
 
 def test_a_users_task_counts_in_no_average(tmp_path) -> None:

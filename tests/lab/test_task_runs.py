@@ -23,6 +23,7 @@ def test_the_nine_are_the_tasks_files() -> None:
         task = load_task(name)
         assert title == task.title
         assert task_folders.METRICS[name] == task.metrics
+        assert task_runs.DEV_SIZES[name] == {s.name: s.count for s in task.dev_splits}
 
 
 def test_runs_are_found_by_task_and_seed(tmp_path) -> None:
