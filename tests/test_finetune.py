@@ -482,7 +482,7 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
     for fields, message in (
-        (dict(max_len=128), "max_len = 128 exceeds the positions of the net, 64"),
+        (dict(max_len=128), "max_len = 128 exceeds .* of the net: set --config.max_len=64 or less"),
         (dict(lm_weight=0.5), "needs a causal language model, which bert is not"),
         (dict(feature_layers=3), "feature_layers = 3: the net has 1 layers"),
         (dict(batch_size=64), "36 training examples, fewer than one batch of 64"),
