@@ -5,6 +5,7 @@ not change a result.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,8 +81,8 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
         "feature_layers", "max_train_examples",
     ):  # fmt: skip
         value = getattr(config, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"config.{name} must be positive, got {value}")
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"config.{name} must be positive and finite, got {value}")
     for name in ("checkpoint_every_steps", "log_every_steps", "eval_batch_size"):
         if getattr(config.machine, name) < 1:
             raise ValueError(f"config.machine.{name} must be at least 1")
@@ -95,7 +96,7 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
             raise ValueError(f"config.{name} = {rate}: expected a share in [0, 1)")
     if config.head.kind not in ("double", "single"):
         raise ValueError(f"config.head.kind {config.head.kind!r}: expected 'double' or 'single'")
-    if config.lm_weight < 0:
+    if not 0 <= config.lm_weight < math.inf:
         raise ValueError(f"config.lm_weight = {config.lm_weight}: expected 0 or more")
     if config.group_batches < 0:
         raise ValueError(f"config.group_batches = {config.group_batches}: expected 0 or more")

@@ -200,14 +200,17 @@ class Writer:
             self._board.add(json.loads(line))
 
     def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
-        """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...)."""
+        """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...).
+
+        Json has no number for one that is not finite; it is left out.
+        """
         line = {
             "step": clocks.steps,
             "tokens": clocks.tokens,
             "flops": clocks.flops,
             "seconds": round(clocks.secs, 4),
-        } | dict(values)
-        self._file.write(json.dumps(line) + "\n")
+        } | {name: value for name, value in values.items() if math.isfinite(value)}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
         self._board.add(line)
 
@@ -269,11 +272,15 @@ def _write_atomically(path: pathlib.Path, text: str) -> None:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes json atomically."""
-    _write_atomically(path, json.dumps(value, indent=1, default=_plain) + "\n")
+    """Writes json atomically, null for a number that is not finite, which json cannot say."""
+    _write_atomically(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written as json")
+    """What json can say, of a value or what it holds."""
+    if isinstance(value, Mapping):
+        return {key: _plain(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(held) for held in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -80,7 +80,15 @@ def load(path: str | pathlib.Path) -> Pretrained:
         raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
     system = systems.load(config.system)
     tokenizer = Tokenizer.load(path / "tokenizer")
-    objectives = build.make_objectives(config, tokenizer.special_ids)
+    try:
+        objectives = build.make_objectives(config, tokenizer.special_ids)
+    except ValueError as error:
+        raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
+    if tokenizer.vocab_size > config.tokenizer.vocab_size:
+        raise ValueError(
+            f"{path}/tokenizer is not the tokenizer of this run: tokenizer.json has"
+            f" {tokenizer.vocab_size} pieces, the net {config.tokenizer.vocab_size}"
+        )
     expected = jax.eval_shape(
         lambda key: nn.unbox(
             state.fresh(

@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,6 +48,14 @@ def test_the_parameters_are_those_of_the_last_step(pretrained_runs: Runs, tmp_pa
     assert max(jax.tree.leaves(moved)) > 0
 
 
+def edit(path: pathlib.Path, **fields: Any) -> None:
+    """Sets fields of a json file, those of a group one by one."""
+    values = json.loads(path.read_text())
+    for name, value in fields.items():
+        values[name] = values[name] | value if isinstance(value, dict) else value
+    path.write_text(json.dumps(values))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -54,6 +63,26 @@ def test_the_parameters_are_those_of_the_last_step(pretrained_runs: Runs, tmp_pa
         (lambda run: (run / "config.json").unlink(), "is no run folder: it has no config.json"),
         (lambda run: (run / "config.json").write_text("{"), "is damaged"),
         (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
+        (
+            lambda run: (run / "tokenizer/tokenizer.json").write_text('{"model": '),
+            "tokenizer/tokenizer.json is damaged, no tokenizer: ",
+        ),
+        (
+            lambda run: (run / "tokenizer/special_tokens_map.json").write_text("["),
+            "special_tokens_map.json is damaged: ",
+        ),
+        (
+            lambda run: edit(run / "tokenizer/special_tokens_map.json", mask_token="[MASK]"),
+            r"tokenizer.json is not the tokenizer that .* describes: it has no piece '\[MASK\]'",
+        ),
+        (
+            lambda run: (run / "tokenizer/special_tokens_map.json").write_text("{}"),
+            "run/tokenizer is not the tokenizer of this run: objective 'mlm' needs a mask token",
+        ),
+        (
+            lambda run: edit(run / "config.json", tokenizer={"kind": "bytebpe", "vocab_size": 290}),
+            "not the tokenizer of this run: tokenizer.json has 300 pieces, the net 290",
+        ),
         (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
         (
             lambda run: (run / "config.json").write_text(json.dumps({"task": "rte"})),

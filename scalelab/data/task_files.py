@@ -13,17 +13,20 @@ from pathlib import Path
 from scalelab.data.task_records import SHOWN, Labels, Records, num_empty
 from scalelab.names import nearest
 
+NO_ROWS = "there are no rows after the line with the column names"
+
 
 class WrongHeader(ValueError):
-    """A file whose first line does not name the columns that were asked for.
+    """A file whose first lines are not those of the task: other columns, or another label.
 
     Attributes:
       found: the fields of its first line.
+      label: the first row's, if that is what is wrong.
     """
 
-    def __init__(self, message: str, found: tuple[str, ...]) -> None:
+    def __init__(self, message: str, found: tuple[str, ...], label: str | None = None) -> None:
         super().__init__(message)
-        self.found = found
+        self.found, self.label = found, label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +85,14 @@ def read(
             column.append(fields[place])
         if table.label is not None:
             label = fields[table.label]
-            if number == 1 and labels.classes is not None and label not in labels.classes:
-                raise WrongHeader(f"{path}, line 1: {labels.wrong(label)}", tuple(fields))
+            if not spelt and labels.classes is not None and label not in labels.classes:
+                said = f"{path}, line {number}: {labels.wrong(label)}"
+                raise WrongHeader(said, table.first, label if number > 1 else None)
             spelt.append((number, label))
     if short and len(texts[0]) != official_count:
         raise ValueError(table.wrong_length(*short[0]))
     if not texts[0]:
-        raise ValueError(f"{path}: there are no rows after the line with the column names")
+        raise ValueError(f"{path}: {NO_ROWS}")
     return Records(
         texts=texts,
         labels=(
@@ -115,7 +119,13 @@ def label_counts(path: Path, columns: Columns) -> Mapping[str, int]:
     for number, fields in table.rows():
         if len(fields) != table.num_fields:
             raise ValueError(table.wrong_length(number, fields))
-        counts[fields[table.label]] = counts.get(fields[table.label], 0) + 1
+        label = fields[table.label]
+        if not label or label != label.strip():
+            said = f"blanks around the label {label[:SHOWN]!r}" if label else "an empty label"
+            raise ValueError(f"{path}, line {number}: {said}; expected the name of a class")
+        counts[label] = counts.get(label, 0) + 1
+    if not counts:
+        raise ValueError(f"{path}: {NO_ROWS}")
     return dict(sorted(counts.items()))
 
 
@@ -133,6 +143,7 @@ class _Table:
 
     Attributes:
       digest: SHA-256 of the file.
+      first: the fields of the first line.
       num_fields: fields of a row.
       texts: places of the text columns.
       label: place of the label.
@@ -145,7 +156,7 @@ class _Table:
         if not self._lines[-1]:
             self._lines.pop()
         self.digest = hashlib.sha256(content).hexdigest()
-        first = tuple(self._lines[0].split("\t"))
+        self.first = first = tuple(self._lines[0].split("\t"))
         self._has_header = bool(columns.names)
         if self._has_header:
             _check_header(path, columns.names, first)
@@ -198,7 +209,7 @@ def _decoded(path: Path, content: bytes) -> str:
         raise ValueError(
             f"{path}: invalid UTF-8 at byte {error.start} ({error.reason}); save the file as UTF-8"
         ) from error
-    windows = content.find(b"\r\n")
+    windows = (content + b"\n").find(b"\r\n")  # the last line may have no line feed
     if windows >= 0:
         line = content.count(b"\n", 0, windows) + 1
         raise ValueError(

@@ -2,10 +2,13 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+LARGEST = float(np.finfo(np.float32).max)
 SHOWN = 60  # characters of a faulty line that a message quotes
 
 
@@ -39,7 +42,7 @@ class Labels:
 
     Attributes:
       classes: the labels as files spell them, in the order of their indices; None for scores.
-      score_range: least and greatest score; None for any finite number.
+      score_range: least and greatest score; None for any finite number of float32.
     """
 
     classes: tuple[str, ...] | None = None
@@ -72,11 +75,8 @@ class Labels:
 
     def _score(self, where: str, label: str) -> float:
         least, most = self.score_range or (-math.inf, math.inf)
-        try:
-            score = float(label)
-        except ValueError:
-            score = math.nan
-        if not (math.isfinite(score) and least <= score <= most):
+        score = float(label) if NUMBER.fullmatch(label) else math.nan
+        if not (abs(score) <= LARGEST and least <= score <= most):
             wanted = f" from {least:g} to {most:g}" if self.score_range else ""
             raise ValueError(f"{where}: expected a score, a number{wanted}, found {label!r}")
         return score

@@ -25,6 +25,7 @@ from scalelab.names import nearest
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
 MASK_IN_TEXT = {"lstrip": True}  # of the mask token, where text may spell it
+FILES = ("tokenizer.json", "special_tokens_map.json")  # what decides how text is read
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
@@ -92,12 +93,30 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
-        """Loads what `train` wrote into a folder."""
-        backend = tokenizers.Tokenizer.from_file(str(Path(directory) / "tokenizer.json"))
-        named = json.loads(
-            (Path(directory) / "special_tokens_map.json").read_text(encoding="utf-8")
-        )
-        return cls(backend, {key.removesuffix("_token"): text for key, text in named.items()})
+        """Loads what `train` wrote into a folder.
+
+        Raises:
+          ValueError: a file is damaged, or names special tokens that the other does not have.
+          OSError: a file cannot be read.
+        """
+        path, names = (Path(directory) / name for name in FILES)
+        content = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            backend = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises what it has, even Exception itself
+            raise ValueError(f"{path} is damaged, no tokenizer: {error}") from None
+        try:
+            named = json.loads(names.read_text(encoding="utf-8"))
+            roles = {key.removesuffix("_token"): text for key, text in named.items()}
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{names} is damaged: {error}") from None
+        absent = [text for text in roles.values() if backend.token_to_id(text) is None]
+        if absent:
+            raise ValueError(
+                f"{path} is not the tokenizer that {names.name} beside it describes: it has no"
+                f" piece {', '.join(map(repr, absent))}"
+            )
+        return cls(backend, roles)
 
     def encode(self, text: str) -> np.ndarray:
         """Encodes one text without special tokens: ids [n] int32."""
@@ -197,7 +216,7 @@ class Tokenizer:
 
 def digest(directory: Path) -> str:
     """SHA-256 of what decides how a tokenizer in Hugging Face layout reads text: 64 digits."""
-    files = [directory / name for name in ("tokenizer.json", "special_tokens_map.json")]
+    files = [directory / name for name in FILES]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -244,20 +244,21 @@ def _read_files(task: Task, split: Split, root: Path, *, labelled: bool) -> Reco
     try:
         return task_files.read(path, columns, task.valid_labels, official_count=split.count)
     except WrongHeader as error:
-        others = [title for title in _looks_like(error.found) if title != task.title]
+        others = [title for title in _looks_like(error) if title != task.title]
         guess = f"; it looks like a file of {' or '.join(others)}" if others else ""
         raise ValueError(f"{task.title}: {error}{guess}") from error
 
 
-def _looks_like(header: tuple[str, ...]) -> list[str]:
-    """Titles of the tasks whose labelled files have such a first line.
+def _looks_like(error: WrongHeader) -> list[str]:
+    """Titles of the tasks whose labelled files begin so.
 
     SST-2's columns are all among QNLI's, so a task counts only if no other explains more of it.
     """
     tasks = [load_task(name) for name in task_names()]
-    names = {t.title: frozenset(t.columns.names) for t in tasks if t.columns.names}
-    fits = {title: columns for title, columns in names.items() if columns <= set(header)}
-    return [title for title, mine in fits.items() if not any(mine < c for c in fits.values())]
+    names = {t: frozenset(t.columns.names) for t in tasks if t.columns.names}
+    fits = {t: columns for t, columns in names.items() if columns <= set(error.found)}
+    best = [t for t, mine in fits.items() if not any(mine < c for c in fits.values())]
+    return [t.title for t in best if error.label is None or error.label in (t.labels or ())]
 
 
 def _check_folder(task: Task, root: Path) -> None:

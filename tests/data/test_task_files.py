@@ -100,7 +100,9 @@ def test_what_is_no_score(tmp_path, score):
         read(path, SINGLE, SCORES)
 
 
-@pytest.mark.parametrize("score", ["nan", "-inf", "x"])
+@pytest.mark.parametrize(
+    "score", ["nan", "-inf", "x", "1e39", "-1e39", "1_000", "1 ", "٣", "1e999"]
+)
 def test_what_is_no_score_without_bounds(tmp_path, score):
     path = written(tmp_path, f"text\tlabel\na\t{score}\n")
     with pytest.raises(ValueError, match="line 2: expected a score, a number, found"):
@@ -163,7 +165,12 @@ def test_not_utf8(tmp_path, mark):
 
 
 @pytest.mark.parametrize(
-    "content, line", [("text\tlabel\r\na\tyes\r\n", 1), ("text\tlabel\na\tyes\nb\tno\r\n", 3)]
+    "content, line",
+    [
+        ("text\tlabel\r\na\tyes\r\n", 1),
+        ("text\tlabel\na\tyes\nb\tno\r\n", 3),
+        ("text\tlabel\na\tyes\nb\tno\r", 3),
+    ],
 )
 def test_windows_line_endings(tmp_path, content, line):
     with pytest.raises(ValueError, match=rf"dev.tsv, line {line}: ends with a Windows line ending"):
@@ -227,6 +234,14 @@ def test_label_counts(tmp_path):
     path = written(tmp_path, "text\tlabel\na\tz\nb\tm\nc\tz\n")
     assert task_files.label_counts(path, SINGLE) == {"m": 1, "z": 2}
     assert list(task_files.label_counts(path, SINGLE)) == ["m", "z"]
+    for label, message in (
+        ("", "an empty label"), ("p ", "blanks around the label 'p '"), (" p", "blanks around"),
+    ):  # fmt: skip
+        path = written(tmp_path, f"text\tlabel\na\tp\nb\t{label}\nc\tn\n")
+        with pytest.raises(ValueError, match=f"dev.tsv, line 3: {message}.*; expected the name of"):
+            task_files.label_counts(path, SINGLE)
+    with pytest.raises(ValueError, match="dev.tsv: there are no rows after"):
+        task_files.label_counts(written(tmp_path, "text\tlabel\n"), SINGLE)
     with pytest.raises(ValueError, match="line 2: expected 2 fields"):
         task_files.label_counts(written(tmp_path, "text\tlabel\na\n"), SINGLE)
 

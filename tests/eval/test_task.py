@@ -263,7 +263,13 @@ def test_no_dev_set_of_two(glue):
         ("stsb", "CoLA", "STS-B: .*the first line is 'source', '0', .*: no 'sentence1'$"),
         ("cola", "SST-2", "CoLA: .*expected 4 fields .*looks like a file of SST-2$"),
         ("cola", "QNLI", "CoLA: .*the label 'question' is not one .*looks like a file of QNLI$"),
-        ("rte", "WNLI", "RTE/train.tsv, line 2: the label '0' is not one of .* 'entailment'"),
+        (
+            "rte",
+            "WNLI",
+            "RTE/train.tsv, line 2: the label '0' is not .* 'entailment'.*like a file of WNLI$",
+        ),
+        ("wnli", "RTE", "WNLI: .*line 2: the label 'entailment' is not .*like a file of RTE$"),
+        ("sst2", "QNLI", "SST-2: .*line 2: the label 'not_ent.* is not .*like a file of QNLI$"),
     ],
 )
 def test_the_files_of_another_task(glue, name, other, message):

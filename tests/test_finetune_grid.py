@@ -1,0 +1,42 @@
+"""A recipe's grid takes the point that is best on dev, wherever it stands in the grid."""
+
+import json
+import pathlib
+import types
+from typing import Any
+
+import pytest
+import tiny
+
+from scalelab import finetune_grid
+from scalelab.eval.task import load_task
+from scalelab.finetune import Options
+
+AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
+SCORES = {(1e-3, 8): 0.2, (1e-3, 32): None, (1e-5, 8): 0.9, (1e-5, 32): 0.4}  # None: it failed
+
+
+def test_the_best_point_is_taken(tmp_path: pathlib.Path) -> None:
+    asked = []
+
+    def prepare(config: Any, part: str) -> Any:
+        asked.append(part)
+        dev = {"dev": {"matthews": SCORES[config.optim.learning_rate, config.batch_size]}}
+        finished = {"eval": dev}
+        return types.SimpleNamespace(claim=lambda seed: finished, result=lambda seed: finished)
+
+    request = types.SimpleNamespace(
+        task=load_task("cola"), options=Options(), workdir=tmp_path, prepare=prepare
+    )
+    values = tiny.config_module("finetune").get_config().to_dict()
+    found = finetune_grid.best(request, values, AXES)
+    assert (found["optim"]["learning_rate"], found["batch_size"]) == (1e-5, 8)
+    assert found["epochs"] == values["epochs"] and len(asked) == 4
+    text = (tmp_path / "grid.json").read_text()
+    made = json.loads(text, parse_constant=pytest.fail)
+    assert [point["score"] for point in made["points"]] == [0.2, None, 0.9, 0.4]
+    best = {"optim.learning_rate": 1e-5, "batch_size": 8}
+    assert made["chosen"] == best == finetune_grid.chosen(tmp_path, AXES)
+    assert finetune_grid.chosen(tmp_path, {"batch_size": (8, 32)}) == {"batch_size": 8}
+    with pytest.raises(ValueError, match="has no grid.json: the grid has not been run"):
+        finetune_grid.chosen(tmp_path / "other", AXES)
