@@ -175,7 +175,7 @@ class TaskRun:
         """The content of config.json: every field, and what else decides the result."""
         config, opened = dataclasses.asdict(self.config), self.start.opened
         machine = config.pop("machine")
-        machine |= {"init": self.start.label, "tokenizer": self.tokenizer_digest}
+        machine |= {"init": self.start.label}
         labels, named = self.task.labels, self.task.columns
         columns = None if is_known(self.task) else [*named.texts, named.label]
         frame = {"frame": "imported"} if self.start.classifier else {}
@@ -188,6 +188,7 @@ class TaskRun:
             "seed": seed,
             "system": opened.config.system,
             "init": self.start.digest(seed),
+            "tokenizer_digest": self.tokenizer_digest,
             "mnli_first": self.start.mnli_first,
             "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
             "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
@@ -202,16 +203,10 @@ class TaskRun:
           ValueError: its folder holds another run.
         """
         folder, config = self.folder(seed), self.describe(seed)
-        finished = run_folder.claim(folder, config)
-        before = run_folder.read_json(folder / "config.json") or {}
-        ours = config["machine"]["tokenizer"]
-        theirs = before.get("machine", {}).get("tokenizer", ours)  # not told before there was one
-        if theirs != ours:
-            raise ValueError(
-                f"workdir {folder} holds a run with another tokenizer; choose another --workdir, or"
-                f" undo:\n  machine.tokenizer: {theirs!r} -> {ours!r}"
-            )
-        return finished
+        before = run_folder.read_json(folder / "config.json")
+        if before is not None and "tokenizer_digest" not in before:
+            del config["tokenizer_digest"]  # a folder of a version that did not record it
+        return run_folder.claim(folder, config)
 
     def result(self, seed: int) -> dict[str, Any]:
         """The result.json of a finished seed."""

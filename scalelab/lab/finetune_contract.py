@@ -160,7 +160,8 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
     if config.get("init") in FROM_SCRATCH and not scratch:
         raise ValueError(f"{path} did not begin with the pre-training; {_remedy(one.folder)}")
     _hold_result(one, run, config)
-    own = {k: v for k, v in config.items() if k not in (*expected, "machine", "data", "init")}
+    not_shared = (*expected, "machine", "data", "init", "tokenizer_digest")
+    own = {k: v for k, v in config.items() if k not in not_shared}
     fields = flatten(own) | {
         "data": _mapping(config.get("data")),
         "init": config.get("init"),
