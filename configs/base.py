@@ -23,6 +23,7 @@ def get_config() -> ml_collections.ConfigDict:
     net.ffn_width = config_dict.placeholder(int)  # None: 4 * width
     net.max_len = 512  # positions that the net has
     net.dropout_rate = 0.1  # on embeddings, attention weights and the output of each sublayer
+    net.output_embedding = config_dict.placeholder(str)  # None: the input's (tied); or untied
     net.dtype = "float32"  # of the computation; parameters, softmax and losses stay float32
 
     tokenizer = config.tokenizer = ml_collections.ConfigDict()

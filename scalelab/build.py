@@ -39,6 +39,7 @@ def make_net(config: Config, system: types.ModuleType) -> nn.Module:
         dropout_rate=config.net.dropout_rate,
         dtype=jnp.dtype(config.net.dtype),
         remat=config.machine.remat,
+        output_embedding=config.net.output_embedding,
     )
 
 

@@ -25,6 +25,7 @@ class Net:
     max_len: int
     dropout_rate: float
     dtype: str
+    output_embedding: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +193,10 @@ def _check(config: Config) -> None:
             f"config.net.num_heads = {net.num_heads} does not divide config.net.width ="
             f" {net.width};"
             f" nearest that do: {', '.join(map(str, sorted(near)))}"
+        )
+    if net.output_embedding not in (None, "untied"):
+        raise ValueError(
+            f"config.net.output_embedding {net.output_embedding!r}: expected None (tied) or untied"
         )
     if net.dtype not in ("float32", "bfloat16"):
         raise ValueError(f"config.net.dtype {net.dtype!r}: expected float32 or bfloat16")

@@ -107,6 +107,7 @@ def test_whole_numbers_serve_as_floats_and_none_where_it_may() -> None:
         (dict(long__example_rate=-0.1), "long.example_rate = -0.1: expected a probability"),
         (dict(long__epoch_rate=-1.0), "long.epoch_rate = -1.0: expected 0 or more"),
         (dict(net__dtype="float64"), "net.dtype 'float64'"),
+        (dict(net__output_embedding="own"), r"net.output_embedding 'own': expected None .tied. or"),
         (dict(data__errors="ignore"), "data.errors 'ignore'"),
         (dict(machine__loader="torch"), "machine.loader 'torch'"),
         (dict(machine__prefetch=-1), "machine.prefetch"),

@@ -7,6 +7,7 @@
   tensors.py     safetensors files, read and checked
   settings.py    config.json through a map, both ways
   folder.py      a folder in Hugging Face layout, opened and checked
+  matching.py    which architecture its tensors are of, and which tensor is which
   texts.py       tokenizers, both ways
   classifiers.py our classifiers beside their classes
   source.py      what an import notes of its source for an export

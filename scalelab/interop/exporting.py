@@ -100,7 +100,7 @@ def _open_net(path: pathlib.Path) -> Exported:
     flat = {k: np.asarray(x) for k, x in convert.flatten(opened.params).items() if k not in fresh}
     fitting = [
         a
-        for a in family.architectures
+        for a in family.variants
         if not a.classifies and {p for r in family.rows(a) for p in r.ours} == flat.keys()
     ]
     if not fitting:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.interop import convert, settings, texts
+from scalelab.interop import convert, matching, settings, texts
 from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.tensors import Tensors, refuse_pickles
 from scalelab.interop.texts import Texts
@@ -91,23 +91,24 @@ class Folder:
         ]
         if wrong:
             raise ValueError(
-                f"config.json contradicts the tensors in {self.path}:\n  " + _lines(wrong)
+                f"config.json contradicts the tensors in {self.path}:\n  " + "\n  ".join(wrong)
             )
 
     def check_tied(self) -> None:
-        """Refuses a table of scores that is not the embedding table, which is all that we have.
+        """Refuses copies that differ from what they are copies of.
 
         Raises:
-          ValueError: they differ.
+          ValueError: they differ, though config.json does not call the head untied.
         """
+        if self.architecture.untied:
+            return
         for name, original in self.family.tied:
             if name not in self.names or original not in self.names:
                 continue
             if not np.array_equal(self.read(name), self.read(original)):
                 raise ValueError(
-                    f"{self.names[name]} differs from {self.names[original]}: an untied head;"
-                    f" scalelab's {self.family.system} scores tokens with its embedding table and"
-                    " has no second one, so this checkpoint cannot be imported whole"
+                    f"{self.names[name]} differs from {self.names[original]}, but config.json does"
+                    " not say that the head is untied (tie_word_embeddings = false)"
                 )
         untied = self.config.get("tie_word_embeddings") is False
         predicts = self.architecture.serves and not self.architecture.bare
@@ -186,7 +187,7 @@ def open_folder(path: pathlib.Path) -> Folder:
         vocab_rows=fields["vocab_size"],
         num_segments=fields.get("num_segments", 1),
     )
-    architecture, names, unused = _match(family, config, tensors, sizes)
+    architecture, names, unused = matching.match(family, config, tensors, sizes)
     notes += [f"{', '.join(left)}: left out, {why}" for why, left in unused.items() if left]
     left_out = tuple(name for left in unused.values() for name in left)
     return Folder(
@@ -237,64 +238,3 @@ def _config(path: pathlib.Path) -> dict[str, Any]:
             f" python -m scalelab.interop.hf export {path} --to=DIR"
         )
     return config
-
-
-def _match(
-    family: Map, config: dict[str, Any], tensors: Tensors, sizes: Sizes
-) -> tuple[Architecture, dict[str, str], dict[str, list[str]]]:
-    """Finds the architecture that the tensors are of.
-
-    Returns:
-      It; name in the map -> name in the files; and why -> names in the map that are left out.
-
-    Raises:
-      ValueError: names on either side have no match.
-    """
-    candidates = {a: set(convert.names(family.rows(a), sizes)) for a in family.architectures}
-    known = set().union(*candidates.values(), *family.tied)
-    names: dict[str, str] = {}
-    for name in tensors.shapes:
-        place = convert.canonical(name, family, known)
-        if place in names:
-            raise ValueError(f"{names[place]} and {name} are the same parameter, stored twice")
-        names[place] = name
-    for name, original in family.tied:  # transformers too takes the one for the other
-        tied = config.get("tie_word_embeddings") is not False
-        if tied and name in names and original not in names:
-            names[original] = names.pop(name)
-    ties = {name for name, _ in family.tied}
-    here = {n for n in names if n not in ties and not _fits(n, family.buffers)}
-    declared = settings.declared_architecture(config)
-
-    def misfit(architecture: Architecture) -> tuple[int, bool]:
-        return len(candidates[architecture] ^ here), architecture.name != declared
-
-    best = min(family.architectures, key=misfit)
-    missing = sorted(candidates[best] - here)
-    extra = here - candidates[best]
-    unused = {
-        why: sorted(n for n in extra if re.fullmatch(pattern, n)) for pattern, why in family.unused
-    }
-    unmatched = sorted(names[n] for n in extra.difference(*unused.values()))
-    if missing or unmatched:
-        raise ValueError(_unmatched(best, missing, unmatched, sizes))
-    return best, names, unused
-
-
-def _unmatched(
-    architecture: Architecture, missing: list[str], unmatched: list[str], sizes: Sizes
-) -> str:
-    said = [f"the tensors are not those of a {architecture.name} of {sizes.num_layers} layers"]
-    if missing:
-        said.append(f"{len(missing)} expected that are not there:\n  " + _lines(missing))
-    if unmatched:
-        said.append(f"{len(unmatched)} there that are not expected:\n  " + _lines(unmatched))
-    return "; ".join(said)
-
-
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in patterns)
-
-
-def _lines(items: list[str]) -> str:
-    return "\n  ".join(items)

@@ -133,7 +133,9 @@ def _config(opened: Folder) -> dict[str, Any]:
 
 def _net_fields(opened: Folder) -> dict[str, Any]:
     names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "dropout_rate")
-    return {name: opened.fields[name] for name in names} | {"dtype": "float32"}
+    output = "untied" if opened.architecture.untied else None
+    fields = {name: opened.fields[name] for name in names}
+    return fields | {"dtype": "float32", "output_embedding": output}
 
 
 def _classifier_config(opened: Folder) -> dict[str, Any]:

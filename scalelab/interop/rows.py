@@ -80,6 +80,9 @@ class Fixed:
     why: str
 
 
+OUTPUT = "output"  # the head of an architecture that has a second table
+
+
 @dataclasses.dataclass(frozen=True)
 class Architecture:
     """A class of `transformers` and what it has on the body.
@@ -95,6 +98,11 @@ class Architecture:
     heads: tuple[str, ...] = ()
     serves: tuple[str, ...] = ()
     bare: bool = False
+
+    @property
+    def untied(self) -> bool:
+        """Whether it scores tokens with a table of its own."""
+        return OUTPUT in self.heads
 
     @property
     def classifies(self) -> bool:
@@ -118,7 +126,8 @@ class Map:
       classes: the tensor whose axis 0 counts the classes of a classifier.
       head_kind: "double" or "single", the kind of head that its classifier has.
       inputs: what a tokenizer must give its model.
-      tied: (name, name of what it must equal) of tensors that are stored twice.
+      tied: (name, name of what it must equal) of tensors that are stored twice; the first is the
+        table that scores tokens, which is a parameter of its own where the head is untied.
       buffers: patterns of names that hold no parameters.
       unused: (pattern, why) of parameters that our net has not, which are left out.
       last_shift: path of the shift that is added last to the hidden states; where their classifier
@@ -141,6 +150,22 @@ class Map:
     unused: tuple[tuple[str, str], ...] = ()
     last_shift: str | None = None
 
+    @property
+    def variants(self) -> tuple[Architecture, ...]:
+        """The architectures, and behind them those that score tokens once more, untied."""
+        scoring = [a for a in self.architectures if {"mlm", "clm"} & {*a.serves} and not a.bare]
+        untied = [dataclasses.replace(a, heads=(*a.heads, OUTPUT)) for a in scoring]
+        return (*self.architectures, *untied)
+
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
-        """Rows of the body and the heads of an architecture."""
-        return self.body + tuple(r for head in architecture.heads for r in self.heads[head])
+        """Rows of the body and the heads of an architecture.
+
+        What is stored twice where a head is tied is two parameters where it is not, and
+        `transformers` then computes with the first of each pair.
+        """
+        heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
+        rows = self.body + tuple(r for head in architecture.heads for r in heads[head])
+        if not architecture.untied:
+            return rows
+        own = {(original,): (name,) for name, original in self.tied[1:]}
+        return tuple(dataclasses.replace(r, theirs=own.get(r.theirs, r.theirs)) for r in rows)

@@ -225,7 +225,7 @@ def write(
         "model_type": family.model_type,
         "architectures": [architecture.name],
         "dtype": "float32",
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": not architecture.untied,
     }
     for role in ("pad", "bos", "eos"):
         made[f"{role}_token_id"] = token_ids.get(role)

@@ -33,14 +33,16 @@ class Decoder(nn.Module):
     Attributes:
       embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
       stack: (carry, ctx, cache) -> (carry, cache).
-      token_head: hidden -> (features, bias) for the tied table.
+      token_head: hidden -> (features, bias) for the table that scores tokens.
       norm: after the last layer; None: nothing (post-norm families).
+      output_embed: the table that scores tokens; None: that of `embed` (tied).
     """
 
     embed: nn.Module
     stack: nn.Module
     token_head: nn.Module
     norm: nn.Module | None = None
+    output_embed: nn.Module | None = None
 
     def init_cache(self, batch_size: int, max_len: int) -> DecoderCache:
         """An empty cache for `max_len` tokens an example."""
@@ -78,7 +80,8 @@ class Decoder(nn.Module):
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
         features, bias = self.token_head(hidden)
-        return features, self.embed.tokens.table, bias
+        output = self.embed.tokens if self.output_embed is None else self.output_embed
+        return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
         """Scores of all tokens at hidden [..., D] -> [..., V] float32."""

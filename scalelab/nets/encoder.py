@@ -19,14 +19,16 @@ class Encoder(nn.Module):
     Attributes:
       embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
       stack: (carry, ctx, cache) -> (carry, cache).
-      token_head: hidden -> (features, bias) for the tied table.
+      token_head: hidden -> (features, bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
+      output_embed: the table that scores tokens; None: that of `embed` (tied).
     """
 
     embed: nn.Module
     stack: nn.Module
     token_head: nn.Module
     pair_head: nn.Module | None = None
+    output_embed: nn.Module | None = None
 
     def __call__(self, batch: Batch, *, train: bool, cache: Any = None) -> tuple[jax.Array, Any]:
         """Computes hidden states.
@@ -54,7 +56,8 @@ class Encoder(nn.Module):
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
         features, bias = self.token_head(hidden)
-        return features, self.embed.tokens.table, bias
+        output = self.embed.tokens if self.output_embed is None else self.output_embed
+        return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
         """Scores of all tokens at hidden [..., D] -> [..., V] float32."""

@@ -37,6 +37,19 @@ class Embed(nn.Module):
         return jnp.take(self.table, ids, axis=0, mode="clip")
 
 
+def output_table(
+    output_embedding: str | None, vocab_size: int, width: int, init: nn.initializers.Initializer
+) -> Embed | None:
+    """The table that scores tokens, where it is not the input's: config.net.output_embedding.
+
+    Raises:
+      ValueError: neither None (tied, Press & Wolf 2017) nor "untied".
+    """
+    if output_embedding not in (None, "untied"):
+        raise ValueError(f"output_embedding {output_embedding!r}: expected None or untied")
+    return None if output_embedding is None else Embed(vocab_size, width, init)
+
+
 class InputEmbed(nn.Module):
     """Sum of token, position and segment embeddings, then norm, then dropout.
 

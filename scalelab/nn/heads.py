@@ -15,7 +15,7 @@ from scalelab.nn.named import parameter
 
 
 def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """Scores of all tokens, by the product with the embedding table.
+    """Scores of all tokens, by the product with a table of them.
 
     Args:
       features: [..., D]; its dtype is the dtype of the product's inputs.

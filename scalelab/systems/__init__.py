@@ -14,9 +14,11 @@ A system module must export:
       Names of the objectives that the net can serve.
   CAUSAL: bool
       Whether a token sees only what lies before it.
-  build(*, num_heads, width, num_layers, ffn_width, vocab_size, max_len, dropout_rate, dtype, remat)
+  build(*, num_heads, width, num_layers, ffn_width, vocab_size, max_len, dropout_rate, dtype, remat,
+      output_embedding)
       -> nn.Module. Sizes N, D, L, F, V; `max_len` is the number of positions; `dtype` is the
-      computation's, parameters are float32; `remat` is a name in nn.stack.REMAT_POLICIES.
+      computation's, parameters are float32; `remat` is a name in nn.stack.REMAT_POLICIES;
+      `output_embedding` is None where the input's table scores tokens, "untied" where its own does.
 
 The net that `build` returns offers:
 

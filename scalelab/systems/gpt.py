@@ -24,7 +24,7 @@ from scalelab.adaptation import Adaptation
 from scalelab.departures import Departure
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import FeedForward, gelu_tanh
 from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
@@ -67,6 +67,7 @@ def build(
     dropout_rate: float,
     dtype: Any = jnp.float32,
     remat: str = "none",
+    output_embedding: str | None = None,
 ) -> Decoder:
     """Builds the net; see `scalelab.systems` for the arguments."""
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
@@ -88,4 +89,5 @@ def build(
         ),
         stack=Stack(layer, num_layers, remat),
         token_head=PlainHead(),
+        output_embed=output_table(output_embedding, vocab_size, width, INIT),
     )

@@ -20,7 +20,7 @@ from scalelab.adaptation import Adaptation
 from scalelab.departures import Departure
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
@@ -63,6 +63,7 @@ def build(
     dropout_rate: float,
     dtype: Any = jnp.float32,
     remat: str = "none",
+    output_embedding: str | None = None,
 ) -> Encoder:
     """Builds the net; see `scalelab.systems` for the arguments."""
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
@@ -85,4 +86,5 @@ def build(
         ),
         stack=Stack(layer, num_layers, remat),
         token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, dtype),
+        output_embed=output_table(output_embedding, vocab_size, width, init_tokens),
     )

@@ -128,8 +128,9 @@ def system_constant(name: str) -> bool:
 
 
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
-    name = type(model).__name__
-    return next((m, a) for m in maps.every() for a in m.architectures if a.name == name)
+    name, untied = type(model).__name__, model.config.tie_word_embeddings is False
+    fitting = [(m, a) for m in maps.every() for a in m.variants if a.name == name]
+    return next((m, a) for m, a in fitting if a.untied == untied)
 
 
 def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:

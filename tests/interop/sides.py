@@ -71,7 +71,13 @@ def in_double() -> Iterator[None]:
 
 
 def ours(
-    system: str, shape: Shape, length: int, *, gradients: bool = False, **changed: np.ndarray
+    system: str,
+    shape: Shape,
+    length: int,
+    *,
+    gradients: bool = False,
+    output_embedding: str | None = None,
+    **changed: np.ndarray,
 ) -> Callable[[Any], Found]:
     """Our system, compiled, as a function of its parameters."""
     made, batch = prepare(system, length)
@@ -89,6 +95,7 @@ def ours(
         max_len=max(length, 2),
         dropout_rate=0.1,
         dtype=dtype,
+        output_embedding=output_embedding,
     )
 
     def forward(model: Any) -> tuple[Found, jax.Array]:

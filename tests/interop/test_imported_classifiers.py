@@ -197,7 +197,6 @@ def test_the_head_is_of_the_kind_of_the_import(
     """Unless another is asked for; without an import it is the protocol's."""
     kinds = []
     monkeypatch.setattr(finetune_loop, "train", lambda run, _: kinds.append(run.config.head.kind))
-    monkeypatch.setattr(finetune, "_is_finished", lambda *_: False)
     start = finetune_start.open_start(str(back))
     for kind in ("double", "single"):
         as_if = dataclasses.replace(start.classifier, kind=kind)

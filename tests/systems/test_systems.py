@@ -289,3 +289,27 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
 def test_an_unknown_system_is_named_with_its_neighbours() -> None:
     with pytest.raises(ValueError, match="unknown system 'brt'.*did you mean 'bert'"):
         systems.load("brt")
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
+    """One more table, of the embedding's size and initialisation, which alone scores tokens."""
+    made = make_objectives(name)
+    tied = init(make(name, (2, 16, 1), vocab_size=40), made)
+    net = make(name, (2, 16, 1), vocab_size=40, output_embedding="untied")
+    untied = init(net, made)
+    assert untied.keys() - tied.keys() == {"output_embed"}
+    table = untied["output_embed"]["table"]
+    assert (
+        table.shape == (40, 16) and 0.5 < table.std() / untied["embed"]["tokens"]["table"].std() < 2
+    )
+
+    def logits(params: Any) -> jax.Array:
+        return nn.apply(lambda m: m.token_logits(jnp.ones((1, 2, 16))), net)({"params": params})
+
+    other = untied | {"embed": jax.tree.map(lambda x: x + 1, untied["embed"])}
+    assert jnp.array_equal(logits(untied), logits(other))
+    other = untied | {"output_embed": {"table": table + 1}}
+    assert not jnp.array_equal(logits(untied), logits(other))
+    with pytest.raises(ValueError, match="output_embedding 'own': expected None or untied"):
+        make(name, (2, 16, 1), output_embedding="own")
