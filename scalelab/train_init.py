@@ -211,6 +211,12 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
         for name in sorted(common)
         if given[name].shape != ours[name].shape
     ]
+    outputs = theirs.net.output_embedding, config.net.output_embedding
+    if outputs[0] != outputs[1]:
+        raise ValueError(
+            f"--init={path} scores tokens with another table: config.net.output_embedding is"
+            f" {outputs[0]} there, {outputs[1]} here; make them equal"
+        )
     if wrong:
         there, here = (_shape(one) for one in (theirs, config))
         fields = [

@@ -20,6 +20,7 @@ from scalelab.interop.transforms import Sizes
 
 Frame = tuple[tuple[str, ...], ...]  # begin, between, end
 PADDING = ("<pad>", "<|padding|>")  # a new piece, where none of the tokenizer's will do
+MOST_ROWS = 10_000  # of a padded table, for each that the tokenizer has an id for
 
 
 @dataclasses.dataclass
@@ -123,6 +124,7 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
     architecture = next(a for a in family.architectures if a.classifies)
     _check_classifier(values, family, architecture)
     flat, step = classifiers.restore(path)
+    flat.pop("output_embed/table", None)  # trained beside the task; the class scores no tokens
     tokenizer = texts.load(path / "tokenizer")
     count = classifier_files.check_shapes(path, values, flat, tokenizer.vocab_size)
     return Exported(
@@ -170,6 +172,11 @@ def _write(exported: Exported, to: pathlib.Path, dtype: str | None) -> None:
     sizes = Sizes(net["num_heads"], net["num_layers"], count, count)
     source = source_lib.load(exported.path) or Source({}, {}, {}, {})
     sizes = dataclasses.replace(sizes, **source.sizes)
+    if not count <= sizes.vocab_rows <= MOST_ROWS * count:
+        raise ValueError(
+            f"{exported.path}/{source_lib.FACTS} is damaged: it tells of {sizes.vocab_rows:,} rows"
+            f" of a table that has {count:,}; import anew"
+        )
     frame = pad = None
     if exported.architecture.classifies and not _imported(exported.config):
         adapted = systems.load(exported.family.system).ADAPTATION

@@ -102,6 +102,13 @@ class Folder:
         """
         if self.architecture.untied:
             return
+        untied = self.config.get("tie_word_embeddings") is False
+        scores = {"mlm", "clm"} & {*self.architecture.serves} and not self.architecture.bare
+        if untied and scores:
+            raise ValueError(
+                "config.json says tie_word_embeddings = false, but the files hold no table of"
+                " scores beside the embedding table"
+            )
         for name, original in self.family.tied:
             if name not in self.names or original not in self.names:
                 continue
@@ -110,17 +117,6 @@ class Folder:
                     f"{self.names[name]} differs from {self.names[original]}, but config.json does"
                     " not say that the head is untied (tie_word_embeddings = false)"
                 )
-        untied = self.config.get("tie_word_embeddings") is False
-        predicts = self.architecture.serves and not self.architecture.bare
-        if untied and predicts and not self._stores_tied():
-            raise ValueError(
-                "config.json says tie_word_embeddings = false, but the files hold no table of"
-                " scores beside the embedding table"
-            )
-
-    def _stores_tied(self) -> bool:
-        tables = [name for name, _ in self.family.tied if name.endswith(".weight")]
-        return any(name in self.names for name in tables)
 
 
 def fetch(source: str) -> pathlib.Path:

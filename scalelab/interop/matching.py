@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-import numpy as np
-
 from scalelab.interop import convert, settings
 from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.tensors import Tensors
@@ -30,7 +28,7 @@ def match(
         if place in names:
             raise ValueError(f"{names[place]} and {name} are the same parameter, stored twice")
         names[place] = name
-    ties = _ties(family, config, tensors, names)
+    ties = _ties(family, config, names)
     here = {n for n in names if n not in ties and not _fits(n, family.buffers)}
     declared = settings.declared_architecture(config)
 
@@ -51,10 +49,10 @@ def match(
     return best, names, unused
 
 
-def _ties(family: Map, config: dict[str, Any], tensors: Tensors, names: dict[str, str]) -> set[str]:
+def _ties(family: Map, config: dict[str, Any], names: dict[str, str]) -> set[str]:
     """Names of tensors that are stored besides the parameters; what has two names gets ours."""
     tied = config.get("tie_word_embeddings") is not False
-    if tied or not _differ(family, tensors, names):
+    if tied or not family.tied or not set(family.tied[0]) <= names.keys():
         for name, original in family.tied:  # transformers too takes the one for the other
             if tied and name in names and original not in names:
                 names[original] = names.pop(name)
@@ -63,14 +61,6 @@ def _ties(family: Map, config: dict[str, Any], tensors: Tensors, names: dict[str
         if name not in names and original in names:  # stored once by older versions
             names[name] = names.pop(original)
     return {original for _, original in family.tied[1:]}
-
-
-def _differ(family: Map, tensors: Tensors, names: dict[str, str]) -> bool:
-    """Whether the table that scores tokens is there and is not the embedding's."""
-    if not family.tied or not set(family.tied[0]) <= names.keys():
-        return False
-    table, embedding = (tensors.read(names[name]) for name in family.tied[0])
-    return not np.array_equal(table, embedding)
 
 
 def _unmatched(

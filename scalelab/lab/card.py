@@ -155,6 +155,7 @@ def _facts(
     facts: dict[str, Any] = {
         "shape (heads x width x layers)": "{num_heads}x{width}x{num_layers}".format(**net),
         "positions": net["max_len"],
+        "table that scores tokens": net.get("output_embedding") or "the embedding's (tied)",
         "parameters": (result or {}).get("params") or params or "not recorded",
         "seed": config.get("seed"),
     }

@@ -21,7 +21,7 @@ from scalelab.eval.task import load
 from scalelab.eval.tsv import make_task
 from scalelab.finetune_config import override
 from scalelab.finetune_config import resolve as resolve_finetuning
-from scalelab.interop import exporting, importing, maps
+from scalelab.interop import classifiers, exporting, importing, maps
 
 pytestmark = pytest.mark.slow
 
@@ -126,6 +126,18 @@ def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: st
     assert "fine-tuned on moods" in card and "| dev accuracy | 0.5 |" in card
     with pytest.raises(ValueError, match="is a classifier that was imported.*--eval_only"):
         pretrained.load(tmp_path / "back")
+
+
+def test_a_second_table_trained_beside_the_task_stays_here(
+    pretrained_runs: Runs, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an untied GPT's with lm_weight: the class of a classifier scores no tokens."""
+    fine_tuned.make(pretrained_runs("gpt2"), tmp_path / "run", "single")
+    flat, step = classifiers.restore(tmp_path / "run")
+    more = flat | {"output_embed/table": np.zeros_like(flat["embed/tokens/table"])}
+    monkeypatch.setattr(classifiers, "restore", lambda _: (more, step))
+    exporting.run(tmp_path / "run", tmp_path / "out")
+    assert not any("lm_head" in name for name in load_file(tmp_path / "out/model.safetensors"))
 
 
 @pytest.mark.slow

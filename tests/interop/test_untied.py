@@ -9,7 +9,8 @@ import tiny
 from damage import config, rename
 from safetensors.numpy import load_file
 
-from scalelab import pretrained
+from scalelab import pretrained, train_init
+from scalelab.config import resolve
 from scalelab.interop import exporting, importing, maps
 
 pytestmark = pytest.mark.parity
@@ -98,6 +99,38 @@ def test_a_bias_that_older_versions_stored_once(tmp_path, theirs, system: str) -
     rename(lambda n: original if n == name else n, **{original: bias})(folder)
     importing.run(str(folder), tmp_path / "run")
     assert np.array_equal(pretrained.load(tmp_path / "run").params["token_head"]["bias"], bias)
+
+
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_equal_tables_stay_two(tmp_path, theirs, system: str) -> None:
+    """Declared untied, a head may begin as the embedding is, and differ in its bias alone."""
+    model, folder = theirs
+    name, original = maps.load(system).tied[0]
+    rename(lambda n: n, **{name: load_file(folder / "model.safetensors")[original]})(folder)
+    importing.run(str(folder), tmp_path / "run")
+    exporting.run(tmp_path / "run", tmp_path / "ours")
+    expected, found = (load_file(p / "model.safetensors") for p in (folder, tmp_path / "ours"))
+    assert found.keys() == expected.keys()
+    assert [n for n, x in expected.items() if not np.array_equal(x, found[n])] == []
+    assert type(model).from_pretrained(tmp_path / "ours").config.tie_word_embeddings is False
+
+
+def test_a_class_that_scores_no_tokens_may_be_called_untied(tmp_path) -> None:
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    made = transformers.BertConfig(vocab_size=real_text.VOCAB, **sizes, **UNTIED)
+    save(transformers.BertForNextSentencePrediction(made), "bert", tmp_path / "theirs")
+    importing.run(str(tmp_path / "theirs"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("system", ["gpt2"])
+def test_a_pre_training_must_say_that_it_goes_on_untied(tmp_path, theirs, system: str) -> None:
+    importing.run(str(theirs[1]), tmp_path / "run")
+    given = {"net__max_len": LENGTH, "short__max_len": LENGTH, "long__max_len": LENGTH}
+    begun = tiny.values(
+        f"system={system},shape=3x24x2", machine__init=str(tmp_path / "run"), **given
+    )
+    with pytest.raises(ValueError, match="output_embedding is untied there, None here"):
+        train_init.begin([(resolve(begun), tmp_path / "new")])
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
