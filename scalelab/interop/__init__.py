@@ -25,7 +25,8 @@ names of classes. Of a run, exported and imported again: its parameters, the tok
 frame, sizes, classes.
 
 What does not come back. Of a checkpoint: fields of config.json that neither world's net computes
-with (initializer_range, classifier_dropout, task_specific_params, generation settings, ...); the
+with (initializer_range, classifier_dropout, task_specific_params, generation settings, ...); of a
+checkpoint without a head, that it is called untied; the
 second copy of a table that is stored under two names, position buffers, the names `gamma` and
 `beta`, a missing or superfluous prefix, and a table under the head's name alone, all of which go
 out as `transformers` writes them today; shards, which become one file; the files of the tokenizer,
