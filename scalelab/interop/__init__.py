@@ -26,11 +26,11 @@ frame, sizes, classes.
 
 What does not come back. Of a checkpoint: fields of config.json that neither world's net computes
 with (initializer_range, classifier_dropout, task_specific_params, generation settings, ...); of a
-checkpoint without a head, that it is called untied; the
-second copy of a table that is stored under two names, position buffers, the names `gamma` and
-`beta`, a missing or superfluous prefix, and a table under the head's name alone, all of which go
-out as `transformers` writes them today; shards, which become one file; the files of the tokenizer,
-which become tokenizer.json and read text alike. Of a run: clocks, metrics, corpus, optimizer and
-earlier checkpoints; with --dtype, the digits that it rounds away; of a GPT's classifier without
-padding one more row of the embedding, zeros that nothing reads.
+checkpoint without a head, that it is called untied; the second copy of a table that is stored under
+two names, position buffers, the names `gamma` and `beta`, a missing or superfluous prefix, and a
+table under the head's name alone, all of which go out as `transformers` writes them today; shards,
+which become one file; the files of the tokenizer, which become tokenizer.json and read text alike.
+Of a run: clocks, metrics, corpus, optimizer and earlier checkpoints; with --dtype, the digits that
+it rounds away; of a GPT's classifier without padding one more row of the embedding, zeros that
+nothing reads.
 """
