@@ -175,7 +175,7 @@ def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> N
     """Refuses a result.json that says other things than the config.json beside it."""
     result = one.result
     settings, data = _mapping(result.get("settings")), _mapping(result.get("data"))
-    by_config = {**_mapping(config.get("optim")), **config}
+    by_config = {**flatten(config), **_mapping(config.get("optim")), **config}
     pairs = [
         (name, result[name], config.get(name))
         for name in ("task", "system", "seed", "recipe", "mnli_first") if name in result
