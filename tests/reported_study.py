@@ -38,7 +38,7 @@ def config_of(system: str, shape: tuple[int, int, int], seed: int) -> dict[str, 
 
 
 ADAPTATION = {"recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1,
-              "optim.learning_rate": 2e-5}  # fmt: skip
+              "head.kind": "double", "optim.learning_rate": 2e-5}  # fmt: skip
 
 
 def finetune_config(task: str, config: dict[str, Any], seed: int, weights: str) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def finetune_config(task: str, config: dict[str, Any], seed: int, weights: str) 
         "task": task, "seed": seed, "system": config["system"], "init": weights,
         "mnli_first": False, "net": config["net"] | {"dropout_rate": 0.1},
         "data": {"train": f"{task} train", "dev": f"{task} dev"},
-        "recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1, "optim": {"learning_rate": 2e-5},
-        "machine": {"init": "anywhere"},
+        "recipe": "thesis", "epochs": 3.0, "dropout_rate": 0.1, "head": {"kind": "double"},
+        "optim": {"learning_rate": 2e-5}, "machine": {"init": "anywhere"},
     }  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def write_finetunings(
             task_folders.write_run(
                 folder / task, task, k, wrong, system=system, init_digest=weights,
                 pretrain_seed=seed, data=config["data"],
-                settings=config["optim"] | {"epochs": config["epochs"]},
+                settings=config["optim"] | {"epochs": config["epochs"], "head.kind": "double"},
             )  # fmt: skip
             (folder / task / f"seed{k}/config.json").write_text(json.dumps(config))
             (folder / task / f"seed{k}/environment.json").write_text('{"numerics": 1}')

@@ -21,12 +21,12 @@ def workdir(tmp_path) -> pathlib.Path:
 
 
 def edit(path: pathlib.Path, field: str, value: Any) -> None:
-    """Sets a dotted field of a json file."""
+    """Sets a dotted field of a json file, whose own names may be dotted too."""
     content = json.loads(path.read_text())
-    *groups, name = field.split(".")
-    group = content
-    for part in groups:
-        group = group[part]
+    group, name = content, field
+    while name not in group:
+        first, _, name = name.partition(".")
+        group = group[first]
     group[name] = value
     path.write_text(json.dumps(content))
 
@@ -35,7 +35,7 @@ def adapt(workdir: pathlib.Path, field: str, value: Any, run: str = B) -> None:
     """Makes a fine-tuning another one, in all of its files."""
     edit(workdir / "runs" / run / "config.json", field, value)
     said = {"optim.learning_rate": "settings.learning_rate", "epochs": "settings.epochs",
-            "init": "init_digest"}.get(field, field)  # fmt: skip
+            "head.kind": "settings.head.kind", "init": "init_digest"}.get(field, field)  # fmt: skip
     if field != "dropout_rate":
         edit(workdir / "runs" / run / "result.json", said, value)
     else:
@@ -55,6 +55,7 @@ def test_what_was_planned_passes(workdir) -> None:
     [
         ("optim.learning_rate", 1e-4, "finetune.optim.learning_rate: 2e-05 in .*, 0.0001 in "),
         ("epochs", 2.0, "finetune.epochs: 3.0 in .*, 2.0 in "),
+        ("head.kind", "single", "finetune.head.kind: 'double' in .*, 'single' in "),
         ("dropout_rate", 0.0, "finetune.dropout_rate: 0.1 in .*, 0.0 in "),
         ("recipe", "turc", "finetune.recipe: 'thesis' in .*, 'turc' in "),
         ("data.train", "others", "finetune.data: .*other contents of train"),
@@ -107,6 +108,7 @@ def test_what_a_grid_chooses_is_each_ones_own(workdir) -> None:
         ("config", "init", "none", "did not begin with the pre-training"),
         ("config", "optim.learning_rate", 0.5, "settings.learning_rate is 2e-05, expected 0.5"),
         ("result", "settings.learning_rate", 0.5, "settings.learning_rate is 0.5, expected 2e-05"),
+        ("result", "settings.head.kind", "single", "settings.head.kind is 'single', expected 'd"),
         ("result", "recipe", "turc", "recipe is 'turc', expected 'thesis'"),
         ("result", "data.train", "x", "data.train is 'x', expected 'qnli train'"),
         ("result", "init_digest", "x", "init_digest is 'x'"),
