@@ -36,16 +36,13 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )
     config.dropout_rate = 0.1
     config.lm_weight = 0.0  # lambda of the auxiliary language-model loss; causal systems alone
-    config.feature_layers = config_dict.placeholder(
-        int
-    )  # frozen net, so many top layers; None: off
+    config.feature_layers = config_dict.placeholder(int)  # so many, net frozen; None: off
     config.eval_every_epochs = 1.0
     config.patience = config_dict.placeholder(int)  # evaluations without a better score; None: off
 
     config.head = ml_collections.ConfigDict()
-    config.head.kind = config_dict.placeholder(
-        str
-    )  # "double": H -> H, tanh, H -> classes, or "single"; None: as an import has it, else double
+    # "double": H -> H, tanh, H -> classes, or "single"; None: as an import has it, else double
+    config.head.kind = config_dict.placeholder(str)
     config.head.dropout_rate = 0.1
     config.head.pretrained = True  # the first layer starts from the pooler that NSP has trained
 

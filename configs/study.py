@@ -21,6 +21,7 @@ What a scale changes, for every study alike:
   learning rate     the system's 2e-3 for all            4e-3 for all
   recipe            thesis       small                   small
   training sets     whole        first 1,000             first 256
+  scored on dev     each epoch   at the end              at the end
   seeds             1 and 1      2 and 3                 2 and 2
 
 Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
@@ -127,5 +128,5 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     config.fields = (f"optim.learning_rate={'4e-3' if tiny else '2e-3'}",)
     config.finetune.fields = (
         ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
-        else ("max_train_examples=1000",)
+        else ("max_train_examples=1000", "eval_every_epochs=3")
     )  # fmt: skip

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import finetune_step, together
+from scalelab import finetune_rows, finetune_step, together
 from scalelab.finetune_run import TaskRun
 from scalelab.optim import schedules
 
@@ -31,10 +31,13 @@ class Group:
         self.batches = [run.batches(seed) for seed in seeds]
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
-        self.state = together.stack(
-            [run.learner.init(seed, start(seed), example, run.head) for seed in seeds]
-        )
-        self._train, self._predict = finetune_step.compiled(run.learner, len(seeds))
+        learner, rows = run.narrow_learner, run.rows
+        states = [run.learner.init(seed, start(seed), example, run.head) for seed in seeds]
+        if rows is not None:
+            self._first_tables = [np.asarray(finetune_rows.table_of(s.params)) for s in states]
+            states = [learner.restart(s, rows.narrow(s.params)) for s in states]
+        self.state = together.stack(states)
+        self._train, self._predict = finetune_step.compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)
 
     def __len__(self) -> int:
@@ -53,7 +56,7 @@ class Group:
     def advance(self, step: int) -> Any:
         """Starts step `step` of every seed; returns its metrics, to be waited for."""
         length = self.length(step)
-        batch = together.stack_rows([batches(step, length) for batches in self.batches])
+        batch = together.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
         rates = together.stack_rows([self.rate(step)] * len(self))
         self.state, pairs = self._train(self.state, batch, rates)
         return pairs
@@ -65,6 +68,23 @@ class Group:
     def of_seed(self, tree: Any, index: int) -> Any:
         """One seed's part of what is there for all."""
         return together.pick(tree, index, len(self))
+
+    def whole(self, params: Any, index: int) -> Any:
+        """One seed's {"body", "head"}, as it is kept.
+
+        Args:
+          params: of all seeds: the state's, or its best.
+          index: which seed.
+        """
+        own, rows = self.of_seed(params | self.state.fixed, index), self.run.rows
+        return own if rows is None else rows.widen(own, self._first_tables[index])
+
+    def _seen(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A batch as the net that is trained reads it."""
+        return batch if self.run.rows is None else self.run.rows.renumber(batch)
+
+    def _scores(self, params: Any, fixed: Any, batch: dict[str, np.ndarray]) -> jax.Array:
+        return self._predict(params, fixed, self._seen(batch))
 
     def keep(self, better: list[bool]) -> None:
         """Makes the parameters of these seeds their best."""
@@ -85,7 +105,7 @@ class Group:
           params: of all seeds: the state's, or its best.
         """
         found = {
-            split: self.run.predict(self._predict, params, self.state.fixed, examples, len(self))
+            split: self.run.predict(self._scores, params, self.state.fixed, examples, len(self))
             for split, examples in self.run.dev.items()
             if examples is not None
         }

@@ -148,6 +148,7 @@ class Training:
         self._eval_every = max(1, round(run.config.eval_every_epochs * run.steps_per_epoch))
         self._costs: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
         self._pending: list[Any] = []  # metrics of steps under way
+        self._last: tuple[int, Any] = (-1, None)  # step of the last evaluation, and its outputs
         self._line, self._eta = progress.Progress(), progress.Eta()
         self._begun = time.perf_counter()
 
@@ -238,6 +239,7 @@ class Training:
     def _evaluate(self) -> None:
         run, better = self._run, []
         outputs = self._group.outputs(self._group.state.params)
+        self._last = (self.step, outputs)
         for course, writer, own in zip(self._courses, self._writers, outputs, strict=True):
             if course.over:
                 better.append(False)
@@ -264,9 +266,11 @@ class Training:
         """Writes every seed's parameters and results, and removes its checkpoints."""
         run, group, state = self._run, self._group, self._group.state
         params = state.best if run.learner.keep_best else state.params
-        outputs = group.outputs(params)
+        evaluated, outputs = self._last
+        if run.learner.keep_best or evaluated != self.step:
+            outputs = group.outputs(params)
         for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
-            own = group.of_seed(params | state.fixed, k)
+            own = group.whole(params, k)
             run.save(seed, course.clocks.steps, own)
             outcome.write(run, seed, course, outputs[k], own)
         _tidy(run)

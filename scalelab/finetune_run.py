@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, flops, run_folder
+from scalelab import build, finetune_rows, flops, run_folder
 from scalelab.checkpoint import Checkpoints
 from scalelab.data import task_examples, tokenizers
 from scalelab.data.task_examples import TaskBatches, TaskExamples
@@ -69,7 +69,8 @@ class TaskRun:
         both = adaptation.both_orders and task.relation == "similarity" and not classifier
         check_fits(opened, config)
         self.tokenizer = opened.tokenizer.with_added(added)
-        self.learner = self._learner(2 if both else 1, len(added))
+        num_rows = opened.config.tokenizer.vocab_size + len(added)
+        self.learner = self._learner(2 if both else 1, num_rows)
         self.head, self.head_said = self._head()
         frame = (
             self.tokenizer.frame()
@@ -102,15 +103,21 @@ class TaskRun:
         self.test = {name: encode(records) for name, records in splits.test.items()}
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
+        self.rows, self.narrow_learner = None, self.learner
+        if not (config.lm_weight or config.feature_layers):  # else all rows are trained, or none
+            read = [e for e in (self.train, *self.dev.values()) if e is not None]
+            width = opened.config.net.width
+            self.rows = finetune_rows.find(read, num_rows, width, self.num_steps)
+        if self.rows is not None:
+            self.narrow_learner = self._learner(self.learner.net.num_orders, self.rows.size)
         self.batches(0)  # refuses a batch that is larger than the training set
 
-    def _learner(self, num_orders: int, num_added: int) -> Learner:
-        """Builds the classifier and what trains it."""
+    def _learner(self, num_orders: int, num_rows: int) -> Learner:
+        """Builds the classifier, with so many rows of tokens, and what trains it."""
         config, opened = self.config, self.start.opened
         pretraining = opened.config
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
-        size = pretraining.tokenizer.vocab_size + num_added
-        tokenizer = dataclasses.replace(pretraining.tokenizer, vocab_size=size)
+        tokenizer = dataclasses.replace(pretraining.tokenizer, vocab_size=num_rows)
         body = build.make_net(
             dataclasses.replace(pretraining, net=sizes, tokenizer=tokenizer), opened.system
         )

@@ -103,6 +103,11 @@ class Learner:
             best=jax.tree.map(jnp.copy, params) if self.keep_best else {},
         )
 
+    def restart(self, state: FinetuneState, params: Any) -> FinetuneState:
+        """A state that has taken no step, with other parameters."""
+        best = jax.tree.map(jnp.copy, params) if self.keep_best else {}
+        return state.replace(params=params, opt_state=self.tx.init(params), best=best)
+
     def fresh(self, key: jax.Array, batch: Batch) -> Any:
         """Parameters of body and head, boxed with the names of their axes."""
         params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]

@@ -1,8 +1,11 @@
 """Fine-tuning at a tiny shape: inputs, the loss, seeds together, kills, what is learnt."""
 
+import functools
 import hashlib
 import json
 import pathlib
+import re
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +16,16 @@ import optax
 import pytest
 import tiny
 
-from scalelab import finetune_loop, finetune_start, finetune_step, flops
+from scalelab import cli, finetune_loop, finetune_rows, finetune_start, finetune_step, flops
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_records import Records
 from scalelab.eval.task import Splits, Task, load_task
 from scalelab.fields import flatten
 from scalelab.finetune_config import FinetuneConfig, override, resolve
+from scalelab.finetune_group import Group
 from scalelab.finetune_run import TaskRun
+from scalelab.lab import predictions
 from scalelab.pretrained import load_trained
 
 Runs = Callable[[str], pathlib.Path]
@@ -343,6 +348,26 @@ def test_the_training_loss_is_that_of_the_last_epoch(prepare) -> None:
     assert result(run)["train_loss"] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(("fields", "expected"), [
+    ({}, [5, 10]), ({"eval_every_epochs": 2.0}, [10]), ({"patience": 9}, [5, 10, 10]),
+])  # fmt: skip
+def test_dev_is_read_no_oftener_than_it_must(prepare, monkeypatch, fields, expected) -> None:
+    """The last evaluation's answers are the run's, unless it takes back its best parameters."""
+    steps, real = [], Group.outputs
+
+    def noted(self: Group, params: Any) -> Any:
+        steps.append(int(self.state.step))
+        return real(self, params)
+
+    monkeypatch.setattr(Group, "outputs", noted)
+    run = prepare("bert", "cola", **fields)
+    finetune_loop.train(run, [0])
+    assert steps == expected
+    np.testing.assert_array_equal(
+        predictions.read(run.folder(0) / "predictions.tsv").predicted, outputs(run).argmax(axis=1)
+    )
+
+
 def test_what_was_fine_tuned_on_before_is_named(prepare, pretrained_runs: Runs) -> None:
     """A run on RTE that starts from MNLI's weights says that they saw a subset of MNLI."""
     mnli = prepare("roberta", "mnli", epochs=1.0)
@@ -372,29 +397,101 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
     assert abs(first - second).max() > 1e-4
 
 
-def test_a_killed_run_continues_bit_for_bit(prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("system", "task", "fields"), [
+    ("bert", "cola", {}),
+    ("gpt2", "stsb", {"optim__layer_decay": 0.5}),  # added tokens, both orders
+    ("roberta", "rte", {"patience": 9}),
+])  # fmt: skip
+def test_rows_that_no_text_names_need_no_moments(
+    prepare, monkeypatch, system: str, task: str, fields: dict[str, Any]
+) -> None:
+    """The same parameters as with the whole table, for two seeds: decay moves the others."""
+    monkeypatch.setattr(finetune_rows, "MULTIPLE", 8)
+    fields = dict(optim__weight_decay=2.0, **fields)
+    whole = prepare(system, task, folder="whole", **fields)
+    monkeypatch.setattr(finetune_rows, "WORTH", 0.0)
+    narrow = prepare(system, task, folder="narrow", **fields)
+    assert whole.rows is None and narrow.rows is not None
+    unnamed = np.setdiff1d(np.arange(narrow.rows.num_rows), narrow.rows.ids)
+    assert len(unnamed) > 8 and narrow.rows.size < narrow.rows.num_rows
+    for run in (whole, narrow):
+        finetune_loop.train(run, [0, 1])
+    for seed in range(2):
+        a, b = (load_trained(run.folder(seed)) for run in (whole, narrow))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), a, b)
+        ours, theirs = (flat(result(run, seed)) for run in (narrow, whole))
+        told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
+        assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
+        first = narrow.learner.init(seed, narrow.start.bodies(seed), narrow.batches(seed)(0)).params
+        before, after = (np.asarray(finetune_rows.table_of(x))[unnamed] for x in (first, b))
+        factors = (after / np.where(before == 0, np.nan, before)).ravel()
+        decayed = np.nanmedian(factors)
+        np.testing.assert_allclose(factors[np.isfinite(factors)], decayed, rtol=1e-3)
+        assert 0.5 < decayed < 0.99
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert prepare(system, task, folder="gpu", **fields).rows is None
+
+
+def test_nets_that_train_every_row_or_none_keep_the_whole_table(prepare, monkeypatch) -> None:
+    monkeypatch.setattr(finetune_rows, "MULTIPLE", 8)
+    monkeypatch.setattr(finetune_rows, "WORTH", 0.0)
+    assert prepare("gpt2", "cola").rows is not None
+    assert prepare("gpt2", "cola", lm_weight=0.5).rows is None
+    assert prepare("bert", "cola", feature_layers=1).rows is None
+
+
+def timeless(run: TaskRun) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl of the first seed, without seconds."""
+    lines = (run.folder(0) / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(x).items() if k != "seconds"} for x in lines]
+
+
+def killed() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("stop", "code"), [
+    (killed, None),
+    (lambda: signal.raise_signal(signal.SIGINT), cli.FAILED),
+    (lambda: signal.raise_signal(signal.SIGTERM), cli.PREEMPTED),
+], ids=["killed", "SIGINT", "SIGTERM"])  # fmt: skip
+def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code) -> None:
+    """A signal ends it after the step under way, saved; a kill leaves the last checkpoint."""
     whole = prepare("bert", "cola", folder="whole", machine__checkpoint_every_steps=3)
     finetune_loop.train(whole, [0])
     cut = prepare("bert", "cola", folder="cut", machine__checkpoint_every_steps=3)
-    real = TaskBatches.__call__
+    real, steps = TaskBatches.__call__, []
 
-    def dying(self: Any, step: int, length: int | None = None) -> Any:
-        if step == 8:
-            raise KeyboardInterrupt
+    def stopping(self: Any, step: int, length: int | None = None) -> Any:
+        steps.append(step)
+        if step == 7 and steps.count(7) == 1:
+            stop()
         return real(self, step, length)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskBatches, "__call__", dying)
-        with pytest.raises(KeyboardInterrupt):
-            finetune_loop.train(cut, [0])
+    monkeypatch.setattr(TaskBatches, "__call__", stopping)
+    with pytest.raises(KeyboardInterrupt if code is None else cli.Stopped) as stopped:
+        finetune_loop.train(cut, [0])
+    if code is not None:
+        assert stopped.value.exit_code == code
+        assert re.search("after step 8, .*start the same command again", str(stopped.value))
     finetune_loop.train(cut, [0])
+    again = 6 if code is None else 8
+    assert steps == [0, *range(8), 0, *range(again, 10)]  # 0 twice: each start takes its shapes
     a, b = (load_trained(r.folder(0)) for r in (whole, cut))
     jax.tree.map(np.testing.assert_array_equal, a, b)
-    timeless = lambda r: [  # noqa: E731
-        {k: v for k, v in json.loads(x).items() if k != "seconds"}
-        for x in (r.folder(0) / "metrics.jsonl").read_text().splitlines()
-    ]
     assert timeless(whole) == timeless(cut)
+
+
+def test_a_run_killed_after_its_last_step_only_writes_the_rest(prepare, monkeypatch) -> None:
+    run = prepare("roberta", "cola", machine__checkpoint_every_steps=5)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(finetune_loop.Training, "finish", lambda self: killed())
+        finetune_loop.train(run, [0])
+    before = timeless(run)
+    finetune_loop.train(run, [0])
+    assert timeless(run) == before and result(run)["steps"] == 10
+    found = predictions.read(run.folder(0) / "predictions.tsv").predicted
+    np.testing.assert_array_equal(found, outputs(run).argmax(axis=1))
 
 
 def test_nothing_is_left_of_another_grouping(prepare) -> None:

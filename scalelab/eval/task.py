@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import os
 import re
+import string
 from pathlib import Path
 
 from scalelab.data import task_files, task_tfds
@@ -173,7 +174,8 @@ def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
       tests: whether the test splits count, as they do for a submission.
 
     Returns:
-      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent"; none if the data is whole.
+      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent"; none if the data is whole,
+      and as far as punctuation tells the same in training and dev.
     """
     pairs = [(task.train, splits.train)]
     pairs += [(split, splits.dev[split.name]) for split in task.dev_splits]
@@ -194,6 +196,21 @@ def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
         counts = [(s.name, getattr(r, field)) for s, r in pairs if r is not None]
         counted = [f"{n:,} in {name}" for name, n in counts if n]
         said += [f"{task.title} {what}: {', '.join(counted)}"] if counted else []
+    return said + [f"{task.title}: {what}" for what in _lost_marks(task, splits)]
+
+
+def _lost_marks(task: Task, splits: Splits) -> list[str]:
+    """Punctuation that most rows of a dev set have and no training row: somebody took it out."""
+    seen = set("".join(map("".join, splits.train.texts)))
+    said = []
+    for split in task.dev_splits:
+        records = splits.dev[split.name]
+        for mark in sorted(set(string.punctuation) - seen) if records is not None else ():
+            rows = zip(*records.texts, strict=True)
+            count = sum(any(mark in text for text in row) for row in rows)
+            if count > len(records) / 2:
+                share = f"{100 * count / len(records):.0f}% of the rows of {split.name}"
+                said.append(f"{mark!r} is in no training row and in {share}")
     return said
 
 

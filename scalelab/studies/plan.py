@@ -119,7 +119,7 @@ def finetune_secs(
       run: the run.
       model: of this machine.
       tasks: by name: examples of training, of dev, and tokens of a text.
-      values: of configs/finetune.py, by task: "epochs", "batch_size", "max_train_examples".
+      values: of configs/finetune.py, by task: "epochs", "batch_size", "eval_every_epochs", ....
     """
     total = 0.0
     net, config = run.config.net, run.config
@@ -140,7 +140,8 @@ def finetune_secs(
         ])  # fmt: skip
         steps = own["epochs"] * num_train / size
         forward = counts[0] * model.secs[0] / 3 * num_dev / size
-        total += spec.finetune.seeds * (steps * model.step_secs(counts) + forward)
+        evals = math.ceil(own["epochs"] / own["eval_every_epochs"])
+        total += spec.finetune.seeds * (steps * model.step_secs(counts) + evals * forward)
     lengths = 2 if config.long.example_rate else 1  # pre-training compiles for each, a task once
     total += start_secs(model, run, len(tasks) / lengths)
     return total * (2 if spec.finetune.scratch and run.seed == 0 else 1)

@@ -1,5 +1,6 @@
 """Tasks: the nine are what GLUE says, and data that is not whole is named."""
 
+import dataclasses
 import os
 import runpy
 import shutil
@@ -44,7 +45,10 @@ COUNTS = {
 }
 REMARKS = {
     "QNLI": ["QNLI train 10,475 of 104,743"],
-    "MNLI": ["MNLI train 9,888 of 392,702; mismatched absent"],
+    "MNLI": [
+        "MNLI train 9,888 of 392,702; mismatched absent",
+        "MNLI: '.' is in no training row and in 96% of the rows of matched",
+    ],
     "QQP": [
         "QQP train 21,497 of 363,846; dev 2,000 carved or cut, NOT the official dev set of 40,430"
     ],
@@ -216,6 +220,22 @@ def test_empty_texts_and_broken_lines_are_named(tmp_path):
         "Toy empty texts: 2 in train, 1 in dev",
         "Toy broken lines left out: 1 in dev",
     ]
+
+
+@pytest.mark.parametrize(("train", "dev", "said"), [
+    (["x", "y!", "z"], ["a.", "b.", "c", "d"], []),  # half of dev is not most of it
+    (["x", "y!", "z"], ["a.", "b.", "c.", "d"],
+     ["Toy: '.' is in no training row and in 75% of the rows of dev"]),
+    (["x", "y.", "z"], ["a.", "b.", "c.", "d"], []),
+    (["x.", "y."], ["a", "b"], []),
+])  # fmt: skip
+def test_punctuation_that_somebody_took_out(tmp_path, train, dev, said):
+    for name, texts in (("train", train), ("dev", dev)):
+        lines = "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(texts))
+        (tmp_path / f"{name}.tsv").write_text(f"a\tb\n{lines}")
+    counts = {s.name: dataclasses.replace(s, count=None) for s in (TOY.train, *TOY.dev_splits)}
+    task = dataclasses.replace(TOY, train=counts["train"], dev_splits=(counts["dev"],))
+    assert remarks(task, load(task, tmp_path)) == said
 
 
 # Bad input

@@ -6,6 +6,7 @@ import sys
 import types
 
 import a_study
+import numpy as np
 import pytest
 import task_folders
 from test_jobs import finish
@@ -159,6 +160,20 @@ def test_memory_is_planned_within_a_quarter(tmp_path, wikitext, cache_dir) -> No
     planned = model.beside_bytes + plan.net_bytes(model, builts[-1])
     assert runs[-1].name == "gpt2-2x32x2-seed0"
     assert planned == pytest.approx(footprint.measure(made, runs[-1]).peak_bytes, rel=0.25)
+
+
+def test_every_evaluation_of_a_fine_tuning_is_foreseen(tmp_path) -> None:
+    """With multiplications alone: a step costs three passes of a batch, dev one an evaluation."""
+    made = a_study.make(finetune__tasks=("wnli",), finetune__seeds=2)
+    (run, *_) = expand.runs(made, tmp_path)
+    only = cost.CostModel(np.array([1e-9, 0, 0, 0, 0, 0]), np.zeros(6), 0.0, 0.0, 0.0, 0.0, {})
+
+    def secs(**values: float) -> float:
+        values = {"batch_size": 10, "max_len": 128, "max_train_examples": None} | values
+        return plan.finetune_secs(made, run, only, {"wnli": (60, 90, 20.0)}, {"wnli": values})
+
+    once, thrice = (secs(epochs=3.0, eval_every_epochs=every) for every in (3.0, 1.0))
+    assert thrice / once == pytest.approx((3 * 60 * 3 + 3 * 90) / (3 * 60 * 3 + 90))
 
 
 # --- Tasks without data ---------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""The rows of the token table that a task's texts name: of these alone a fine-tuning keeps moments.
+
+A row that no text names never has a gradient, so AdamW moves it by weight decay alone, and all such
+rows by the same factor. A row of ones is trained beside the named ones and becomes that factor. A
+step then updates some thousand rows where the table has tens of thousands: on CPU that is most of
+what a small net's step spends on its update.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scalelab.data.task_examples import TaskExamples
+
+# Updates of a parameter that must be saved for it to pay: each saves some 2 ns on two cores, and
+# the programs of a table of another size take half a minute to compile.
+WORTH = 1e10
+MULTIPLE = 128
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NamedRows:
+    """The rows of a table of `num_rows` that are named, ascending: ids [K]."""
+
+    ids: np.ndarray
+    num_rows: int
+
+    @property
+    def size(self) -> int:
+        """Rows of the narrow table: the named ones, then ones, at least one row of them."""
+        return -(-(len(self.ids) + 1) // MULTIPLE) * MULTIPLE
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        places = np.zeros(self.num_rows, np.int32)
+        places[self.ids] = np.arange(len(self.ids))
+        return places
+
+    def renumber(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A batch whose tokens are places in the narrow table."""
+        return batch | {"tokens": self._places[batch["tokens"]]}
+
+    def narrow(self, params: Any) -> Any:
+        """Parameters with the narrow table, [size, D]."""
+        table = table_of(params)
+        ones = jnp.ones((self.size - len(self.ids), table.shape[1]), table.dtype)
+        return _with_table(params, jnp.concatenate([table[self.ids], ones]))
+
+    def widen(self, params: Any, first: np.ndarray) -> Any:
+        """Parameters with the whole table again.
+
+        Args:
+          params: with the narrow table.
+          first: [V, D], the table that training began with.
+        """
+        narrow = table_of(params)
+        table = jnp.asarray(first) * narrow[len(self.ids)]
+        return _with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))
+
+
+def find(
+    examples: list[TaskExamples], num_rows: int, width: int, num_steps: int
+) -> NamedRows | None:
+    """The rows that examples name; None where training them alone would not pay.
+
+    Args:
+      examples: all that training and its evaluations read.
+      num_rows: V.
+      width: D.
+      num_steps: of training.
+    """
+    tokens = np.concatenate([e.rows.array("tokens") for e in examples])
+    rows = NamedRows(np.unique(tokens), num_rows)
+    saved = float(num_steps) * width * (num_rows - rows.size)
+    return rows if jax.default_backend() == "cpu" and saved >= WORTH else None
+
+
+def table_of(params: Any) -> Any:
+    """The token table [V, D] of {"body", "head"}."""
+    return params["body"]["embed"]["tokens"]["table"]
+
+
+def _with_table(params: Any, table: jax.Array) -> Any:
+    embed = params["body"]["embed"] | {"tokens": {"table": table}}
+    return params | {"body": params["body"] | {"embed": embed}}
