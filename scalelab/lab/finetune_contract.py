@@ -152,7 +152,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
         "net": {**run.config.get("net", {}), "dropout_rate": config.get("dropout_rate")},
     } | ({"init": "none"} if scratch else {})  # fmt: skip
     for field, value in expected.items():
-        if config.get(field) != value:
+        if _given(config.get(field)) != _given(value):
             raise ValueError(
                 f"{path} is not of this run, task and seed: {field} is {config.get(field)!r},"
                 f" expected {value!r}; {_remedy(one.folder)}"
@@ -192,6 +192,11 @@ def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> N
                 f"{one.folder / 'result.json'}: {field} is {said!r}, expected {expected!r} as in"
                 f" config.json; {_remedy(one.folder)}"
             )
+
+
+def _given(value: Any) -> Any:
+    """A group without what is off in it, which older folders do not name."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from scalelab.checkpoint import Checkpoints
 from scalelab.eval.task import load, load_task
 from scalelab.finetune_config import override, resolve
 from scalelab.finetune_run import TaskRun
+from scalelab.interop import exporting, importing
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
@@ -91,3 +92,12 @@ def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
 def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
     start, task_of = finetune_start.open_start(str(init)), load_task(task)
     return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
+
+
+def from_elsewhere(run: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """A classifier of three classes that came from elsewhere; returns its run folder."""
+    labels = ["contradiction", "entailment", "neutral"]
+    make(run, folder / "run", "double", 3, labels=labels)
+    exporting.run(folder / "run", folder / "out")
+    importing.run(str(folder / "out"), folder / "back")
+    return folder / "back"

@@ -12,7 +12,7 @@ import pytest
 
 from scalelab import imported
 from scalelab.eval.task import load_task
-from scalelab.interop import exporting, importing
+from scalelab.interop import exporting
 
 Runs = Callable[[str], pathlib.Path]
 
@@ -91,12 +91,7 @@ def test_classes_that_files_number_have_their_names(pretrained_runs: Runs, tmp_p
 @pytest.fixture(scope="module")
 def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A BERT of three classes that came from elsewhere."""
-    folder = tmp_path_factory.mktemp("classifier")
-    labels = ["contradiction", "entailment", "neutral"]
-    fine_tuned.make(pretrained_runs("bert"), folder / "run", "double", 3, labels=labels)
-    exporting.run(folder / "run", folder / "out")
-    importing.run(str(folder / "out"), folder / "back")
-    return folder / "back"
+    return fine_tuned.from_elsewhere(pretrained_runs("bert"), tmp_path_factory.mktemp("classifier"))
 
 
 def change(**fields: Any) -> Callable[[dict[str, Any]], Any]:

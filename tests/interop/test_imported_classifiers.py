@@ -123,12 +123,7 @@ def outputs(run: TaskRun, params: Any) -> np.ndarray:
 @pytest.fixture(scope="module")
 def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A BERT of three classes that came from elsewhere."""
-    folder = tmp_path_factory.mktemp("classifier")
-    labels = ["contradiction", "entailment", "neutral"]
-    fine_tuned.make(pretrained_runs("bert"), folder / "run", "double", 3, labels=labels)
-    exporting.run(folder / "run", folder / "out")
-    importing.run(str(folder / "out"), folder / "back")
-    return folder / "back"
+    return fine_tuned.from_elsewhere(pretrained_runs("bert"), tmp_path_factory.mktemp("classifier"))
 
 
 def test_what_does_not_fit_is_not_scored(

@@ -120,6 +120,7 @@ def test_a_class_that_scores_no_tokens_may_be_called_untied(tmp_path) -> None:
     made = transformers.BertConfig(vocab_size=real_text.VOCAB, **sizes, **UNTIED)
     save(transformers.BertForNextSentencePrediction(made), "bert", tmp_path / "theirs")
     importing.run(str(tmp_path / "theirs"), tmp_path / "run")
+    assert pretrained.load(tmp_path / "run").config.net.output_embedding is None
 
 
 @pytest.mark.parametrize("system", ["gpt2"])

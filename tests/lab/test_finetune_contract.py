@@ -50,6 +50,17 @@ def test_what_was_planned_passes(workdir) -> None:
     assert check(workdir) == []
 
 
+def test_a_net_of_a_version_without_some_field_is_the_same_net(workdir) -> None:
+    path = workdir / "runs" / B / "config.json"
+    content = json.loads(path.read_text())
+    content["net"]["output_embedding"] = None
+    path.write_text(json.dumps(content))
+    assert check(workdir) == []
+    edit(path, "net.output_embedding", "untied")
+    with pytest.raises(ValueError, match="net is .*untied"):
+        check(workdir)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
