@@ -16,10 +16,11 @@ What a scale changes, for every study alike:
   vocabulary        30,000       8,192                   2,000
   budget            epochs       1M tokens               100,000 tokens
   warm-up           1,000 steps  a tenth of the budget   a tenth
-  batches           64 x 128     32 x 128                16 x 64
-                    16 x 512     8 x 512                 4 x 128
-  learning rate     the system's 2e-3 for all            4e-3 for all
-  recipe            thesis       small                   small
+  batches           64 x 128     8 x 128                 16 x 64
+                    16 x 512     2 x 512                 4 x 128
+  learning rate     the system's 1e-3 for all            4e-3 for all
+  recipe            thesis       small, but 4 epochs,    small, but 1 epoch
+                                 batch 8, rate 1e-3
   training sets     whole        first 1,000             first 256
   scored on dev     each epoch   at the end              at the end
   seeds             1 and 1      2 and 3                 2 and 2
@@ -113,20 +114,21 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     pretrain = config.pretrain
     tiny = scale == "tiny"
     pretrain.tokenizer.vocab_size = 2000 if tiny else 8192
-    pretrain.short.batch_size, pretrain.long.batch_size = (16, 4) if tiny else (32, 8)
+    pretrain.short.batch_size, pretrain.long.batch_size = (16, 4) if tiny else (8, 2)
     if tiny:
         pretrain.short.max_len, pretrain.long.max_len = 64, 128
         pretrain.net.max_len = 128
     optim = pretrain.optim
     optim.total_epochs, optim.warmup_steps = None, None
     optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
-    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (100, 500)
+    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (400, 500)
     pretrain.machine.checkpoint_every_steps = 50 if tiny else 200
     pretrain.machine.num_checkpoints = 1
     pretrain.machine.log_every_steps = 10
     pretrain.machine.num_workers = 1
-    config.fields = (f"optim.learning_rate={'4e-3' if tiny else '2e-3'}",)
+    config.fields = (f"optim.learning_rate={'4e-3' if tiny else '1e-3'}",)
     config.finetune.fields = (
         ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
-        else ("max_train_examples=1000", "eval_every_epochs=3")
+        else ("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
+              "optim.learning_rate=1e-3")
     )  # fmt: skip

@@ -29,6 +29,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain = config.pretrain
     pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 4096, True
     pretrain.short.max_len, pretrain.long.max_len, pretrain.net.max_len = 64, 128, 128
+    pretrain.short.batch_size, pretrain.long.batch_size = 32, 8
     pretrain.optim.total_tokens, pretrain.optim.warmup_tokens = TOKENS, TOKENS / 10
     pretrain.eval.every_steps = 200
     config.fields = ("optim.learning_rate=3e-3",)
