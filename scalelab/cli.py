@@ -12,6 +12,7 @@ import operator
 import os
 import pathlib
 import re
+import select
 import signal
 import sys
 import types
@@ -28,6 +29,7 @@ from scalelab.names import nearest
 FAILED = 2
 AGAIN_SECS = 3.0  # for what an interrupted run has to tidy up
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM, saved, to be started again
+NOBODY_READS = 141  # as of a program that SIGPIPE ends
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -237,6 +239,8 @@ def one_message(when_interrupted: str) -> Iterator[None]:
     except Stopped as error:
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            os._exit(NOBODY_READS)
         if isinstance(error, ValueError) and _is_foreign(error):
             raise
         fail(str(error))
@@ -252,6 +256,13 @@ def one_message(when_interrupted: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
         _leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
+
+
+def _nobody_reads() -> bool:
+    """Whether what reads the standard output has gone: `head`, say, has seen enough."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _leave(exit_code: int) -> None:

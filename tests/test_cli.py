@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -153,6 +154,22 @@ def test_sigterm_before_the_loop_asks_to_be_started_again(run: Run, capsys) -> N
 
     assert run(FILE, main=main)[0] == cli.PREEMPTED
     assert "interrupted; start the same command again" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_ends_a_program_without_a_word() -> None:
+    """As `| head` does; a broken pipe that is not the output's stays an error."""
+    lines = ["import os, sys", "from scalelab import cli", "with cli.one_message('nothing'):"]
+    talk = "\n".join([*lines, "  while True: print('x' * 1000, flush=True)"])
+    talking = subprocess.Popen(
+        [sys.executable, "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert talking.stdout is not None and talking.stdout.readline() == b"x" * 1000 + b"\n"
+    talking.stdout.close()
+    assert talking.wait(60) == cli.NOBODY_READS and talking.stderr.read() == b""
+    talking.stderr.close()
+    other = "\n".join([*lines, "  raise BrokenPipeError(32, 'a worker has gone')"])
+    ended = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
+    assert ended.returncode == cli.FAILED and "a worker has gone" in ended.stderr
 
 
 def test_an_empty_flag_is_a_missing_one(run: Run, capsys) -> None:

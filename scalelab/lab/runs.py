@@ -10,7 +10,6 @@ damaged folders are listed as such. `pack` copies a finished run without what is
 """
 
 import argparse
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -138,10 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser().parse_args(words)
     with cli.one_message("nothing was changed"):
         said = {"list": show, "compare": compare, "card": card, "pack": pack}[given.command](given)
-        try:
-            print(said, end="", flush=True)
-        except BrokenPipeError:  # who reads has seen enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(said, end="", flush=True)
 
 
 if __name__ == "__main__":
