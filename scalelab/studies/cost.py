@@ -227,21 +227,26 @@ def measure(stepper: Stepper, num_steps: int = 3) -> Measurement:
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
     """The steps to measure, what matters most first: (run, phase) pairs.
 
-    The cheapest of each system; then again and again the step that is least like those chosen, by
-    how the guess shares its time out and by its size, until all are alike or there are enough.
+    The cheapest and the dearest, between which all others lie; the cheapest of each other system;
+    then again and again the step that is least like those chosen, by how the guess shares its time
+    out and by its size, until all are alike or there are enough.
     """
     steps = {label(b, phase): (b, phase) for b in runs for phase in range(len(b.phases))}
     places = {name: _place(b.phases[phase][3]) for name, (b, phase) in steps.items()}
     by_size = sorted(steps, key=lambda name: steps[name][0].phases[steps[name][1]][2].train)
-    cheapest: dict[str, str] = {}
-    for name in by_size:
-        cheapest.setdefault(steps[name][0].config.system, name)
-    chosen = list(cheapest.values())
+    chosen = by_size[:1]
 
     def distance(name: str) -> float:
         return min(float(np.abs(places[name] - places[other]).max()) for other in chosen)
 
-    for _ in range(MOST_LIKE_NO_OTHER):
+    ends = 1 if distance(by_size[-1]) < ALIKE else 2
+    chosen += by_size[-1:] if ends == 2 else []
+    cheapest: dict[str, str] = {}
+    for name in by_size:
+        cheapest.setdefault(steps[name][0].config.system, name)
+    chosen += [name for name in cheapest.values() if name not in chosen]
+
+    for _ in range(MOST_LIKE_NO_OTHER - ends + 1):
         farthest = max(by_size, key=distance)
         if distance(farthest) < ALIKE:
             break

@@ -66,6 +66,14 @@ def test_steps_to_measure_are_unlike_each_other() -> None:
     assert len(cost.choose(alike)) == 1
 
 
+def test_the_dearest_step_is_measured_before_the_minute_is_over() -> None:
+    """Small steps of many systems alone left the price of a multiplication open."""
+    small, large = ([size * c for c in (1e9, 1e6, 1e5, 1e5, 1e5)] + [1.0] for size in (1, 40))
+    runs = [step_of(system, 1, small) for system in "abc"] + [step_of("c", 2, large)]
+    chosen = [(b.config.system, b.config.net.width) for b, _ in cost.choose(runs)]
+    assert chosen == [("a", 1), ("c", 2), ("b", 1), ("c", 1)]
+
+
 def test_a_kept_calibration_is_of_this_machine_and_these_steps(tmp_path) -> None:
     model, path = cost.fit(planted(2, cost.GUESS)), tmp_path / "calibration.json"
     model = dataclasses.replace(model, beside_bytes=7.0)
