@@ -239,14 +239,14 @@ def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
     def distance(name: str) -> float:
         return min(float(np.abs(places[name] - places[other]).max()) for other in chosen)
 
-    ends = 1 if distance(by_size[-1]) < ALIKE else 2
-    chosen += by_size[-1:] if ends == 2 else []
+    dearest = by_size[-1:] if distance(by_size[-1]) >= ALIKE else []
+    chosen += dearest
     cheapest: dict[str, str] = {}
     for name in by_size:
         cheapest.setdefault(steps[name][0].config.system, name)
     chosen += [name for name in cheapest.values() if name not in chosen]
 
-    for _ in range(MOST_LIKE_NO_OTHER - ends + 1):
+    for _ in range(MOST_LIKE_NO_OTHER - len(dearest)):
         farthest = max(by_size, key=distance)
         if distance(farthest) < ALIKE:
             break
