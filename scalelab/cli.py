@@ -219,16 +219,18 @@ def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
 
     logging.set_verbosity(logging.WARNING)
     # Around the parser too: reading the flags may import the net, and be interrupted in it.
-    with one_message("start the same command again to continue"):
+    with one_message("start the same command again to continue", only_tells=False):
         app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
 
 
 @contextlib.contextmanager
-def one_message(when_interrupted: str) -> Iterator[None]:
+def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[None]:
     """Runs a program's body: a user's mistake, or Ctrl-C, ends it with a message and exit code 2.
 
     Args:
       when_interrupted: what to say behind "interrupted; ".
+      only_tells: what it prints is all that it does; so it ends in silence, as SIGPIPE would end
+        it, where nobody reads that any more.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _RECEIVED.clear()
@@ -236,10 +238,12 @@ def one_message(when_interrupted: str) -> Iterator[None]:
         signal.signal(number, _interrupted)
     try:
         yield
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a reader that has gone can be told from a mistake
     except Stopped as error:
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if only_tells and isinstance(error, BrokenPipeError) and _nobody_reads():
             os._exit(NOBODY_READS)
         if isinstance(error, ValueError) and _is_foreign(error):
             raise
@@ -261,7 +265,10 @@ def one_message(when_interrupted: str) -> Iterator[None]:
 def _nobody_reads() -> bool:
     """Whether what reads the standard output has gone: `head`, say, has seen enough."""
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError):  # there is no standard output, or it is no file
+        return False
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 

@@ -130,7 +130,8 @@ class Training:
     def __init__(self, run: TaskRun, seeds: list[int], held: contextlib.ExitStack) -> None:
         self._run, self._group = run, Group(run, seeds)
         self.name = f"{run.task.name} seed {','.join(map(str, seeds))}"
-        self.directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}"
+        table = "" if run.rows is None else f".{run.rows.size}"  # whose shape a checkpoint has
+        self.directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}{table}"
         self._checkpoints = Checkpoints(self.directory, 1)
         held.callback(self._checkpoints.close)
         self._courses = [Course() for _ in seeds]
@@ -282,6 +283,6 @@ def _tidy(run: TaskRun) -> None:
     They are this group's, and those left by seeds that were grouped otherwise.
     """
     for folder in run.workdir.glob(".resume-*"):
-        seeds = map(int, folder.name.split("-")[1:])
+        seeds = map(int, folder.name.split(".")[1].split("-")[1:])
         if any((run.folder(seed) / "result.json").exists() for seed in seeds):
             shutil.rmtree(folder)

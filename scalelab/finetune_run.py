@@ -1,6 +1,7 @@
 """A task prepared for a net: its examples and classifier, and what each seed keeps."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -235,7 +236,7 @@ class TaskRun:
 
     def remarks(self) -> list[str]:
         """What a table must say of the data."""
-        said = [*remarks(self.task, self.splits), *self.start.remarks]
+        said = [*self._of_data, *self.start.remarks]
         said += [self.head_said] if self.head_said else []
         if not self.config.epochs:
             said.append(f"{self.task.title} scored as it was imported, without fine-tuning")
@@ -245,6 +246,10 @@ class TaskRun:
                 f" {len(self.splits.train):,} examples"
             )
         return said
+
+    @functools.cached_property
+    def _of_data(self) -> list[str]:
+        return remarks(self.task, self.splits)
 
     def flops(self, params: Any, length: int) -> float:
         """Of a training step on a batch padded to `length`."""

@@ -1,6 +1,7 @@
 """The command line that all binaries share."""
 
 import importlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -156,20 +157,36 @@ def test_sigterm_before_the_loop_asks_to_be_started_again(run: Run, capsys) -> N
     assert "interrupted; start the same command again" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_ends_a_program_without_a_word() -> None:
-    """As `| head` does; a broken pipe that is not the output's stays an error."""
-    lines = ["import os, sys", "from scalelab import cli", "with cli.one_message('nothing'):"]
-    talk = "\n".join([*lines, "  while True: print('x' * 1000, flush=True)"])
-    talking = subprocess.Popen(
-        [sys.executable, "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert talking.stdout is not None and talking.stdout.readline() == b"x" * 1000 + b"\n"
-    talking.stdout.close()
-    assert talking.wait(60) == cli.NOBODY_READS and talking.stderr.read() == b""
-    talking.stderr.close()
-    other = "\n".join([*lines, "  raise BrokenPipeError(32, 'a worker has gone')"])
-    ended = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
-    assert ended.returncode == cli.FAILED and "a worker has gone" in ended.stderr
+ENOUGH = """
+import sys
+from scalelab import cli
+with cli.one_message("nothing", only_tells={}):
+    {}
+"""
+
+
+@pytest.mark.parametrize(("only_tells", "body", "code", "message"), [
+    (True, "while True: print('x' * 1000)", cli.NOBODY_READS, ""),
+    (True, "print('x' * 1000, flush=True); sys.stdin.read(); print('y')", cli.NOBODY_READS, ""),
+    (False, "while True: print('x' * 1000)", cli.FAILED, "error: [Errno 32] Broken pipe"),
+    (True, "print('x' * 1000, flush=True); raise BrokenPipeError(32, 'a worker')", cli.FAILED,
+     "a worker"),
+    (True, "print('x' * 1000, flush=True); sys.stdout = None; raise BrokenPipeError(32, 'other')",
+     cli.FAILED, "other"),
+])  # fmt: skip
+def test_a_reader_that_has_seen_enough(only_tells, body, code, message) -> None:
+    """As `| head` has: a program that only tells ends without a word, with buffered output too."""
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    program = [sys.executable, "-c", ENOUGH.format(only_tells, body)]
+    with subprocess.Popen(program, env=variables, text=True, **pipes) as talking:
+        assert talking.stdout.readline() == "x" * 1000 + "\n"
+        if "worker" not in body:
+            talking.stdout.close()
+        talking.stdin.close()
+        said = talking.stderr.read()
+        assert talking.wait(60) == code
+    assert message in said if message else not said
 
 
 def test_an_empty_flag_is_a_missing_one(run: Run, capsys) -> None:

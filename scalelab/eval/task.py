@@ -174,8 +174,8 @@ def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
       tests: whether the test splits count, as they do for a submission.
 
     Returns:
-      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent"; none if the data is whole,
-      and as far as punctuation tells the same in training and dev.
+      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent"; none if the data is whole
+      and no punctuation of dev is lost in training.
     """
     pairs = [(task.train, splits.train)]
     pairs += [(split, splits.dev[split.name]) for split in task.dev_splits]

@@ -31,6 +31,7 @@ GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
+STEPS = 4  # that a measurement takes
 STATE_BYTES = 24  # a parameter with its two moments, and a copy on its way to disk; float32
 
 
@@ -213,39 +214,32 @@ def label(built: Built, phase: int) -> str:
     return f"{built.config.system} {shape} at {size} x {length}"
 
 
-def measure(stepper: Stepper, num_steps: int = 3) -> Measurement:
-    """Times a training step.
-
-    Args:
-      stepper: takes it.
-      num_steps: to take the median of, after one that is not counted.
-    """
+def measure(stepper: Stepper) -> Measurement:
+    """Times a training step: the median of all STEPS but the first."""
     stepper()
-    return stepper.measurement([stepper() for _ in range(num_steps)])
+    return stepper.measurement([stepper() for _ in range(STEPS - 1)])
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:
     """The steps to measure, what matters most first: (run, phase) pairs.
 
-    The cheapest and the dearest, between which all others lie; the cheapest of each other system;
-    then again and again the step that is least like those chosen, by how the guess shares its time
-    out and by its size, until all are alike or there are enough.
+    The cheapest of each system; the dearest of all; then again and again the step that is least
+    like those chosen, by how the guess shares its time out and by its size, until all are alike or
+    there are enough.
     """
     steps = {label(b, phase): (b, phase) for b in runs for phase in range(len(b.phases))}
     places = {name: _place(b.phases[phase][3]) for name, (b, phase) in steps.items()}
     by_size = sorted(steps, key=lambda name: steps[name][0].phases[steps[name][1]][2].train)
-    chosen = by_size[:1]
+    cheapest: dict[str, str] = {}
+    for name in by_size:
+        cheapest.setdefault(steps[name][0].config.system, name)
+    chosen = list(cheapest.values())
 
     def distance(name: str) -> float:
         return min(float(np.abs(places[name] - places[other]).max()) for other in chosen)
 
     dearest = by_size[-1:] if distance(by_size[-1]) >= ALIKE else []
     chosen += dearest
-    cheapest: dict[str, str] = {}
-    for name in by_size:
-        cheapest.setdefault(steps[name][0].config.system, name)
-    chosen += [name for name in cheapest.values() if name not in chosen]
-
     for _ in range(MOST_LIKE_NO_OTHER - len(dearest)):
         farthest = max(by_size, key=distance)
         if distance(farthest) < ALIKE:

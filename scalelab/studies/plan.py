@@ -191,13 +191,17 @@ def calibrate(
         return model
     found = []
     begun = time.perf_counter()
-    for step in chosen:
+    for built, phase in chosen:
         spent = time.perf_counter() - begun
-        if found and spent * (len(found) + 1) / len(found) > CALIBRATION_SECS:
-            say(f"{len(chosen) - len(found)} steps more are left to the model: a minute is over")
-            break
-        found.append(cost.measure(cost.Stepper(*step)))
+        if found:
+            beside = spent - cost.STEPS * sum(m.secs for m in found)  # compiling, mostly
+            more = cost.STEPS * cost.fit(found).step_secs(built.phases[phase][3])
+            if spent + beside / len(found) + more > CALIBRATION_SECS:
+                continue  # a cheaper one may still fit
+        found.append(cost.measure(cost.Stepper(built, phase)))
         say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
+    if len(found) < len(chosen):
+        say(f"{len(chosen) - len(found)} steps more are left to the model: they take over a minute")
     model = cost.fit(found)
     smallest = min(range(len(runs)), key=lambda i: net_bytes(model, builts[i]))
     short = footprint.measure(spec, runs[smallest])

@@ -67,11 +67,13 @@ def test_steps_to_measure_are_unlike_each_other() -> None:
 
 
 def test_the_dearest_step_is_measured_before_the_minute_is_over() -> None:
-    """Small steps of many systems alone left the price of a multiplication open."""
-    small, large = ([size * c for c in (1e9, 1e6, 1e5, 1e5, 1e5)] + [1.0] for size in (1, 40))
+    """Small steps alone leave the price of a multiplication open."""
+    small, large, unlike = ([s * c for c in (1e9, 1e6, x, 1e5, 1e5)] + [1.0]
+                            for s, x in ((1, 1e5), (40, 1e5), (2, 1e7)))  # fmt: skip
     runs = [step_of(system, 1, small) for system in "abc"] + [step_of("c", 2, large)]
+    runs += [step_of("a", 3, unlike)]
     chosen = [(b.config.system, b.config.net.width) for b, _ in cost.choose(runs)]
-    assert chosen == [("a", 1), ("c", 2), ("b", 1), ("c", 1)]
+    assert chosen == [("a", 1), ("b", 1), ("c", 1), ("c", 2), ("a", 3)]
 
 
 def test_a_kept_calibration_is_of_this_machine_and_these_steps(tmp_path) -> None:

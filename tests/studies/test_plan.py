@@ -162,6 +162,39 @@ def test_memory_is_planned_within_a_quarter(tmp_path, wikitext, cache_dir) -> No
     assert planned == pytest.approx(footprint.measure(made, runs[-1]).peak_bytes, rel=0.25)
 
 
+def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_taken(
+    tmp_path, monkeypatch
+) -> None:
+    """On a clock of its own: each measurement compiles for 10 s, then takes its four steps."""
+    made = a_study.make(stages={"main": a_study.stage(shapes=("2x8x1", "2x12x1", "2x16x1"))})
+    runs = expand.runs(made, tmp_path)[:3]
+    builts = [cost.build_run(run.config) for run in runs]
+    counts = np.array([b.phases[0][3] for b in builts])
+    secs = dict(zip(map(id, builts), (1.0, 12.0, 2.0), strict=True))
+    now, asked = [0.0], []
+
+    def measure(step: tuple[cost.Built, int]) -> cost.Measurement:
+        built, _ = step
+        asked.append(built)
+        now[0] += 10 + cost.STEPS * secs[id(built)]
+        return cost.Measurement(f"{len(asked)}", counts[0], secs[id(built)], 1.0, 1)
+
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(cost, "Stepper", lambda *step: step)
+    monkeypatch.setattr(cost, "measure", measure)
+    monkeypatch.setattr(cost, "choose", lambda given: [(b, 0) for b in given])
+    monkeypatch.setattr(cost, "fit", lambda found: types.SimpleNamespace(
+        step_secs=lambda c: secs[id(builts[int(np.abs(counts - c).sum(axis=1).argmin())])],
+        net_bytes=lambda *_: 1.0))  # fmt: skip
+    monkeypatch.setattr(footprint, "measure", lambda *_: footprint.Footprint(9.0, 1.0, 1.0))
+    monkeypatch.setattr(plan.dataclasses, "replace", lambda model, **_: model)
+    monkeypatch.setattr(cost, "save", lambda *_: None)
+    said: list[str] = []
+    plan.calibrate(made, runs, builts, tmp_path / "calibration.json", said.append)
+    assert asked == [builts[0], builts[2]]
+    assert any("1 steps more are left to the model" in line for line in said)
+
+
 def test_every_evaluation_of_a_fine_tuning_is_foreseen(tmp_path) -> None:
     """With multiplications alone: a step costs three passes of a batch, dev one an evaluation."""
     made = a_study.make(finetune__tasks=("wnli",), finetune__seeds=2)
