@@ -47,8 +47,9 @@ def report(found: dict[str, Any]) -> None:
     print(
         f"\n{found['task']}{' (invented)' if found['quick'] else ''}, {found['shape']},"
         f" {found['parameters']:,} parameters in a step's update, embedding of"
-        f" {found['vocab_size']:,} rows, tokenizer of {found['tokenizer']:,} pieces\n{found['device']}, {found['threads']} thread(s), load"
-        f" {found['load']:.1f} at the start{BUSY if found['load'] > 0.5 else ''}\n"
+        f" {found['vocab_size']:,} rows, tokenizer of {found['tokenizer']:,} pieces\n"
+        f"{found['device']}, {found['threads']} thread(s), load {found['load']:.1f} at the start"
+        f"{BUSY if found['load'] > 0.5 else ''}\n"
         f"batches of {found['batch_size']}; {found['repeats']} repetitions of {found['steps']:,}"
         f" steps, {'a whole epoch' if share == 1 else f'{share:.1%} of an epoch drawn at random'}\n"
     )
