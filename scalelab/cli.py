@@ -29,7 +29,6 @@ from scalelab.names import nearest
 FAILED = 2
 AGAIN_SECS = 3.0  # for what an interrupted run has to tidy up
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM, saved, to be started again
-NOBODY_READS = 141  # as of a program that SIGPIPE ends
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -229,8 +228,8 @@ def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[N
 
     Args:
       when_interrupted: what to say behind "interrupted; ".
-      only_tells: what it prints is all that it does; so it ends in silence, as SIGPIPE would end
-        it, where nobody reads that any more.
+      only_tells: what it prints is all that it does; so it ends in silence, and well, where
+        nobody reads that any more.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _RECEIVED.clear()
@@ -244,7 +243,7 @@ def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[N
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
         if only_tells and isinstance(error, BrokenPipeError) and _nobody_reads():
-            os._exit(NOBODY_READS)
+            os._exit(0)
         if isinstance(error, ValueError) and _is_foreign(error):
             raise
         fail(str(error))

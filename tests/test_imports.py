@@ -71,11 +71,13 @@ MAY_IMPORT = {
     "finetune_config": {"config"},
     "finetune_step": {"nets", "nn", "optim", "state", "together"},
     "finetune_start": {"finetune_config", "imported", "pretrained", "run_folder"},
+    "finetune_rows": {"data"},
     "finetune_run": {"build", "checkpoint", "data", "eval", "finetune_config", "finetune_start"}
-    | {"finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained", "run_folder"},
+    | {"finetune_rows", "finetune_step", "flops", "formats", "nets", "nn", "optim", "pretrained"}
+    | {"run_folder"},
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
-    "finetune_group": {"finetune_run", "finetune_step", "optim", "together"},
+    "finetune_group": {"finetune_rows", "finetune_run", "finetune_step", "optim", "together"},
     "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
     | {"finetune_run", "metrics", "progress", "run_folder"},
     "finetune_grid": {"finetune_config", "finetune_loop", "finetune_outcome", "metrics"}
