@@ -6,6 +6,7 @@ parameters, batches, head and dropout.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,7 @@ class Learner:
       feature_layers: the net is frozen, the head sees so many top layers side by side; None: off.
       layer_decay: see optim.layerwise; None: off.
       pretrained_head: whether the first of two layers starts from the pooler that NSP has trained,
-        as in Devlin et al. 2019, where there is one.
+        as in Devlin et al. 2019, where there is one and it fits.
       keep_best: whether the state has room for the parameters that were best on dev.
     """
 
@@ -88,9 +89,11 @@ class Learner:
         params = nn.unbox(_init(self, named_key(key, "params"), example))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
-            if self.pretrained_head and "pair_head" in pretrained and "dense" in params["head"]:
-                pooler = jax.tree.map(jnp.copy, pretrained["pair_head"]["pooler"])
-                params["head"] = params["head"] | {"dense": pooler}
+            pooler = pretrained.get("pair_head", {}).get("pooler")
+            if self.pretrained_head and pooler is not None and "dense" in params["head"]:
+                shapes = (jax.tree.map(jnp.shape, x) for x in (pooler, params["head"]["dense"]))
+                if operator.eq(*shapes):  # several layers side by side are wider than its input
+                    params["head"] = params["head"] | {"dense": jax.tree.map(jnp.copy, pooler)}
         if head is not None:
             params["head"] = jax.tree.map(jnp.copy, head)
         fixed = {"body": params.pop("body")} if self.feature_layers else {}

@@ -276,6 +276,18 @@ def test_a_frozen_net_stays_and_its_top_layers_are_seen(prepare) -> None:
     assert abs(moved).max() > 0
 
 
+def test_a_pooler_that_does_not_fit_the_head_is_left_out(prepare) -> None:
+    """BERT's head starts from NSP's pooler; where it reads several layers, which are wider, anew."""
+    run = prepare("bert", "cola", feature_layers=1)
+    batch, body = run.batches(0)(0), run.start.bodies(0)
+    pooler = body["pair_head"]["pooler"]
+    narrow = {"pooler": pooler | {"kernel": pooler["kernel"][1:]}}
+    for given, fits in ((body, True), (body | {"pair_head": narrow}, False)):
+        made = run.learner.init(0, given, batch).params["head"]["dense"]["kernel"]
+        assert made.shape == pooler["kernel"].shape
+        assert bool((made == pooler["kernel"]).all()) == fits
+
+
 def test_layer_decay_slows_what_is_below(prepare) -> None:
     slow, plain = (prepare("bert", "cola", optim__layer_decay=d) for d in (0.5, None))
     batch = plain.train.gather(np.arange(8), 16)
