@@ -277,7 +277,7 @@ def test_a_frozen_net_stays_and_its_top_layers_are_seen(prepare) -> None:
 
 
 def test_a_pooler_that_does_not_fit_the_head_is_left_out(prepare) -> None:
-    """BERT's head starts from NSP's pooler; where it reads several layers, which are wider, anew."""
+    """BERT's head starts from NSP's pooler; where it reads several layers, anew."""
     run = prepare("bert", "cola", feature_layers=1)
     batch, body = run.batches(0)(0), run.start.bodies(0)
     pooler = body["pair_head"]["pooler"]
