@@ -6,7 +6,6 @@ parameters, batches, head and dropout.
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -89,22 +88,19 @@ class Learner:
         params = nn.unbox(_init(self, named_key(key, "params"), example))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
-            pooler = pretrained.get("pair_head", {}).get("pooler")
-            if self.pretrained_head and pooler is not None and "dense" in params["head"]:
-                shapes = (jax.tree.map(jnp.shape, x) for x in (pooler, params["head"]["dense"]))
-                if operator.eq(*shapes):  # several layers side by side are wider than its input
-                    params["head"] = params["head"] | {"dense": jax.tree.map(jnp.copy, pooler)}
+            pooler, dense = (
+                pretrained.get("pair_head", {}).get("pooler"),
+                params["head"].get("dense"),
+            )
+            # Several layers side by side are wider than the pooler's input.
+            fits = jax.tree.map(jnp.shape, pooler) == jax.tree.map(jnp.shape, dense)
+            if self.pretrained_head and pooler is not None and fits:
+                params["head"] = params["head"] | {"dense": jax.tree.map(jnp.copy, pooler)}
         if head is not None:
             params["head"] = jax.tree.map(jnp.copy, head)
         fixed = {"body": params.pop("body")} if self.feature_layers else {}
-        return FinetuneState(
-            step=jnp.zeros((), jnp.int32),
-            params=params,
-            fixed=fixed,
-            opt_state=self.tx.init(params),
-            rng=jax.random.key_data(named_key(key, "train")),
-            best=jax.tree.map(jnp.copy, params) if self.keep_best else {},
-        )
+        rng = jax.random.key_data(named_key(key, "train"))
+        return self.restart(FinetuneState(jnp.zeros((), jnp.int32), {}, fixed, (), rng, {}), params)
 
     def restart(self, state: FinetuneState, params: Any) -> FinetuneState:
         """A state that has taken no step, with other parameters."""
