@@ -10,8 +10,9 @@ the answer is an estimate, and says so. A GPU counts with the three quarters of 
 takes (XLA_PYTHON_CLIENT_MEM_FRACTION).
 
 Activations are what grows with the batch, told by compiling for a second batch size; gradients and
-scratch are what does not. --measure also takes three steps of the config's batch in a process of
-its own, and tells their real peak.
+scratch are what does not, on CPU with a measured allowance for what the compiler does not count.
+--measure also takes three steps of the config's batch in a process of its own, and tells their real
+peak.
 """
 
 import sys
@@ -110,7 +111,8 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
         asked = of(phase.batch_size)
         other = of(memory_lib.another_size(phase.batch_size, quantum))
         growing = min(asked.between, memory_lib.slope(asked, other) * phase.batch_size)
-        parts = (asked.params, asked.optimizer, growing, asked.between - growing, asked.total)
+        rest = asked.between - growing + asked.beside
+        parts = (asked.params, asked.optimizer, growing, rest, asked.total)
         name = f"{phase.batch_size} x {phase.length}"
         rows.append([str(i + 1), name, *map(_gib, parts)])
         fits, beyond = memory_lib.largest_batch(of, [asked, other], available, quantum)
