@@ -32,10 +32,11 @@ class Group:
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
         learner, rows = run.narrow_learner, run.rows
-        states = [run.learner.init(seed, start(seed), example, run.head) for seed in seeds]
+        first = [run.learner.first(seed, start(seed), example, run.head) for seed in seeds]
         if rows is not None:
-            self._first_tables = [np.asarray(finetune_rows.table_of(s.params)) for s in states]
-            states = [learner.restart(s, rows.narrow(s.params)) for s in states]
+            self._first_tables = [np.asarray(finetune_rows.table_of(params)) for params in first]
+            first = [rows.narrow(params) for params in first]
+        states = [learner.init(seed, params) for seed, params in zip(seeds, first, strict=True)]
         self.state = together.stack(states)
         self._train, self._predict = finetune_step.compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)

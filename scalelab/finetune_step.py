@@ -75,8 +75,8 @@ class Learner:
     pretrained_head: bool = False
     keep_best: bool = False
 
-    def init(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> FinetuneState:
-        """Initialises the state of a seed.
+    def first(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> Any:
+        """Returns the parameters that a seed begins with, {"body", "head"}.
 
         Args:
           seed: of the head, of new rows of the embedding, and of every later draw.
@@ -84,8 +84,8 @@ class Learner:
           example: a batch, for shapes.
           head: parameters of the head that an imported classifier has; None: new ones.
         """
-        key = jax.random.key(seed)
-        params = nn.unbox(_init(self, named_key(key, "params"), example))
+        key = named_key(jax.random.key(seed), "params")
+        params = nn.unbox(_init(self, key, example))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
             pooler, dense = (
@@ -98,14 +98,21 @@ class Learner:
                 params["head"] = params["head"] | {"dense": jax.tree.map(jnp.copy, pooler)}
         if head is not None:
             params["head"] = jax.tree.map(jnp.copy, head)
-        fixed = {"body": params.pop("body")} if self.feature_layers else {}
-        rng = jax.random.key_data(named_key(key, "train"))
-        return self.restart(FinetuneState(jnp.zeros((), jnp.int32), {}, fixed, (), rng, {}), params)
+        return params
 
-    def restart(self, state: FinetuneState, params: Any) -> FinetuneState:
-        """A state that has taken no step, with other parameters."""
-        best = jax.tree.map(jnp.copy, params) if self.keep_best else {}
-        return state.replace(params=params, opt_state=self.tx.init(params), best=best)
+    def init(self, seed: int, params: Any) -> FinetuneState:
+        """Returns the state of a seed before its first step.
+
+        Args:
+          seed: of every draw during training.
+          params: {"body", "head"}, which become the state's.
+        """
+        fixed = {"body": params["body"]} if self.feature_layers else {}
+        trained = {name: part for name, part in params.items() if name not in fixed}
+        rng = jax.random.key_data(named_key(jax.random.key(seed), "train"))
+        best = jax.tree.map(jnp.copy, trained) if self.keep_best else {}
+        step = jnp.zeros((), jnp.int32)
+        return FinetuneState(step, trained, fixed, self.tx.init(trained), rng, best)
 
     def fresh(self, key: jax.Array, batch: Batch) -> Any:
         """Parameters of body and head, boxed with the names of their axes."""

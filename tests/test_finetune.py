@@ -93,6 +93,11 @@ def flat(values: dict[str, Any]) -> dict[str, Any]:
     return flatten(values)
 
 
+def begin(run: TaskRun, batch: dict[str, np.ndarray]) -> finetune_step.FinetuneState:
+    """The state of seed 0 before its first step."""
+    return run.learner.init(0, run.learner.first(0, run.start.bodies(0), batch))
+
+
 def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
     """The finished seed's outputs on dev, each example alone and unpadded."""
     params = load_trained(run.folder(seed))
@@ -137,7 +142,7 @@ def test_each_family_sees_its_own_input(prepare, system: str, task: str, expecte
 def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
     run = prepare("gpt2", "mrpc")
     batch = run.train.gather(np.arange(4), 32)
-    state = run.learner.init(0, run.start.bodies(0), batch)
+    state = begin(run, batch)
     swapped = dict(batch)
     for name in ("tokens", "lengths", "boundaries"):
         swapped[name] = batch[name].reshape(4, 2, -1)[:, ::-1].reshape(batch[name].shape)
@@ -157,7 +162,7 @@ def test_the_vector_that_is_read(prepare) -> None:
     for system, place in (("bert", 0), ("gpt2", -1)):
         run = prepare(system, "cola")
         batch = run.train.gather(np.arange(6), 32)
-        net, state = run.learner.net, run.learner.init(0, run.start.bodies(0), batch)
+        net, state = run.learner.net, begin(run, batch)
         hidden, _ = jax.jit(net.body.apply, static_argnames="train")(
             {"params": state.params["body"]}, batch, train=False
         )
@@ -173,26 +178,24 @@ def test_where_parameters_come_from(prepare) -> None:
     run = prepare("bert", "cola")
     batch = run.train.gather(np.arange(2), 32)
     pretrained = run.start.opened.params
-    state = run.learner.init(3, pretrained, batch)
+    params = run.learner.first(3, pretrained, batch)
     jax.tree.map(
         np.testing.assert_array_equal,
-        state.params["body"],
-        {k: pretrained[k] for k in state.params["body"]},
+        params["body"],
+        {k: pretrained[k] for k in params["body"]},
     )
     np.testing.assert_array_equal(
-        state.params["head"]["dense"]["kernel"], pretrained["pair_head"]["pooler"]["kernel"]
+        params["head"]["dense"]["kernel"], pretrained["pair_head"]["pooler"]["kernel"]
     )
-    other = run.learner.init(4, pretrained, batch)
-    assert abs(state.params["head"]["out"]["kernel"] - other.params["head"]["out"]["kernel"]).max()
-    fresh = prepare("bert", "cola", head__pretrained=False).learner.init(3, pretrained, batch)
-    assert abs(
-        fresh.params["head"]["dense"]["kernel"] - state.params["head"]["dense"]["kernel"]
-    ).max()
-    scratch = run.learner.init(3, None, batch)
-    assert abs(scratch.params["body"]["embed"]["tokens"]["table"]).std() > 0
+    other = run.learner.first(4, pretrained, batch)
+    assert abs(params["head"]["out"]["kernel"] - other["head"]["out"]["kernel"]).max()
+    fresh = prepare("bert", "cola", head__pretrained=False).learner.first(3, pretrained, batch)
+    assert abs(fresh["head"]["dense"]["kernel"] - params["head"]["dense"]["kernel"]).max()
+    scratch = run.learner.first(3, None, batch)
+    assert abs(scratch["body"]["embed"]["tokens"]["table"]).std() > 0
     gpt = prepare("gpt2", "cola")
     before = gpt.start.opened.params["embed"]["tokens"]["table"]
-    made = gpt.learner.init(0, gpt.start.opened.params, batch).params["body"]["embed"]["tokens"]
+    made = gpt.learner.first(0, gpt.start.opened.params, batch)["body"]["embed"]["tokens"]
     np.testing.assert_array_equal(made["table"][:300], before)
     assert made["table"].shape == (303, 8) and abs(made["table"][300:]).min(axis=1).all()
 
@@ -209,7 +212,7 @@ def test_losses_by_hand() -> None:
 
 
 def step(run: TaskRun, batch: Any, rate: float = 1e-2) -> tuple[Any, Any]:
-    state = run.learner.init(0, run.start.bodies(0), batch)
+    state = begin(run, batch)
     run_train, _ = finetune_step.compiled(run.learner, 1)
     return run_train(state, batch, jnp.float32(rate))
 
@@ -232,7 +235,7 @@ def test_the_auxiliary_loss(prepare) -> None:
     plain = prepare("gpt2", "cola", **still)
     mixed = prepare("gpt2", "cola", lm_weight=0.5, **still)
     batch = plain.train.gather(np.arange(4), 16)
-    params = plain.learner.init(0, plain.start.bodies(0), batch).params
+    params = begin(plain, batch).params
     rng = jax.random.key(1)
 
     def parts(params: Any) -> tuple[jax.Array, jax.Array]:
@@ -262,7 +265,7 @@ def test_the_auxiliary_loss(prepare) -> None:
 def test_a_frozen_net_stays_and_its_top_layers_are_seen(prepare) -> None:
     run = prepare("bert", "cola", feature_layers=1)
     batch = run.train.gather(np.arange(8), 16)
-    state = run.learner.init(0, run.start.bodies(0), batch)
+    state = begin(run, batch)
     assert set(state.params) == {"head"}
     hidden, _ = jax.jit(run.learner.net.body.apply, static_argnames="train")(
         {"params": state.fixed["body"]}, batch, train=False
@@ -283,7 +286,7 @@ def test_a_pooler_that_does_not_fit_the_head_is_left_out(prepare) -> None:
     pooler = body["pair_head"]["pooler"]
     narrow = {"pooler": pooler | {"kernel": pooler["kernel"][1:]}}
     for given, fits in ((body, True), (body | {"pair_head": narrow}, False)):
-        made = run.learner.init(0, given, batch).params["head"]["dense"]["kernel"]
+        made = run.learner.first(0, given, batch)["head"]["dense"]["kernel"]
         assert made.shape == pooler["kernel"].shape
         assert bool((made == pooler["kernel"]).all()) == fits
 
@@ -291,7 +294,7 @@ def test_a_pooler_that_does_not_fit_the_head_is_left_out(prepare) -> None:
 def test_layer_decay_slows_what_is_below(prepare) -> None:
     slow, plain = (prepare("bert", "cola", optim__layer_decay=d) for d in (0.5, None))
     batch = plain.train.gather(np.arange(8), 16)
-    before = jax.device_get(plain.learner.init(0, plain.start.bodies(0), batch).params)
+    before = jax.device_get(begin(plain, batch).params)
     (a, _), (b, _) = step(slow, batch), step(plain, batch)
     moved = lambda state: jax.tree.map(jnp.subtract, state.params, before)  # noqa: E731
     for part, factor in (("head", 1.0), ("stack", 0.5), ("embed", 0.25)):
@@ -435,7 +438,7 @@ def test_rows_that_no_text_names_need_no_moments(
         ours, theirs = (flat(result(run, seed)) for run in (narrow, whole))
         told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
         assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
-        first = narrow.learner.init(seed, narrow.start.bodies(seed), narrow.batches(seed)(0)).params
+        first = narrow.learner.first(seed, narrow.start.bodies(seed), narrow.batches(seed)(0))
         before, after = (np.asarray(finetune_rows.table_of(x))[unnamed] for x in (first, b))
         factors = (after / np.where(before == 0, np.nan, before)).ravel()
         decayed = np.nanmedian(factors)
@@ -546,8 +549,12 @@ def test_a_run_that_diverges_is_counted_as_failed(prepare) -> None:
     assert made["eval"]["dev"]["matthews"] is None
 
 
-def test_early_stopping_keeps_the_best(prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of seeds that stop at other steps too: each has what it has alone, clocks and all."""
+@pytest.mark.parametrize("narrow", [False, True])
+def test_early_stopping_keeps_the_best(prepare, monkeypatch, narrow: bool) -> None:
+    """Of seeds that stop at other steps too: each has what it has alone, clocks and all.
+
+    So it is where together they train the named rows of the token table, and alone the whole.
+    """
     best_evaluation, real = {0: 1, 1: 3}, finetune_loop.Training.__init__
 
     def numbered(self: Any, run: TaskRun, seeds: list[int], held: Any) -> None:
@@ -566,7 +573,12 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(finetune_loop.Training, "__init__", numbered)
     monkeypatch.setattr(finetune_loop.Course, "judge", planned)
     fields = dict(patience=1, epochs=6.0, optim__learning_rate=3e-2)
-    together, alone = (prepare("bert", "cola", folder=f, **fields) for f in ("together", "alone"))
+    alone = prepare("bert", "cola", folder="alone", **fields)
+    if narrow:
+        monkeypatch.setattr(finetune_rows, "MULTIPLE", 8)
+        monkeypatch.setattr(finetune_rows, "WORTH", 0.0)
+    together = prepare("bert", "cola", folder="together", **fields)
+    assert alone.rows is None and (together.rows is not None) == narrow
     finetune_loop.train(together, [0, 1])
     for seed, stop in ((0, 10), (1, 20)):
         finetune_loop.train(alone, [seed])
@@ -586,6 +598,8 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch: pytest.MonkeyPatch)
         gold = together.splits.dev["dev"].labels
         hits = np.corrcoef(answers, gold)[0, 1] if answers.std() else 0.0
         assert ours["eval.dev.matthews"] == pytest.approx(hits, abs=1e-6)
+        kept = [load_trained(run.folder(seed)) for run in (together, alone)]
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), *kept)
 
 
 # --- The program ----------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def cells(claim: Claim) -> list[str]:
     return [*line, f"{d.p_value:.4f}", corrected, claim.verdict, detectable]
 
 
-def csv(claims: Sequence[Claim]) -> str:
-    """The table for programs: fractions with all digits."""
+def csv(claims: Sequence[Claim], said: Sequence[str]) -> str:
+    """The table for programs: fractions with all digits, and in each row what is said below it."""
     header = ["name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm"]
     header += ["verdict", "standard_error", "detectable", "paired", "seeds_a", "seeds_b"]
     rows = []
@@ -43,7 +43,8 @@ def csv(claims: Sequence[Claim]) -> str:
         row = [c.label, c.task, c.split, c.metric, c.a, c.b, d.value, d.low, d.high, d.p_value]
         detectable = d.detectable if min(c.num_seeds) > 1 else None
         row += [c.corrected, c.verdict, d.standard_error, detectable, c.paired, *c.num_seeds]
-        rows.append(row)
+        rows.append([*row, " ".join(said)])
+    header.append("footnotes")
     return tables.comma_separated(header, rows)
 
 
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             allow_recipe=given.allow,
         )
         if given.csv:
-            given.csv.write_text(csv(claims), encoding="utf-8")
+            given.csv.write_text(csv(claims, said), encoding="utf-8")
         print(f"A: {given.a}\nB: {given.b}\n")
         print(tables.plain(HEADER, [cells(claim) for claim in claims], 2), end="")
         print("".join(f"* {note}\n" for note in said), end="")

@@ -99,16 +99,20 @@ def markdown(table: Table, *, best: bool = False) -> str:
 
 
 def csv(table: Table) -> str:
-    """The table for programs: fractions with all digits, an empty field for what is unknown."""
+    """The table for programs: fractions with all digits, an empty field for what is unknown.
+
+    Each row repeats in its last column what is said below the table.
+    """
     numbers = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
     header = ["name", "task", "split", "metric", *numbers]
-    header += [f"scratch_{name}" for name in numbers] + ["best_on_dev"]
+    header += [f"scratch_{name}" for name in numbers] + ["best_on_dev", "footnotes"]
     lines = []
     for row in table.rows:
         line: list[object] = [row.label, row.task, row.split, row.metric]
         for score in (row.score, row.baseline):
             line += [None] * len(numbers) if score is None else _numbers(score)
-        lines.append([None if x != x else x for x in [*line, row.best]])  # NaN is unknown too
+        line = [None if x != x else x for x in [*line, row.best]]  # NaN is unknown too
+        lines.append([*line, " ".join(table.notes)])
     return tables.comma_separated(header, lines)
 
 

@@ -31,7 +31,7 @@ GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
-STEPS = 4  # that a measurement takes
+MEASURED_STEPS = 4  # that a measurement takes
 STATE_BYTES = 24  # a parameter with its two moments, and a copy on its way to disk; float32
 
 
@@ -215,9 +215,9 @@ def label(built: Built, phase: int) -> str:
 
 
 def measure(stepper: Stepper) -> Measurement:
-    """Times a training step: the median of all STEPS but the first."""
+    """Times a training step: the median of all MEASURED_STEPS but the first."""
     stepper()
-    return stepper.measurement([stepper() for _ in range(STEPS - 1)])
+    return stepper.measurement([stepper() for _ in range(MEASURED_STEPS - 1)])
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:

@@ -20,7 +20,7 @@ from scalelab.studies import expand
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
-STEPS = 4  # enough for both phases
+TRAINED_STEPS = 4  # enough for both phases
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def measure(spec: StudySpec, run: PlannedRun) -> Footprint:
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
             raise ValueError(
-                f"{run.name}, trained for {STEPS} steps to plan the study, failed:"
+                f"{run.name}, trained for {TRAINED_STEPS} steps to plan the study, failed:"
                 f" {said[-1].removeprefix('error: ')}"
             )
         result = json.loads((workdir / "runs" / run.name / "result.json").read_text())
@@ -82,11 +82,11 @@ def shortened(config: Config) -> Config:
         config.optim,
         **{f"total_{clock}": None for clock in ("epochs", "tokens", "flops", "secs")},
         **{f"warmup_{clock}": None for clock in ("steps", "tokens", "flops", "secs")},
-        total_steps=STEPS,
+        total_steps=TRAINED_STEPS,
     )
     return dataclasses.replace(
         config,
         optim=optim,
-        eval=dataclasses.replace(config.eval, every_steps=STEPS, num_examples=1),
+        eval=dataclasses.replace(config.eval, every_steps=TRAINED_STEPS, num_examples=1),
         machine=dataclasses.replace(config.machine, compile_cache_dir=None),
     )

@@ -194,8 +194,8 @@ def calibrate(
     for built, phase in chosen:
         spent = time.perf_counter() - begun
         if found:
-            beside = spent - cost.STEPS * sum(m.secs for m in found)  # compiling, mostly
-            more = cost.STEPS * cost.fit(found).step_secs(built.phases[phase][3])
+            beside = spent - cost.MEASURED_STEPS * sum(m.secs for m in found)  # compiling, mostly
+            more = cost.MEASURED_STEPS * cost.fit(found).step_secs(built.phases[phase][3])
             if spent + beside / len(found) + more > CALIBRATION_SECS:
                 continue  # a cheaper one may still fit
         found.append(cost.measure(cost.Stepper(built, phase)))
@@ -206,7 +206,7 @@ def calibrate(
     smallest = min(range(len(runs)), key=lambda i: net_bytes(model, builts[i]))
     short = footprint.measure(spec, runs[smallest])
     say(
-        f"measured {runs[smallest].name}, {footprint.STEPS} steps of it:"
+        f"measured {runs[smallest].name}, {footprint.TRAINED_STEPS} steps of it:"
         f" {short.peak_bytes / 2**30:.2f} GiB, {short.start_secs:.0f} s to start and"
         f" {short.compile_secs:.0f} s to compile"
     )

@@ -155,6 +155,8 @@ def test_the_table_and_its_notes(tmp_path, capsys) -> None:
     assert [row["name"] for row in rows] == ["RTE", "WNLI", "mean of 2 tasks"]
     assert float(rows[0]["difference"]) == pytest.approx(float(rows[0]["b"]) - float(rows[0]["a"]))
     assert rows[0]["verdict"] == "better" and rows[2]["holm"] == ""
+    said = " ".join(line[2:] for line in lines if line.startswith("* "))
+    assert [row["footnotes"] for row in rows] == [said] * 3
 
 
 def test_other_training_sets_are_named(tmp_path) -> None:

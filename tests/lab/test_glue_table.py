@@ -246,6 +246,7 @@ def test_markdown_and_csv_hold_the_same(tmp_path) -> None:
     for found, row in zip(rows, table.rows, strict=True):
         assert float(found["mean"]) == row.score.summary.mean
         assert float(found["low"]) == row.score.estimate.low
+    assert table.notes and all(found["footnotes"] == " ".join(table.notes) for found in rows)
     assert rows[2]["scratch_mean"] == "0.5" and rows[2]["scratch_sd"] == ""
     assert rows[0]["scratch_mean"] == "" and rows[3]["sd"] == ""
     assert not list(tmp_path.glob("*.tmp"))

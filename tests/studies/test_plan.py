@@ -137,7 +137,7 @@ def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
 def test_a_short_training_is_the_same_run_but_for_its_budget(tmp_path) -> None:
     run = expand.runs(a_study.make(pretrain__optim__warmup_steps=5), tmp_path)[0]
     short = footprint.shortened(run.config)
-    assert (short.optim.total_steps, short.optim.warmup_steps) == (footprint.STEPS, None)
+    assert (short.optim.total_steps, short.optim.warmup_steps) == (footprint.TRAINED_STEPS, None)
     assert (short.net, short.short, short.data) == (
         run.config.net, run.config.short, run.config.data,
     )  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_take
     def measure(step: tuple[cost.Built, int]) -> cost.Measurement:
         built, _ = step
         asked.append(built)
-        now[0] += 10 + cost.STEPS * secs[id(built)]
+        now[0] += 10 + cost.MEASURED_STEPS * secs[id(built)]
         return cost.Measurement(f"{len(asked)}", counts[0], secs[id(built)], 1.0, 1)
 
     monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
