@@ -30,9 +30,11 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
-from scalelab import config_files, environment
+from scalelab import cli, config_files, environment
+from scalelab.names import nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STUDY = f"{ROOT}/configs/studies/thesis_7_5_5.py:scale=full"
@@ -41,6 +43,24 @@ QUICK = {
     "tokenizer.vocab_size": 211, "net.max_len": 16, "short.max_len": 16, "short.batch_size": 4,
     "long.max_len": 16,
 }  # fmt: skip
+
+
+def study_of(config: str) -> Any:
+    """The study that FILE.py:ARGUMENTS names.
+
+    Raises:
+      ValueError: there is no such file.
+      cli.Stopped: it is no study, or refuses the arguments.
+    """
+    path, _, arguments = config.partition(":")
+    module = config_files.load(pathlib.Path(path))
+    try:
+        made = module.get_config(arguments)
+    except Exception as error:  # a config file may raise anything
+        raise cli.Stopped(f"--config: {error}") from error
+    if "stages" not in made:
+        raise cli.Stopped(f"--config: {path} is no study; configs/studies/ has some")
+    return made
 
 
 def builts(config: str, stage: str, quick: bool) -> list[Any]:
@@ -54,8 +74,9 @@ def builts(config: str, stage: str, quick: bool) -> list[Any]:
     from scalelab.studies import cost, expand
     from scalelab.studies import spec as spec_lib
 
-    path, _, arguments = config.partition(":")
-    made = config_files.load(pathlib.Path(path)).get_config(arguments)
+    made = study_of(config)
+    if stage not in made.stages:
+        raise cli.Stopped(f"--stage: unknown stage {stage!r}: {nearest(stage, made.stages)}")
     if quick:
         for field, value in QUICK.items():
             made.pretrain.update_from_flattened_dict({field: value})
@@ -160,25 +181,19 @@ def report(found: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--config", default=STUDY, help="a study's file with its arguments")
-    parser.add_argument("--stage", default="grid")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--quick", action="store_true", help="a tiny net, two rounds")
-    arguments = parser.parse_args(argv)
-    if arguments.quick:
-        arguments.repeats = 2
-    return arguments
+    made = command_line.parser("cost", __doc__)
+    made.add_argument("--config", default=STUDY, help="a study's file with its arguments")
+    made.add_argument("--stage", default="grid")
+    command_line.add_common(made, repeats=7, quick="a tiny net, two rounds", least=2)
+    return command_line.read(made, argv, {"repeats": 2})
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     environment.configure_jax(None, "float32")
     found = measure(arguments)
-    report(found)
     side_by_side.keep(found, arguments.json)
+    report(found)
 
 
 if __name__ == "__main__":

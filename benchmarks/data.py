@@ -14,14 +14,14 @@ Target: at least 2,000,000 tokens/s of ready batches on one core.
 import argparse
 import dataclasses
 import itertools
-import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks import arguments as command_line
+from benchmarks import side_by_side
 from scalelab import formats
 from scalelab.data import pipeline, store
 from scalelab.data.batches import Batches
@@ -129,19 +129,20 @@ def measure_batches(documents: Documents, secs: float) -> list[dict]:
     return results
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    made = command_line.parser("data", __doc__)
+    command_line.add_json(made, "a small corpus and short measurements")
+    made.set_defaults(tokens=20_000_000, secs=5.0)
+    return command_line.read(made, argv, {"tokens": 2_000_000, "secs": 1.0})
+
+
+def main(arguments: argparse.Namespace) -> None:
     """Measures on one core and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="a small corpus and short measurements"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    arguments = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    documents = make_documents(2_000_000 if arguments.quick else 20_000_000)
-    results = measure_formats(documents)
-    results += measure_batches(documents, secs=1.0 if arguments.quick else 5.0)
+    side_by_side.pin(1)
+    documents = make_documents(arguments.tokens)
+    results = measure_formats(documents) + measure_batches(documents, arguments.secs)
+    side_by_side.keep(results, arguments.json)
     print(f"{'one core, millions of tokens':40}  {'a second':>8}  {'CPU second':>10}  {'peer':>6}")
     for row in results:
         ours, peer = row["tokens_per_sec"], row.get("peer_tokens_per_sec")
@@ -154,10 +155,7 @@ def main() -> None:
     wikipedia = WIKIPEDIA_TOKENS / slowest
     print(f"\nslowest format on {WIKIPEDIA_TOKENS:,} tokens: {wikipedia:.1f} s")
     print(f"ready batches: at least {ready:,.0f} tokens/s; target {TARGET:,}")
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
 
 
 if __name__ == "__main__":
-    main()
+    side_by_side.start(parse, main)

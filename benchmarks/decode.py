@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
 from scalelab import environment
@@ -220,27 +221,22 @@ def report(found: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shape", default="12x768x12", help="heads x width x layers")
-    parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--prompt_len", type=int, default=16)
-    parser.add_argument("--new_tokens", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="of both, on CPU")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--quick", action="store_true", help="a tiny net and few tokens")
-    parser.set_defaults(vocab_size=VOCAB_SIZE)
-    arguments = parser.parse_args(argv)
-    if arguments.quick:
-        vars(arguments).update(QUICK)
-    return arguments
+    made = command_line.parser("decode", __doc__)
+    made.add_argument("--shape", type=command_line.shape, default="12x768x12",
+                      help="heads x width x layers")  # fmt: skip
+    made.add_argument("--batch_size", type=command_line.count(), default=8)
+    made.add_argument("--prompt_len", type=command_line.count(), default=16)
+    made.add_argument("--new_tokens", type=command_line.count(2), default=64)
+    command_line.add_common(made, repeats=5, quick="a tiny net and few tokens")
+    made.set_defaults(vocab_size=VOCAB_SIZE)
+    return command_line.read(made, argv, QUICK)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = measure(arguments)
-    report(found)
     side_by_side.keep(found, arguments.json)
+    report(found)
 
 
 if __name__ == "__main__":

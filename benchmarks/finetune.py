@@ -35,17 +35,19 @@ Target: SST-2 at 2x128x2, at least 3x the peer.
 import argparse
 from typing import Any
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
+from scalelab.eval import task
 
-QUICK = {"shape": "2x8x1", "steps": 4, "repeats": 2}
+QUICK = {"data": None, "shape": "2x8x1", "steps": 4, "repeats": 2}  # no data: rows are invented
 
 
 def report(found: dict[str, Any]) -> None:
     """Prints the numbers as a table."""
     share = found["steps"] / found["steps_per_epoch"]
     print(
-        f"\n{found['task']}{' (invented)' if found['quick'] else ''}, {found['shape']},"
+        f"\n{found['task']}{' (invented)' if found['invented'] else ''}, {found['shape']},"
         f" {found['parameters']:,} parameters in a step's update, embedding of"
         f" {found['vocab_size']:,} rows, tokenizer of {found['tokenizer']:,} pieces\n"
         f"{found['device']}, {found['threads']} thread(s), load {found['load']:.1f} at the start"
@@ -102,37 +104,29 @@ def report(found: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", default="sst2")
-    parser.add_argument("--data", default="../shared/data/glue", help="holds SST-2/, RTE/, ...")
-    parser.add_argument("--shape", default="2x128x2", help="heads x width x layers")
-    parser.add_argument("--run", help="a run of BERT that gives net and tokenizer")
-    parser.add_argument("--steps", type=int, default=200, help="a repetition; 0: whole epochs")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--seeds_together", type=int, default=1, help="so many seeds at once, without the peer"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of both, on CPU")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument(
-        "--quick", action="store_true", help="a tiny net, invented rows and few steps"
-    )
-    arguments = parser.parse_args(argv)
-    if arguments.quick:
-        vars(arguments).update(QUICK, run=None)
-    return arguments
+    made = command_line.parser("finetune", __doc__)
+    tasks = command_line.one_of("task", task.task_names())
+    made.add_argument("--task", type=tasks, default="sst2")
+    made.add_argument("--data", default="../shared/data/glue", help="holds SST-2/, RTE/, ...")
+    net = made.add_mutually_exclusive_group()
+    net.add_argument("--shape", type=command_line.shape, default="2x128x2",
+                     help="heads x width x layers")  # fmt: skip
+    net.add_argument("--run", help="a run of BERT that gives net and tokenizer")
+    made.add_argument("--steps", type=command_line.count(0), default=200,
+                      help="a repetition; 0: whole epochs")  # fmt: skip
+    made.add_argument("--seeds_together", type=command_line.count(), default=1,
+                      help="so many seeds at once, without the peer")  # fmt: skip
+    command_line.add_common(made, repeats=3, quick="a tiny net, invented rows and few steps")
+    return command_line.read(made, argv, QUICK)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     from benchmarks import finetune_measure  # JAX, which must not start before `pin`
 
-    try:
-        found = finetune_measure.measure(arguments)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
-    report(found)
+    found = finetune_measure.measure(arguments)
     side_by_side.keep(found, arguments.json)
+    report(found)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         found = {
             "task": run.task.name,
             "quick": arguments.quick,
+            "invented": arguments.data is None,
             "shape": f"{net.num_heads}x{net.width}x{net.num_layers}",
             "vocab_size": opened.config.tokenizer.vocab_size,
             "tokenizer": opened.tokenizer.vocab_size,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from scalelab import cli, config_files, finetune_run, finetune_start, systems
 from scalelab import config as config_lib
-from scalelab import config_files, finetune_run, finetune_start, systems
 from scalelab.data import tokenizers
 from scalelab.data.task_records import Records
 from scalelab.eval import recipes
@@ -18,7 +18,7 @@ from scalelab.pretrained import Pretrained
 
 VOCAB_SIZE = 30_000  # rows of the embedding, as in pre-training
 NUM_PIECES = 8_000  # of the tokenizer that is trained here
-QUICK_SIZES = {"vocab_size": 97, "pieces": 40}
+INVENTED_SIZES = {"vocab_size": 97, "pieces": 40}
 QUICK_FIELDS = {"batch_size": 8, "group_batches": 2, "machine.eval_batch_size": 8}
 WORDS = "at by do go if in me no or up".split()
 
@@ -30,7 +30,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
     if arguments.run:
         start = finetune_start.open_start(arguments.run)
         if start.opened.config.system != "bert":
-            raise ValueError(f"--run={arguments.run}: the peer is BERT; give a run of system=bert")
+            raise cli.Stopped(f"--run={arguments.run}: the peer is BERT; give a run of system=bert")
     else:
         start = random_start(splits, arguments, folder)
     values = config_values("finetune", f"task={task.name}")
@@ -61,8 +61,8 @@ def invented(task: Any, count: int, seed: int) -> Any:
 
 
 def read(task: Any, arguments: argparse.Namespace) -> Any:
-    """The task's splits; invented ones in --quick."""
-    if not arguments.quick:
+    """The task's splits; invented ones where no folder has data."""
+    if arguments.data is not None:
         return task_lib.load(task, arguments.data, tests=False)
     dev = {split.name: None for split in task.dev_splits}
     dev[task.dev_splits[0].name] = invented(task, 20, 1)
@@ -73,8 +73,8 @@ def random_start(splits: Any, arguments: argparse.Namespace, folder: Path) -> An
     """A net of random parameters, with a tokenizer trained on the task's training texts."""
     values = config_values("pretrain", f"system=bert,shape={arguments.shape}")
     size, pieces = VOCAB_SIZE, NUM_PIECES
-    if arguments.quick:
-        size, pieces = QUICK_SIZES["vocab_size"], QUICK_SIZES["pieces"]
+    if arguments.data is None:
+        size, pieces = INVENTED_SIZES["vocab_size"], INVENTED_SIZES["pieces"]
     values["tokenizer"]["vocab_size"] = size
     config, system = config_lib.resolve(values), systems.load("bert")
     (folder / "tokenizer").mkdir()

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step_case
 from benchmarks.side_by_side import BUSY
 from scalelab import environment
 
-SYSTEM, VOCAB_SIZE, DROPOUT_RATE = "bert", 30_000, 0.1
+SYSTEM, DROPOUT_RATE = "bert", 0.1
 QUICK = {"shape": "2x8x1", "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
          "members": 2}  # fmt: skip
 
@@ -141,29 +142,24 @@ def report(found: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--members", type=int, default=4, help="runs that train together")
-    parser.add_argument("--shape", default="2x32x2", help="heads x width x layers")
-    parser.add_argument("--vocab_size", type=int, default=VOCAB_SIZE)
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--length", type=int, default=128, help="tokens of an example")
-    parser.add_argument("--steps", type=int, default=4, help="a repetition, of each member")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="on CPU")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--quick", action="store_true", help="a tiny net and short examples")
-    parser.set_defaults(dropout_rate=DROPOUT_RATE)
-    arguments = parser.parse_args(argv)
-    if arguments.quick:
-        vars(arguments).update(QUICK)
-    return arguments
+    made = command_line.parser("population", __doc__)
+    made.add_argument("--members", type=command_line.count(), default=4,
+                      help="runs that train together")  # fmt: skip
+    made.add_argument("--shape", type=command_line.shape, default="2x32x2",
+                      help="heads x width x layers")  # fmt: skip
+    command_line.add_batch(made)
+    made.add_argument("--steps", type=command_line.count(), default=4,
+                      help="a repetition, of each member")  # fmt: skip
+    command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
+    made.set_defaults(dropout_rate=DROPOUT_RATE)
+    return command_line.read(made, argv, QUICK)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = measure(arguments)
-    report(found)
     side_by_side.keep(found, arguments.json)
+    report(found)
 
 
 if __name__ == "__main__":

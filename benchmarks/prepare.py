@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks import arguments as command_line
+from benchmarks import side_by_side
 from scalelab import formats
 from scalelab.data import prepare, store, tokenizers
 from scalelab.data.corpora import open_corpus
@@ -32,7 +34,7 @@ ROLES = (
     ("mask", "<mask>"),
 )
 QUICK_BYTES = 2_000_000
-QUICK_VOCAB_SIZE = 4_000
+QUICK = {"vocab_size": 4_000}
 
 
 def cpu_secs() -> float:
@@ -85,7 +87,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict:
     """Prepares the corpus in an empty cache and then asks the peer."""
     corpus, vocab_size = arguments.corpus, arguments.vocab_size
     if arguments.quick:
-        corpus, vocab_size = shortened(corpus, folder), QUICK_VOCAB_SIZE
+        corpus = shortened(corpus, folder)
     spec = tokenizers.TokenizerSpec(
         arguments.kind, vocab_size, False, ROLES, ("<s>",), ("</s>",), ("</s>",)
     )
@@ -152,24 +154,30 @@ def report(found: dict) -> None:
         print(f"{what:24} {found[key]:12,.0f} tokens/s  {found[key] / peer:6.1f}x")
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    made = command_line.parser("prepare", __doc__)
+    kinds = command_line.one_of("kind", tokenizers.KINDS)
+    known = command_line.one_of("format", formats.format_names())
+    made.add_argument("--corpus", default="builtin", help="reader:argument")
+    made.add_argument("--kind", type=kinds, default="bytebpe", help=", ".join(tokenizers.KINDS))
+    made.add_argument("--vocab_size", type=command_line.count(16), default=30_000)
+    made.add_argument("--format", type=known, default="doc_sentences",
+                      help=", ".join(formats.format_names()))  # fmt: skip
+    made.add_argument("--num_workers", type=command_line.count(), default=2)
+    made.add_argument("--sample", type=command_line.count(), default=20_000,
+                      help="sentences given to the peer")  # fmt: skip
+    command_line.add_json(made, "the first 2 MB, a small vocabulary")
+    return command_line.read(made, argv, QUICK)
+
+
+def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--corpus", default="builtin", help="reader:argument")
-    parser.add_argument("--kind", default="bytebpe", choices=tokenizers.KINDS)
-    parser.add_argument("--vocab_size", type=int, default=30_000)
-    parser.add_argument("--format", default="doc_sentences", choices=formats.format_names())
-    parser.add_argument("--num_workers", type=int, default=2)
-    parser.add_argument("--sample", type=int, default=20_000, help="sentences given to the peer")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--quick", action="store_true", help="the first 2 MB, a small vocabulary")
-    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(arguments, Path(folder))
+    side_by_side.keep(found, arguments.json)
     report(found)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    side_by_side.start(parse, main)

@@ -1,6 +1,7 @@
 """How fast the forms of a kernel's gradient are: which operand is transposed.
 
-  python -m benchmarks.products [--widths=128,256,448] [--repeats=5]
+  python -m benchmarks.products [--widths=128,256,448] [--repeats=5] [--threads=2]
+      [--json=FILE] [--quick]
 
 The gradient of a kernel [4D, D] contracts the rows of inputs [R, 4D] and of cotangents [R, D]; that
 of the vocabulary's table those of softmax [P, V] and features [P, D]. Alternately, the least CPU
@@ -10,6 +11,7 @@ time: the wide operand transposed, as XLA makes it of JAX's gradient, and the na
 import argparse
 import collections
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from scalelab import environment
 
@@ -40,19 +42,24 @@ def measure(widths: list[int], repeats: int, rows: int = ROWS) -> dict[str, floa
     return dict(best)
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    made = command_line.parser("products", __doc__)
+    widths = command_line.listed(command_line.count())
+    made.add_argument("--widths", type=widths, default=[128, 256, 448])
+    command_line.add_common(made, repeats=5, quick="small matrices")
+    made.set_defaults(rows=ROWS)
+    return command_line.read(made, argv, {"widths": [8], "repeats": 1, "rows": 16})
+
+
+def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--widths", default="128,256,448")
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
-    environment.keep_freed_memory()
-    side_by_side.pin(2)
     environment.configure_jax(None, "float32")
-    widths = list(map(int, arguments.widths.split(",")))
-    for name, rate in measure(widths, arguments.repeats).items():
+    found = measure(arguments.widths, arguments.repeats, arguments.rows)
+    side_by_side.keep(found, arguments.json)
+    for name, rate in found.items():
         print(f"| {name} | {rate:,.0f} GFLOP/s |")
 
 
 if __name__ == "__main__":
-    main()
+    side_by_side.start(parse, main)

@@ -1,7 +1,7 @@
 """Where the time of a step goes: the step with one part left out, and its matrix products alone.
 
-  python -m benchmarks.profile [--systems=bert] [--shapes=2x128x2] [--parts=dropout,...]
-      [--repeats=9] [--json=FILE] [--quick] [sizes as benchmarks.step]
+  python -m benchmarks.profile [--systems=bert] [--shapes=2x128x2,...] [--parts=dropout,...]
+      [--repeats=5] [--json=FILE] [--quick] [sizes as benchmarks.step]
 
 Alternately in one process: the whole step, the step without each part, and the floor; medians over
 the repetitions. What a part takes is the difference. Parts overlap on two cores and share passes
@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step
 from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
@@ -128,21 +129,21 @@ def report(found: dict[str, Any]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], add_help=False)
-    parser.add_argument("--parts", default=",".join(PARTS), help="what to leave out, each alone")
-    own, rest = parser.parse_known_args(argv)
-    arguments = step.parse(rest)
-    arguments.parts = [part for part in own.parts.split(",") if part]
-    if unknown := set(arguments.parts) - set(PARTS):
-        parser.error(f"--parts: expected some of {','.join(PARTS)}, got {','.join(unknown)}")
-    return arguments
+    made = command_line.parser("profile", __doc__)
+    command_line.add_case(made, list(step.SHAPES))
+    parts = command_line.listed(command_line.one_of("part", PARTS), least=0)
+    made.add_argument("--parts", type=parts, default=list(PARTS),
+                      help="what to leave out, each alone")  # fmt: skip
+    command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
+    made.set_defaults(steps=1)
+    return command_line.read(made, argv, step.QUICK)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = step.measure(arguments, measure_case)
-    report(found)
     side_by_side.keep(found, arguments.json)
+    report(found)
 
 
 if __name__ == "__main__":

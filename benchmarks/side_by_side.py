@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalelab import environment
+from scalelab import cli, environment
 
 BUSY = ": others use the cores, so these numbers say little"
 
@@ -64,18 +64,28 @@ def give_weights(model: Any, system: str, params: Any) -> None:
     assert not found, found.keys()
 
 
-def keep(found: dict[str, Any], path: str | None) -> None:
+def keep(found: Any, path: str | None) -> None:
     """Writes the numbers as JSON where --json names a file."""
     if path:
         Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def start(parse: Callable[[], Any], main: Callable[[Any], None]) -> None:
-    """A benchmark as a program, on as many cores as --threads says."""
-    asked = parse()
-    environment.keep_freed_memory()
-    pin(asked.threads)
-    main(asked)
+def start(
+    parse: Callable[[], Any], main: Callable[[Any], None], *, only_tells: bool = True
+) -> None:
+    """A benchmark as a program, on as many cores as --threads says, if it has that flag.
+
+    Args:
+      parse: reads the command line.
+      main: is given what it read.
+      only_tells: as of cli.one_message; numbers are written before they are printed.
+    """
+    with cli.one_message("what was measured is lost", only_tells=only_tells):
+        asked = parse()
+        if hasattr(asked, "threads"):
+            environment.keep_freed_memory()
+            pin(asked.threads)
+        main(asked)
 
 
 def timed(call: Callable[[int], Any], count: int) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """How long until something happens: `--help`, and the first step of a training with warm caches.
 
-  python -m benchmarks.start [--shape=2x128x2] [--corpus=builtin] [--quick] [--json=FILE]
+  python -m benchmarks.start [--shape=2x128x2] [--corpus=builtin] [--repeats=3] [--json=FILE]
+      [--quick]
 
 A first run fills the caches (prepared data, compiled programs) and is timed as well; then the same
 run is started in a new folder, and the time from its launch to its first logged step counts.
@@ -13,6 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NoReturn
+
+from benchmarks import arguments as command_line
+from benchmarks import side_by_side
+from scalelab import cli, config_files
+
+QUICK = {"shape": "2x16x1", "repeats": 1, "vocab_size": 2_000}
 
 
 def seconds_to_first_step(arguments: list[str], workdir: pathlib.Path, limit: float) -> float:
@@ -28,7 +36,7 @@ def seconds_to_first_step(arguments: list[str], workdir: pathlib.Path, limit: fl
                     return time.perf_counter() - begun
                 if process.poll() is not None:
                     output.seek(0)
-                    raise SystemExit(output.read().decode())
+                    refuse(output.read().decode(), process.returncode)
                 time.sleep(0.05)
             raise SystemExit(f"no step within {limit:.0f} s")
         finally:
@@ -45,37 +53,49 @@ def seconds_of_help() -> float:
     return time.perf_counter() - begun
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--shape", default="2x128x2")
-    parser.add_argument("--corpus", default="builtin")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--quick", action="store_true", help="one repetition, a tiny shape")
-    args = parser.parse_args()
-    shape, repeats = ("2x16x1", 1) if args.quick else (args.shape, 3)
-    config = (
-        f"--config=configs/pretrain.py:system=bert,shape={shape},corpus={args.corpus},steps=100"
-    )
-    arguments = [config, "--config.machine.log_every_steps=1"]
-    if args.quick:
-        arguments.append("--config.tokenizer.vocab_size=2000")
+def refuse(output: str, exit_code: int) -> NoReturn:
+    """Ends the program as the training ended that took no step."""
+    message = output.rpartition("error: ")[2].strip()
+    if exit_code == cli.FAILED and message:
+        raise cli.Stopped(message)
+    raise SystemExit(output)
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    made = command_line.parser("start", __doc__)
+    made.add_argument("--shape", type=command_line.shape, default="2x128x2",
+                      help="heads x width x layers")  # fmt: skip
+    made.add_argument("--corpus", default="builtin", help="reader:argument")
+    made.add_argument("--repeats", type=command_line.count(), default=3)
+    command_line.add_json(made, "one repetition, a tiny shape and vocabulary")
+    made.set_defaults(vocab_size=None)
+    return command_line.read(made, argv, QUICK)
+
+
+def main(given: argparse.Namespace) -> None:
+    """Measures and prints."""
+    config = f"{config_files.FOLDER}/pretrain.py:system=bert,shape={given.shape}"
+    arguments = [
+        f"--config={config},corpus={given.corpus},steps=100",
+        "--config.machine.log_every_steps=1",
+    ]
+    if given.vocab_size:
+        arguments.append(f"--config.tokenizer.vocab_size={given.vocab_size}")
     with tempfile.TemporaryDirectory() as folder:
         cold = seconds_to_first_step(arguments, pathlib.Path(folder) / "cold", 600)
         warm = [
             seconds_to_first_step(arguments, pathlib.Path(folder) / str(i), 300)
-            for i in range(repeats)
+            for i in range(given.repeats)
         ]
     result = {
-        "help_secs": sorted(seconds_of_help() for _ in range(repeats)),
+        "help_secs": sorted(seconds_of_help() for _ in range(given.repeats)),
         "first_step_cold_secs": cold,
         "first_step_warm_secs": sorted(warm),
     }
+    side_by_side.keep(result, given.json)
     print(json.dumps(result, indent=1))
-    if args.json:
-        args.json.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    side_by_side.start(parse, main)

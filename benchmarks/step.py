@@ -35,6 +35,7 @@ import statistics
 import time
 from typing import Any
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step_memory, step_report
 from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
@@ -43,8 +44,8 @@ from scalelab import environment
 SHAPES, PEERS = ("2x128x2", "2x256x9", "7x448x4"), ("stock", "tuned", "compiled")
 QUICK = {
     "shapes": ["2x8x2"], "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
-    "peers": ["stock", "tuned"],
 }  # fmt: skip
+QUICK_PEERS = {"peers": ["stock", "tuned"]}
 
 
 def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -160,34 +161,21 @@ def measure(arguments: argparse.Namespace, one: Any = measure_case) -> dict[str,
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    names = lambda text: [part for part in text.split(",") if part]  # noqa: E731
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--systems", type=names, default=["bert"])
-    parser.add_argument("--shapes", type=names, default=list(SHAPES), help="heads x width x layers")
-    parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--length", type=int, default=128, help="tokens of an example")
-    parser.add_argument("--vocab_size", type=int, default=30_000)
-    parser.add_argument("--dropout_rate", type=float, default=0.1)
-    parser.add_argument("--peers", type=names, default=list(PEERS), help=",".join(PEERS))
-    parser.add_argument("--steps", type=int, default=1, help="a repetition")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="of every side, on CPU")
-    parser.add_argument("--memory", action="store_true", help="measure it, a process for each side")
-    parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--quick", action="store_true", help="a tiny net and short examples")
-    arguments = parser.parse_args(argv)
-    if unknown := set(arguments.peers) - set(PEERS):
-        parser.error(f"--peers: expected some of {','.join(PEERS)}, got {','.join(unknown)}")
-    if arguments.quick:
-        vars(arguments).update(QUICK)
-    return arguments
+    made = command_line.parser("step", __doc__)
+    command_line.add_case(made, list(SHAPES))
+    peers = command_line.listed(command_line.one_of("peer", PEERS), least=0)
+    made.add_argument("--peers", type=peers, default=list(PEERS), help=", ".join(PEERS))
+    made.add_argument("--steps", type=command_line.count(), default=1, help="a repetition")
+    made.add_argument("--memory", action="store_true", help="measure it, a process for each side")
+    command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
+    return command_line.read(made, argv, QUICK | QUICK_PEERS)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = measure(arguments)
-    step_report.report(found)
     side_by_side.keep(found, arguments.json)
+    step_report.report(found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Where the time of a step goes by operation, as XLA's own trace tells it.
 
-  taskset -c 0 python -m benchmarks.trace [--systems=bert] [--shapes=2x128x2] [--repeats=8]
+  taskset -c 0 python -m benchmarks.trace [--systems=bert] [--shapes=2x128x2,...] [--repeats=5]
       [--top=40] [--json=FILE] [--quick] [sizes as benchmarks.step]
 
 On one core operations run one after another; on several they overlap and their times cannot be
@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step
 from benchmarks.floor import Peak
 from benchmarks.step_case import Case, Ours
@@ -100,19 +101,19 @@ def report(found: dict[str, Any], top: int) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], add_help=False)
-    parser.add_argument("--top", type=int, default=40, help="operations to print")
-    own, rest = parser.parse_known_args(argv)
-    arguments = step.parse(rest)
-    arguments.top = own.top
-    return arguments
+    made = command_line.parser("trace", __doc__)
+    command_line.add_case(made, list(step.SHAPES))
+    made.add_argument("--top", type=command_line.count(0), default=40, help="operations to print")
+    command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
+    made.set_defaults(steps=1)
+    return command_line.read(made, argv, step.QUICK)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     found = step.measure(arguments, measure_case)
-    report(found, arguments.top)
     side_by_side.keep(found, arguments.json)
+    report(found, arguments.top)
 
 
 if __name__ == "__main__":
