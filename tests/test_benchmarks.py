@@ -1,5 +1,6 @@
 """Benchmarks in --quick: that they measure and say what they measured, not how fast anything is."""
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -8,19 +9,23 @@ import jax
 import pytest
 import tiny
 
+from scalelab import formats
 from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
     accelerator,
     cost,
+    data,
     decode,
     finetune,
     finetune_floor,
     finetune_measure,
     floor,
     population,
+    prepare,
     side_by_side,
+    start,
 )
 
 
@@ -84,9 +89,12 @@ def test_finetune_beside_its_peer(
     assert "training, peer" in out and "torch" in out
 
 
-def test_finetune_refuses(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(SystemExit, match="expected the folder"):
-        finetune.main(finetune.parse([f"--data={tmp_path}"]))
+@pytest.mark.slow
+def test_a_given_shape_is_measured_in_quick(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "peer_left_out", lambda: "PyTorch is not installed")
+    assert measured(tmp_path, "--shape=1x4x1", "--repeats=1")["shape"] == "1x4x1"
 
 
 def test_decode_without_peer(
@@ -138,14 +146,18 @@ def test_accelerator_writes_as_it_goes(tmp_path: pathlib.Path) -> None:
     accelerator.main(accelerator.parse(["--quick", f"--out={tmp_path}"]))
     found = json.loads((tmp_path / "accelerator.json").read_text())
     assert [(r["dtype"], r["seeds"], r["block"]) for r in found["rows"]] == [
-        ("bfloat16", 1, 2), ("bfloat16", 8, 2), ("bfloat16", 1, 1), ("float32", 1, 2),
+        ("bfloat16", 1, 1), ("bfloat16", 1, 2), ("bfloat16", 8, 2), ("float32", 1, 2),
     ]  # fmt: skip
     assert all(row["ms"] > 0 and row["share_of_product"] > 0 for row in found["rows"])
-    assert "8 seeds of 2x8x1 together" in (tmp_path / "accelerator.md").read_text()
+    table = (tmp_path / "accelerator.md").read_text()
+    (said,) = (line for line in table.splitlines() if line.startswith("- "))
+    assert "8 seeds of 2x8x1 together, 2 steps a dispatch" in said
+    on_cpu = jax.default_backend() == "cpu"
+    assert said.endswith("not judged on CPU") == on_cpu
 
 
 def test_accelerator_cut_and_broken_lines(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A line that fails leaves its reason; those for which there is no time are named."""
 
@@ -154,24 +166,125 @@ def test_accelerator_cut_and_broken_lines(
 
     monkeypatch.setattr(accelerator, "measure", measure)
     given = ["--quick", f"--out={tmp_path}"]
-    accelerator.main(accelerator.parse(given))
-    assert "RESOURCE_EXHAUSTED: out of memory |" in (tmp_path / "accelerator.md").read_text()
-    accelerator.main(accelerator.parse([*given, "--minutes=0"]))
+    with pytest.raises(SystemExit) as ended:
+        accelerator.main(accelerator.parse(given))
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: no line was measured; ")
+    table = (tmp_path / "accelerator.md").read_text()
+    assert "RESOURCE_EXHAUSTED: out of memory |" in table and "- no line was measured" in table
+    with pytest.raises(SystemExit):
+        accelerator.main(accelerator.parse([*given, "--minutes=1e-9"]))
     found = json.loads((tmp_path / "accelerator.json").read_text())
     assert len(found["left"]) + len(found["rows"]) == 4 and found["left"]
+
+
+def test_accelerator_with_one_broken_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others stand, and the program ends well."""
+
+    def measure(case: accelerator.Case, *_: object) -> dict:
+        if case.dtype == "float32":
+            raise RuntimeError("broken")
+        return MADE | dataclasses.asdict(case)
+
+    monkeypatch.setattr(accelerator, "measure", measure)
+    accelerator.main(accelerator.parse(["--quick", f"--out={tmp_path}"]))
+    found = json.loads((tmp_path / "accelerator.json").read_text())
+    assert ["error" in row for row in found["rows"]] == [False, False, False, True]
 
 
 def test_accelerator_lines() -> None:
     lines = accelerator.cases(accelerator.SHAPES, accelerator.BATCHES, 16)
     assert len(lines) == len(set(lines)) == 6 * 5 + 1
-    assert lines[0].name == "2x256x9 bfloat16 64 x 128 by 16"
+    assert lines[0].name == "2x256x9 bfloat16 64 x 128 by 1"  # what the targets are judged by
+    assert {line.block for line in lines[:6]} == {1} and lines[6].shape == "2x256x9"
     (together,) = (c for c in lines if c.seeds > 1)
-    assert together.shape == "2x128x2" and lines.index(together) == 3
-    row = {"dtype": "bfloat16", "length": 128, "block": 16, "share_of_peak": 0.4, "seeds": 1}
-    rows = [row | {"shape": "2x256x9", "ms": 1.5}, row | {"shape": "2x128x2", "ms": 1.0},
-            row | {"shape": "2x128x2", "ms": 4.0, "seeds": 8}]  # fmt: skip
-    said = accelerator.conclusions(rows)
-    assert said[0].endswith("1.5, met") and "2.00x one after another" in said[1]
+    assert together.shape == "2x128x2" and lines.index(together) == 6 + 3
+
+
+MADE = {
+    "dtype": "bfloat16", "length": 128, "block": 1, "seeds": 1, "share_of_peak": 0.4,
+    "share_of_product": 0.5, "tokens_per_sec": 1.0, "memory_bytes": 1, "compile_secs": 1.0,
+    "ms": 1.0,
+}  # fmt: skip
+
+
+def test_accelerator_conclusions() -> None:
+    """By the lines of one step a dispatch, as training runs."""
+    rows = [
+        MADE | {"shape": "2x256x9", "ms": 1.5, "block": 16},
+        MADE | {"shape": "2x256x9", "ms": 2.5},
+        MADE | {"shape": "13x832x5", "share_of_peak": 0.45},
+        MADE | {"shape": "2x128x2", "ms": 1.0, "block": 16},
+        MADE | {"shape": "2x128x2", "ms": 4.0, "block": 16, "seeds": 8},
+        {"shape": "2x256x9", "error": "out of memory"},
+    ]
+    said = accelerator.conclusions(rows, "gpu")
+    one, blocked, share, seeds = said
+    assert one.endswith("under 2 ms a step: 2.5, not met")
+    assert blocked.endswith("16 steps a dispatch would give 1.5") and "met" not in blocked
+    assert share.endswith("0.45, met")
+    assert "2.00x one after another" in seeds and seeds.endswith("not met")
+    faster = [row | {"ms": row["ms"] - 1} for row in rows[1:2]]
+    assert accelerator.conclusions(faster, "gpu")[0].endswith("1.5, met")
+    assert accelerator.conclusions(rows[:1], "gpu") == [blocked]  # blocked lines judge nothing
+    assert accelerator.conclusions(rows[-1:], "gpu") == ["no line was measured"]
+
+
+def test_accelerator_concludes_nothing_about_targets_on_cpu() -> None:
+    rows = [
+        MADE | {"shape": "2x256x9", "ms": 0.5},
+        MADE | {"shape": "13x832x5", "share_of_peak": 0.1},
+        MADE | {"shape": "2x128x2", "block": 16},
+        MADE | {"shape": "2x128x2", "ms": 1.72, "block": 16, "seeds": 8},
+    ]
+    said = accelerator.conclusions(rows, "cpu")
+    assert len(said) == 3 and all(line.endswith(", not judged on CPU") for line in said)
+    assert "4.65x" in said[2]
+
+
+@pytest.mark.slow
+def test_data(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every format, and both loaders."""
+    monkeypatch.setattr(side_by_side, "pin", lambda threads: None)
+    path = tmp_path / "found.json"
+    data.main(data.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    names = {row["name"] for row in found}
+    assert len(names) == len(found) == 2 * len(formats.format_names()) + 4
+    assert {"format segment_pair 512", "batches doc_sentences 64x128 tf"} <= names
+    assert all(row["tokens_per_sec"] > 0 and row["tokens_per_cpu_sec"] > 0 for row in found)
+    ready = min(r["tokens_per_sec"] for r in found if r["name"].startswith("batches"))
+    assert f"at least {ready:,.0f} tokens/s; target 2,000,000" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_prepare(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    prepare.main(prepare.parse(["--quick", "--sample=500", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert found["tokenizer"] == "bytebpe 4000" and found["megabytes"] == pytest.approx(2, rel=0.1)
+    assert found["total_secs"] >= max(found["secs"].values())
+    assert found["tokens_per_sec"] == pytest.approx(found["tokens"] / found["total_secs"])
+    out = capsys.readouterr().out
+    assert "builtin (beginning)" in out and "peer: a call a sentence" in out
+
+
+@pytest.mark.slow
+def test_start(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trainings from a cold cache and a warm one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "found.json"
+    start.main(start.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    assert found == json.loads(capsys.readouterr().out)
+    (warm,), (shown,) = found["first_step_warm_secs"], found["help_secs"]
+    assert 0 < shown < warm < found["first_step_cold_secs"]
 
 
 @pytest.mark.slow
