@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "devices": set(),
     "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
-    "memory": {"sharding"},
+    "memory": {"objectives", "sharding"},
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
