@@ -25,6 +25,7 @@ setup(
         "absl-py",
         "flax>=0.12",
         "huggingface_hub",
+        "importlib_resources",  # which tensorflow-datasets needs to prepare, and does not name
         "jax>=0.10",
         "matplotlib",
         "ml-collections>=1.0",

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from benchmarks import floor
+from scalelab import finetune_loop
 from scalelab.finetune_group import Group
 
 
@@ -56,10 +57,13 @@ class Floor:
         self.grads = jax.tree.map(jax.numpy.ones_like, self.params)
 
     def __call__(self, steps: Iterable[int]) -> None:
-        """Computes those of so many steps."""
+        """Computes those of so many steps, so many of them under way as in training."""
+        pending = []
         for step in steps:
-            jax.block_until_ready(
-                products(self.num_heads, self.made, self.inputs[self.group.length(step)])
-            )
+            inputs = self.inputs[self.group.length(step)]
+            pending.append(products(self.num_heads, self.made, inputs))
             self.params, self.opt_state = self.update(self.params, self.opt_state, self.grads)
-            jax.block_until_ready(self.params)
+            if len(pending) == finetune_loop.AHEAD:
+                jax.block_until_ready((pending, self.params))
+                pending.clear()
+        jax.block_until_ready((pending, self.params))

@@ -1,7 +1,8 @@
 """The floor of a step: its own matrix products alone, forward and backward; and the peak.
 
 Projections, attention, FFN and the head on the predicted positions, at the step's sizes, with
-nothing in between: no softmax, norm, activation, dropout, loss or update. Of causal nets the whole
+nothing in between: no softmax, norm, activation, dropout, loss or update. Each product has the form
+that is the fastest known here, which is the net's (`scalelab.nn.linear`). Of causal nets the whole
 scores are computed, as dense attention does; their useful half is what flops.py counts.
 """
 
@@ -77,13 +78,15 @@ def layer_sizes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
 
 def forward(case: Case, made: dict[str, Any], x: Any) -> Any:
     """Scores of the vocabulary [B P, V], and the pooler's output, from inputs x [B, T, D]."""
+    from scalelab.nn.linear import rows_times_kernel
+
     num_heads, width, _ = case.sizes
     hidden = layers(num_heads, made, x)
     chosen = hidden[:, : case.num_predicted].reshape(-1, width)
     if "transform" in made:
-        chosen = chosen @ made["transform"]
+        chosen = rows_times_kernel(chosen, made["transform"])
     pairs = hidden[:, 0] @ made["pooler"] if "pooler" in made else None
-    return chosen @ made["table"].T, pairs
+    return rows_times_kernel(chosen, made["table"].T), pairs
 
 
 def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
@@ -95,6 +98,7 @@ def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
+    from scalelab.nn.linear import rows_times_kernel
     from scalelab.nn.stack import UNROLLED_LAYERS
 
     batch_size, length, width = x.shape
@@ -102,11 +106,13 @@ def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
     flat = x.reshape(batch_size * length, width)
 
     def layer(carry: Any, w: dict[str, Any]) -> tuple[Any, None]:
-        query, key = ((flat @ w[name]).reshape(heads) for name in ("query", "key"))
-        value = (carry @ w["value"]).reshape(heads)
+        query, key = (rows_times_kernel(flat, w[n]).reshape(heads) for n in ("query", "key"))
+        value = rows_times_kernel(carry, w["value"]).reshape(heads)
         attention = jnp.einsum("btnk,bsnk->bnts", query, key)
         mixed = jnp.einsum("bnts,bsnk->btnk", attention, value).reshape(flat.shape)
-        return mixed @ w["out"] @ w["inner"] @ w["outer"], None
+        for name in ("out", "inner", "outer"):
+            mixed = rows_times_kernel(mixed, w[name])
+        return mixed, None
 
     stacked = {name: w for name, w in made.items() if w.ndim == 3}
     num_layers = len(stacked["out"])

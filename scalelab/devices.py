@@ -34,10 +34,15 @@ class Device:
     wide_peak: float | None
 
     @property
+    def platform(self) -> str:
+        """As JAX calls it: "gpu" or "tpu"."""
+        return "tpu" if self.name.startswith("tpu") else "gpu"
+
+    @property
     def num_bytes(self) -> int:
         """What a program may use."""
         share = 1.0
-        if not self.name.startswith("tpu"):
+        if self.platform == "gpu":
             share = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE)
         return int(self.gibibytes * GIB * share)
 

@@ -287,13 +287,13 @@ def _scores_import(request: Request) -> bool:
 
 def _score_import(request: Request, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Scores an imported classifier as it is; there is nothing that a seed could change."""
-    from scalelab import finetune_loop
     from scalelab import finetune_outcome as outcome
+    from scalelab.finetune_course import Course
 
     own = {"head.kind": request.start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
     config = dataclasses.replace(resolve(override(values, own)), epochs=0.0)
     prepared = request.prepare(config)
-    outcome.score_as_imported(prepared, finetune_loop.Course())
+    outcome.score_as_imported(prepared, Course())
     if request.options.submit:
         outcome.submit(prepared, (0,))
     return [prepared.result(0)]

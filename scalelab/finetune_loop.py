@@ -3,17 +3,18 @@
 import contextlib
 import dataclasses
 import functools
+import pathlib
 import shutil
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from scalelab import cli, environment, metrics, progress, run_folder
+from scalelab import config as config_lib
 from scalelab import finetune_outcome as outcome
 from scalelab.checkpoint import Checkpoints
-from scalelab.clocks import Clocks
+from scalelab.finetune_course import Course
 from scalelab.finetune_group import Group
 from scalelab.finetune_run import TaskRun
 
@@ -52,65 +53,6 @@ def train(run: TaskRun, seeds: list[int]) -> None:
     print(f"{training.name}: finished {training.step} steps in {secs:.0f} s")
 
 
-@dataclasses.dataclass
-class Course:
-    """How far a seed has come, beside its parameters; plain json in checkpoints.
-
-    Attributes:
-      clocks: its clocks.
-      totals: (sum, weight) pairs of the steps not yet logged.
-      epoch: (sum, weight) of the training loss of each step of the last epoch, newest last.
-      evals: what each evaluation found: {"step", "dev": {split: {metric: value}}}.
-      best: index in `evals` of the best one.
-      stopped: step after which early stopping ended it; None: still going.
-      failed: what went wrong; None: nothing.
-      over: whether nothing more is done for it: it has ended, and an evaluation noticed.
-    """
-
-    clocks: Clocks = dataclasses.field(default_factory=Clocks)
-    totals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    epoch: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-    evals: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best: int | None = None
-    stopped: int | None = None
-    failed: str | None = None
-    over: bool = False
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Course":
-        """What dataclasses.asdict made."""
-        return cls(**values | {"clocks": Clocks(**values["clocks"])})
-
-    def loss(self, num_steps: int) -> float | None:
-        """Mean training loss over the examples of the last so many steps of an epoch at most."""
-        pairs = self.epoch[-num_steps:]
-        return sum(s for s, _ in pairs) / sum(w for _, w in pairs) if pairs else None
-
-    def judge(
-        self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
-    ) -> bool:
-        """Notes an evaluation.
-
-        Args:
-          step: after which.
-          dev: split -> metric -> value.
-          score: dev -> the number that decides.
-          patience: evaluations without a better score after which to stop; None: never.
-
-        Returns:
-          Whether it is the best so far.
-        """
-        self.evals.append({"step": step, "dev": dev})
-        self.over = self.failed is not None
-        last = len(self.evals) - 1
-        if self.best is None or score(dev) > score(self.evals[self.best]["dev"]):
-            self.best = last
-            return True
-        if patience and last - self.best >= patience:
-            self.stopped, self.over = step, True
-        return False
-
-
 class Training:
     """A group's way through its steps: clocks, metrics, evaluations, checkpoints, results.
 
@@ -138,7 +80,10 @@ class Training:
         restored = self._checkpoints.restore(self._group.state)
         if restored is not None:
             self._group.state, meta = restored
+            self._check(meta.get("configs"))
             self._courses = [Course.from_json(values) for values in meta["courses"]]
+        else:
+            self._say_what_is_lost()
         self.step = int(self._group.state.step)
         self._writers = []
         for seed in seeds:
@@ -152,6 +97,27 @@ class Training:
         self._last: tuple[int, Any] = (-1, None)  # step of the last evaluation, and its outputs
         self._line, self._eta = progress.Progress(), progress.Eta()
         self._begun = time.perf_counter()
+
+    def _check(self, before: list[dict[str, Any]] | None) -> None:
+        """Refuses a checkpoint that runs with other configs left; earlier versions did not say."""
+        for seed, config in zip(self._group.seeds, before or (), strict=before is not None):
+            differing = config_lib.science_diff(self._run.describe(seed), config)
+            if differing:
+                raise ValueError(
+                    f"{self.directory} has a checkpoint of a run with another config; choose"
+                    " another --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
+                )
+
+    def _say_what_is_lost(self) -> None:
+        """Says so where seeds had come some way in another group, whose checkpoint does not fit."""
+        for folder in self._run.workdir.glob(".resume-*"):
+            again = sorted(_seeds_of(folder) & set(self._group.seeds))
+            if again and folder != self.directory:
+                print(
+                    f"note: {self.name} begins at step 0: what seed {', '.join(map(str, again))}"
+                    f" had reached is in {folder}, of seeds grouped otherwise; to go on from there"
+                    " start with the --seeds_together that it was stopped with"
+                )
 
     @property
     def over(self) -> bool:
@@ -258,7 +224,8 @@ class Training:
         """Saves a checkpoint from which the same command continues."""
         self._settle()
         courses = [dataclasses.asdict(course) for course in self._courses]
-        self._checkpoints.save(self._group.state, {"courses": courses})
+        configs = [self._run.describe(seed) for seed in self._group.seeds]
+        self._checkpoints.save(self._group.state, {"courses": courses, "configs": configs})
         self._begun = time.perf_counter()
 
     # --- The end ----------------
@@ -283,6 +250,10 @@ def _tidy(run: TaskRun) -> None:
     They are this group's, and those left by seeds that were grouped otherwise.
     """
     for folder in run.workdir.glob(".resume-*"):
-        seeds = map(int, folder.name.split(".")[1].split("-")[1:])
-        if any((run.folder(seed) / "result.json").exists() for seed in seeds):
+        if any((run.folder(seed) / "result.json").exists() for seed in _seeds_of(folder)):
             shutil.rmtree(folder)
+
+
+def _seeds_of(folder: pathlib.Path) -> set[int]:
+    """The seeds of a group, from the name of its folder of checkpoints."""
+    return set(map(int, folder.name.split(".")[1].split("-")[1:]))

@@ -53,7 +53,7 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], para
     Args:
       run: a finetune_run.TaskRun.
       seed: which.
-      course: its finetune_loop.Course.
+      course: its finetune_course.Course.
       outputs: of the head, by dev split, [n, C].
       params: {"body", "head"} that gave them.
     """
@@ -158,7 +158,7 @@ def score_as_imported(run: Any, course: Any) -> None:
 
     Args:
       run: a finetune_run.TaskRun that begins with the classifier, of no epochs.
-      course: an empty finetune_loop.Course.
+      course: an empty finetune_course.Course.
 
     Raises:
       ValueError: its classes do not fit the task's, or the folder holds another run.
@@ -209,7 +209,8 @@ def submit(run: Any, seeds: tuple[int, ...]) -> None:
         if examples is not None
     }
     written = submission.write(run.task, run.splits, found, run.workdir / "submission")
-    print(f"{run.task.title}: wrote {', '.join(str(p) for p in written)} from seed {seed}")
+    if written:
+        print(f"{run.task.title}: wrote {', '.join(str(p) for p in written)} from seed {seed}")
     absent = [name for name, examples in run.test.items() if examples is None]
     if absent:
         print(f"{run.task.title}: absent, so not predicted: {', '.join(absent)}")

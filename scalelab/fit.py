@@ -89,7 +89,7 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     """
     import jax
 
-    from scalelab import blueprint, flops, memory_measured, sharding
+    from scalelab import blueprint, devices, flops, memory_measured, sharding
     from scalelab import memory as memory_lib
     from scalelab.lab import tables
 
@@ -101,12 +101,13 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     sharding.check_batches(mesh, sizes, machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
     available, where = capacity(device, memory)
+    platform = devices.named(device).platform if device else None
     rows, said = [], []
     for i, phase in enumerate(plan.phases):
 
         def of(batch_size: int, length: int = phase.length) -> Any:
             _say(f"compiling for {batch_size} x {length}")
-            return memory_lib.of_step(plan, length, batch_size, mesh)
+            return memory_lib.of_step(plan, length, batch_size, mesh, platform)
 
         asked = of(phase.batch_size)
         other = of(memory_lib.another_size(phase.batch_size, quantum))

@@ -45,7 +45,9 @@ class StepMemory:
         return self.params + self.optimizer + self.batch + self.between + self.beside
 
 
-def of_step(plan: Any, length: int, batch_size: int, mesh: Any) -> StepMemory:
+def of_step(
+    plan: Any, length: int, batch_size: int, mesh: Any, platform: str | None = None
+) -> StepMemory:
     """Compiles the training step of a batch, and reads off what it needs.
 
     Args:
@@ -53,10 +55,15 @@ def of_step(plan: Any, length: int, batch_size: int, mesh: Any) -> StepMemory:
       length: tokens of an example.
       batch_size: examples.
       mesh: the devices.
+      platform: whose step is asked for, "cpu", "gpu" or "tpu"; None: that of the devices. Another
+        one's is the program that would run there, as this one's compiler lays it out.
     """
     from scalelab import sharding
+    from scalelab.objectives import xent
 
-    run = plan.compile(length, batch_size, mesh)
+    platform = platform or mesh.devices.flat[0].platform
+    with xent.as_on(platform):
+        run = plan.compile(length, batch_size, mesh)
     found = run.memory_analysis()
     placed = sharding.shardings(plan.boxed, mesh)
     params, optimizer = (
@@ -65,7 +72,7 @@ def of_step(plan: Any, length: int, batch_size: int, mesh: Any) -> StepMemory:
     )
     arguments = found.argument_size_in_bytes + found.output_size_in_bytes
     rest = arguments - found.alias_size_in_bytes - params - optimizer
-    beside = BESIDE_ON_CPU if mesh.devices.flat[0].platform == "cpu" else 0
+    beside = BESIDE_ON_CPU if platform == "cpu" else 0
     return StepMemory(batch_size, params, optimizer, rest, found.temp_size_in_bytes, beside)
 
 

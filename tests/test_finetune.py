@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,15 @@ import optax
 import pytest
 import tiny
 
-from scalelab import cli, finetune_loop, finetune_rows, finetune_start, finetune_step, flops
+from scalelab import (
+    cli,
+    finetune_course,
+    finetune_loop,
+    finetune_rows,
+    finetune_start,
+    finetune_step,
+    flops,
+)
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_records import Records
@@ -499,6 +508,44 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     assert timeless(whole) == timeless(cut)
 
 
+def killed_at_step_7(run: TaskRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains seed 0 until then."""
+    real = TaskBatches.__call__
+
+    def stopping(self: Any, step: int, length: int | None = None) -> Any:
+        if step == 7:
+            killed()
+        return real(self, step, length)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskBatches, "__call__", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            finetune_loop.train(run, [0])
+
+
+def test_a_checkpoint_of_another_config_is_refused(prepare, monkeypatch) -> None:
+    """Though the seed's folder, which says so too, has been removed meanwhile."""
+    fields = dict(folder="cut", machine__checkpoint_every_steps=3)
+    cut = prepare("bert", "cola", **fields)
+    killed_at_step_7(cut, monkeypatch)
+    shutil.rmtree(cut.folder(0))
+    other = prepare("bert", "cola", optim__learning_rate=3e-3, **fields)
+    with pytest.raises(ValueError, match=r"\.resume-0.*another config.*\n  optim.learning_rate: "):
+        finetune_loop.train(other, [0])
+    finetune_loop.train(cut, [0])
+    assert result(cut, 0)["steps"] == 10
+
+
+def test_steps_that_another_grouping_loses_are_named(prepare, monkeypatch, capsys) -> None:
+    run = prepare("bert", "cola", machine__checkpoint_every_steps=3)
+    killed_at_step_7(run, monkeypatch)
+    assert "note:" not in capsys.readouterr().out
+    finetune_loop.train(run, [0, 1])
+    said = capsys.readouterr().out
+    assert "begins at step 0: what seed 0 had reached is in" in said and "--seeds_together" in said
+    assert not list(run.workdir.glob(".resume*"))
+
+
 def test_a_run_killed_after_its_last_step_only_writes_the_rest(prepare, monkeypatch) -> None:
     run = prepare("roberta", "cola", machine__checkpoint_every_steps=5)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -562,7 +609,7 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch, narrow: bool) -> No
         for course, seed in zip(self._courses, seeds, strict=True):
             course.seed = seed
 
-    judge = finetune_loop.Course.judge
+    judge = finetune_course.Course.judge
 
     def planned(self: Any, step: int, dev: Any, score: Any, patience: int | None) -> bool:
         wanted = 5 * best_evaluation[self.seed]
@@ -571,7 +618,7 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch, narrow: bool) -> No
         return judge(self, step, dev, lambda d: rank[id(d)], patience)
 
     monkeypatch.setattr(finetune_loop.Training, "__init__", numbered)
-    monkeypatch.setattr(finetune_loop.Course, "judge", planned)
+    monkeypatch.setattr(finetune_course.Course, "judge", planned)
     fields = dict(patience=1, epochs=6.0, optim__learning_rate=3e-2)
     alone = prepare("bert", "cola", folder="alone", **fields)
     if narrow:

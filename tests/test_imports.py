@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "build": {"config", "flops", "formats", "objectives", "optim", "systems"},
     "devices": set(),
     "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
-    "memory": {"sharding"},
+    "memory": {"objectives", "sharding"},
     "memory_measured": {"blueprint", "environment", "sharding"},
     "data": {"config", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
@@ -78,12 +78,14 @@ MAY_IMPORT = {
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
     "finetune_group": {"finetune_rows", "finetune_run", "finetune_step", "optim", "together"},
-    "finetune_loop": {"checkpoint", "cli", "environment", "finetune_group", "finetune_outcome"}
-    | {"finetune_run", "metrics", "progress", "run_folder"},
+    "finetune_course": {"clocks"},
+    "finetune_loop": {"checkpoint", "cli", "config", "environment", "finetune_course"}
+    | {"finetune_group", "finetune_outcome", "finetune_run", "metrics", "progress", "run_folder"},
     "finetune_grid": {"finetune_config", "finetune_loop", "finetune_outcome", "metrics"}
     | {"run_folder"},
-    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_loop", "init_flag"}
-    | {"finetune_grid", "finetune_outcome", "finetune_run", "finetune_start", "lab"},
+    "finetune": {"cli", "environment", "eval", "finetune_config", "finetune_course", "init_flag"}
+    | {"finetune_grid", "finetune_loop", "finetune_outcome", "finetune_run", "finetune_start"}
+    | {"lab"},
     "token_scores": {"nn", "objectives"},
     "eval": {"cli", "data", "environment", "finetune", "finetune_start", "lab", "metrics"}
     | {"token_scores"},

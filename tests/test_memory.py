@@ -129,6 +129,21 @@ def test_the_program_answers(tmp_path: Any) -> None:
     assert "vocabulary 97" in text and "does NOT fit" not in text
 
 
+@pytest.mark.slow
+def test_the_step_of_another_device_is_planned_as_it_runs_there() -> None:
+    """A GPU's scores come in larger chunks, and it has no allowance for the cores' threads."""
+    config = tiny.config("gpt2", net__max_len=64, short__max_len=64,
+                         tokenizer__vocab_size=30_000, machine__compile_cache_dir=None)  # fmt: skip
+    plan = blueprint.draw(config)
+    here, gpu, again = (
+        memory.of_step(plan, 64, 64, tiny.one_device(), platform)
+        for platform in (None, "gpu", "cpu")
+    )
+    assert here == again and here.beside == memory.BESIDE_ON_CPU
+    scores = 4 * 64 * 64 * 30_000
+    assert here.between < scores < gpu.between and gpu.beside == 0
+
+
 def measured(plan_for: Any, length: int, batch_size: int) -> tuple[int, int]:
     plan = blueprint.draw(plan_for)
     planned = memory.of_step(plan, length, batch_size, tiny.one_device())

@@ -53,19 +53,19 @@ class Columns:
 
 
 def read(
-    path: Path, columns: Columns, labels: Labels, *, official_count: int | None = None
+    path: Path, columns: Columns, labels: Labels, *, count_of_whole_lines: int | None = None
 ) -> Records:
     """Reads one file.
 
     The official training file of QQP has questions with a line break in them, which leaves short
     lines. Lines with too few fields are therefore left out, and counted, of a file whose other
-    rows number exactly `official_count`; in any other file they are an error.
+    rows number exactly `count_of_whole_lines`; in any other they are an error.
 
     Args:
       path: the file.
       columns: where in a row texts and label are.
       labels: what a label may be; not looked at where `columns` names no label.
-      official_count: rows of the published set, if there is one.
+      count_of_whole_lines: rows of a published set that is known to have broken lines beside.
 
     Raises:
       WrongHeader: the first line does not name the columns, or names columns where none are
@@ -89,7 +89,7 @@ def read(
                 said = f"{path}, line {number}: {labels.wrong(label)}"
                 raise WrongHeader(said, table.first, label if number > 1 else None)
             spelt.append((number, label))
-    if short and len(texts[0]) != official_count:
+    if short and len(texts[0]) != count_of_whole_lines:
         raise ValueError(table.wrong_length(*short[0]))
     if not texts[0]:
         raise ValueError(f"{path}: {NO_ROWS}")

@@ -27,6 +27,7 @@ class Split:
       count: rows of the published set; None if there is none.
       tfds: config and split of TensorFlow Datasets' `glue`, such as "cola/train".
       submission: name of the file that the leaderboard wants predictions in; for test splits.
+      broken_lines: whether the published file has lines that are broken in two.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Split:
     count: int | None = None
     tfds: str | None = None
     submission: str | None = None
+    broken_lines: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,8 +263,9 @@ def _read_files(task: Task, split: Split, root: Path, *, labelled: bool) -> Reco
     if path is None:
         return None
     columns = task.columns if labelled else task.test_columns
+    count = split.count if split.broken_lines else None
     try:
-        return task_files.read(path, columns, task.valid_labels, official_count=split.count)
+        return task_files.read(path, columns, task.valid_labels, count_of_whole_lines=count)
     except WrongHeader as error:
         others = [title for title in _looks_like(error) if title != task.title]
         guess = f"; it looks like a file of {' or '.join(others)}" if others else ""

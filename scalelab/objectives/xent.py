@@ -7,7 +7,10 @@ softmax, so the forward pass of training multiplies it out chunk by chunk and ke
 positions, and moving them takes as long as the products.
 """
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,17 @@ from scalelab.nn.product import product
 # Scores that are held at a time on one device: fits the caches of a CPU, and fills an accelerator.
 CHUNK_SCORES = {"cpu": 2**24}
 DEFAULT_CHUNK_SCORES = 2**28
+_PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
+
+
+@contextlib.contextmanager
+def as_on(platform: str | None) -> Iterator[None]:
+    """What is traced within has the chunks of a platform ("cpu", "gpu", "tpu"), not this one's."""
+    token = _PLATFORM.set(platform)
+    try:
+        yield
+    finally:
+        _PLATFORM.reset(token)
 
 
 def token_cross_entropy(
@@ -69,7 +83,7 @@ def _joined(chunks: jax.Array, length: int) -> jax.Array:
 
 def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
     """How many of T positions to score at a time: chunks of about equal size that fit the limit."""
-    limit = CHUNK_SCORES.get(jax.default_backend(), DEFAULT_CHUNK_SCORES)
+    limit = CHUNK_SCORES.get(_PLATFORM.get() or jax.default_backend(), DEFAULT_CHUNK_SCORES)
     devices = max(1, jax.sharding.get_abstract_mesh().size)
     num_chunks = min(length, math.ceil(batch_size * length * vocab_size / (limit * devices)))
     return math.ceil(length / num_chunks)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalelab import config as config_lib
-from scalelab import flops, population_config
+from scalelab import environment, flops, population_config
 from scalelab.lab import study_runs
 from scalelab.lab.study_runs import PretrainRun, Study
 
@@ -84,8 +84,7 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
         if other.kind != PRETRAIN or other.state != READY or other.again or other.damaged:
             return False
         configs = [config_lib.resolve(runs[one.run].config) for one in (job, other)]
-        net = configs[0].net
-        if flops.n_model(net.width, net.num_layers) > SMALL:
+        if not is_small(configs[0].net):
             return False
         try:
             population_config.check(configs)
@@ -96,6 +95,20 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
     if not alike(job):
         return []
     return [other for other in left if other != job and alike(other)][: count - 1]
+
+
+def is_small(net: config_lib.Net) -> bool:
+    """Whether a net leaves most of an accelerator idle."""
+    return flops.n_model(net.width, net.num_layers) <= SMALL
+
+
+def go_together(net: config_lib.Net) -> bool:
+    """Whether runs of a net are faster as one program, on what there is here.
+
+    A GPU or TPU waits for small nets most of the time. Cores do not, and have a process each
+    (`python -m benchmarks.population`, `python -m benchmarks.finetune` measure it).
+    """
+    return environment.has_accelerator() and is_small(net)
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:

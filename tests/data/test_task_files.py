@@ -142,18 +142,18 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
         tmp_path,
         'id\tfirst\tsecond\tlabel\n0\ta\tb\tyes\n1\t"broken\nin two"\tc\tno\n2\td\te\tno\n',
     )
-    records = read(path, PAIR, YES_NO, official_count=2)
+    records = read(path, PAIR, YES_NO, count_of_whole_lines=2)
     assert rows(records) == [("a", "b", 1), ("d", "e", 0)]
     assert records.num_left_out == 2
     for count in (None, 1, 3, 4):
         with pytest.raises(ValueError, match="line 3: expected 4 fields .* found 2: '1.*broken'"):
-            read(path, PAIR, YES_NO, official_count=count)
+            read(path, PAIR, YES_NO, count_of_whole_lines=count)
 
 
 def test_too_many_fields_are_never_left_out(tmp_path):
     path = written(tmp_path, "text\tlabel\na\tyes\nb\tno\tx\n")
     with pytest.raises(ValueError, match="line 3: expected 2 fields"):
-        read(path, SINGLE, YES_NO, official_count=1)
+        read(path, SINGLE, YES_NO, count_of_whole_lines=1)
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])

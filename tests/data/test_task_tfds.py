@@ -4,10 +4,12 @@ Slow to start, since TensorFlow is imported; so all that needs it is here.
 """
 
 import contextlib
+import functools
 import sys
 import warnings
 from typing import Any
 
+import glue_folder
 import numpy as np
 import pytest
 
@@ -109,6 +111,26 @@ def test_classes_of_another_order_or_number(holding, name, labels):
 def test_no_such_data_set(tfds):
     with pytest.raises(ValueError, match="tfds:glue/colla: cannot be prepared .* or give --data"):
         task_tfds.read("glue/colla", "train", ("sentence",), ZERO_ONE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rte", "cola", "stsb"])
+def test_prepared_for_real(tfds, tmp_path, monkeypatch, name):
+    """All but the download is TFDS's own: the records are those of the files it would have got."""
+    from tensorflow_datasets.core.download import DownloadManager
+
+    folder = glue_folder.write(tmp_path / "glue")
+    monkeypatch.setattr(DownloadManager, "download_and_extract", lambda self, url: str(folder))
+    monkeypatch.setattr(
+        tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path / "tfds")
+    )
+    task = load_task(name)
+    ours, theirs = load(task, folder), load(task, None)
+    splits = [(ours.train, theirs.train), (ours.dev["dev"], theirs.dev["dev"])]
+    for a, b in [*splits, (ours.test["test"], theirs.test["test"])]:
+        assert a is not None and b is not None and b.source.startswith(f"tfds:glue/{name}/")
+        assert a.texts == b.texts and len(a.texts[0]) == 3
+        np.testing.assert_array_equal(a.labels, b.labels)
 
 
 def test_an_empty_split(holding):

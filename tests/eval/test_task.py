@@ -216,7 +216,9 @@ def test_empty_texts_and_broken_lines_are_named(tmp_path):
     (tmp_path / "train.tsv").write_text("a\tb\n\t1\n \t1\nx\t0\n")
     (tmp_path / "dev.tsv").write_text("a\tb\nx\t1\nbroken\n\t1\n")
     (tmp_path / "other.tsv").write_text("a\tb\n" + "x\t1\n" * 9)
-    assert remarks(TOY, load(TOY, tmp_path)) == [
+    broken = dataclasses.replace(TOY.dev_splits[0], broken_lines=True)
+    task = dataclasses.replace(TOY, dev_splits=(broken, TOY.dev_splits[1]))
+    assert remarks(task, load(task, tmp_path)) == [
         "Toy empty texts: 2 in train, 1 in dev",
         "Toy broken lines left out: 1 in dev",
     ]
@@ -240,6 +242,20 @@ def test_punctuation_that_somebody_took_out(tmp_path, train, dev, said):
 
 
 # Bad input
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_short_lines_of_a_whole_file_are_an_error_but_in_qqp(glue, name):
+    """Though the other rows are as many as the published set has: only QQP's has broken lines."""
+    task = load_task(name)
+    task = dataclasses.replace(task, train=dataclasses.replace(task.train, count=3))
+    path = glue / task.train.files[0]
+    path.write_bytes(path.read_bytes() + b"7\n")
+    if name == "qqp":
+        assert load(task, glue).train.num_left_out == 1
+    else:
+        with pytest.raises(ValueError, match=r"train.tsv, line \d: expected \d+ fields"):
+            load(task, glue)
 
 
 def test_a_missing_folder(glue):

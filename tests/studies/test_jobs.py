@@ -14,9 +14,9 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli, train_loop
+from scalelab import cli, environment, finetune, finetune_start, train_loop
 from scalelab.lab import shape_rules, study_runs
-from scalelab.studies import derive, expand, job, jobs, pool
+from scalelab.studies import derive, expand, job, jobs, pool, tasks
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -254,6 +254,26 @@ def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
     assert trained == [both]
     with pytest.raises(ValueError, match="has no job bert-2x8x1-seed7.pretrain"):
         job.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
+
+
+@pytest.mark.parametrize(("accelerator", "small", "together"), [
+    (False, 10**7, 1), (True, 10**7, 3), (True, 0, 1),
+])  # fmt: skip
+def test_seeds_are_fine_tuned_together_on_an_accelerator(
+    tmp_path, monkeypatch, accelerator: bool, small: int, together: int
+) -> None:
+    """Of small nets, which leave most of it idle."""
+    planned(tmp_path, finetune__seeds=3, finetune__tasks=("rte",))
+    name = "bert-2x8x1-seed0"
+    finish(tmp_path, name)
+    monkeypatch.setattr(jobs, "SMALL", small)
+    monkeypatch.setattr(environment, "has_accelerator", lambda: accelerator)
+    monkeypatch.setattr(tasks, "prepare", lambda *_: None)
+    monkeypatch.setattr(finetune_start, "open_start", lambda *_: None)
+    asked: list[finetune.Options] = []
+    monkeypatch.setattr(finetune, "fine_tune", lambda *given: asked.append(given[4]))
+    job.main([f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={name}"])
+    assert asked and all(o.seeds == (0, 1, 2) and o.together == together for o in asked)
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:
