@@ -134,8 +134,19 @@ class Parser(argparse.ArgumentParser):
     """For programs whose arguments are not all flags; its errors are one message."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program."""
+        """Ends the program; of a flag that is not known, it names the nearest."""
+        known, _, unknown = message.partition("unrecognized arguments: ")
+        if unknown.startswith("--") and not known:
+            message += f": {nearest(unknown.split()[0].partition('=')[0], self._flags())}"
         fail(f"{message}; {self.prog} --help says what there is")
+
+    def _flags(self) -> set[str]:
+        """Its flags and those of its subcommands."""
+        found = set(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found.update(*(made._option_string_actions for made in action.choices.values()))
+        return found
 
 
 def _check_fields(argv: list[str], fields: list[str]) -> None:

@@ -343,7 +343,7 @@ def test_sorts(by: str, expected: str) -> None:
         (["--where=width>wide"], "condition width>wide: the column holds numbers"),
         (["--where=width>none"], "none is neither more nor less"),
         (["absent"], "no such folder: absent"),
-        (["--wher=x"], "unrecognized arguments: --wher=x"),
+        (["--wher=x"], "unrecognized arguments: --wher=x: did you mean '--where'"),
         ([], "arguments are required: DIR"),
     ],
 )
