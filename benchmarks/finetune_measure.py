@@ -131,7 +131,7 @@ def beside_peer(run: Any, steps: int, repeats: int, threads: int) -> dict[str, A
     """Training and evaluation, ours and the peer's by turns."""
     left_out = side_by_side.peer_left_out()
     peer = None if left_out else finetune_peer.Peer(run, threads)
-    ours, parts = Group(run, [0]), stretches(run, steps, repeats)
+    ours, parts = Group([run], [0]), stretches(run, steps, repeats)
     (batches,) = ours.batches
     ids = [np.concatenate([batches.ids(step) for step in part]) for part in parts]
     ids = [chosen[chosen >= 0] for chosen in ids]
@@ -184,7 +184,10 @@ def together(run: Any, steps: int, repeats: int, seeds: int) -> dict[str, Any]:
     """Seeds in one program, and the same seeds one after another, by turns."""
     parts = stretches(run, steps, repeats)
     every = [step for part in parts for step in part]
-    joined, alone = Group(run, range(seeds)), [Group(run, [seed]) for seed in range(seeds)]
+    joined, alone = (
+        Group([run] * seeds, range(seeds)),
+        [Group([run], [seed]) for seed in range(seeds)],
+    )
     compile_secs = {"together": compile_steps(joined, every)}
     compile_secs["one_by_one"] = sum(compile_steps(each, every) for each in alone)
     found = collections.defaultdict(list)

@@ -1,4 +1,4 @@
-"""Seeds that train in one program: their parameters, their batches, a step of all of them."""
+"""Runs that train in one program: their parameters, their batches, a step of all of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,21 +13,23 @@ from scalelab.optim import schedules
 
 
 class Group:
-    """Some seeds of a task, from their first parameters on.
+    """Some runs of a task that differ in seed or learning rate, from their first parameters on.
 
     Args:
-      run: the task, prepared.
-      seeds: they train together.
+      runs: each one's task, prepared; they may differ in learning rate and folder alone.
+      seeds: each one's seed.
 
     Attributes:
-      run: the task, prepared.
-      seeds: they train together.
-      batches: of each seed.
+      run: the task, prepared; what all have in common is taken from it.
+      runs: each one's task.
+      seeds: each one's seed.
+      batches: of each.
       state: a FinetuneState of all of them.
     """
 
-    def __init__(self, run: TaskRun, seeds: Sequence[int]) -> None:
-        self.run, self.seeds = run, seeds
+    def __init__(self, runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
+        run = runs[0]
+        self.run, self.runs, self.seeds = run, runs, seeds
         self.batches = [run.batches(seed) for seed in seeds]
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
@@ -48,17 +50,17 @@ class Group:
         """To which the batches of a step are padded."""
         return max(batches.length(step) for batches in self.batches)
 
-    def rate(self, step: int) -> np.float32:
-        """The learning rate of a step."""
+    def rates(self, step: int) -> list[np.float32]:
+        """The learning rate of a step, of each run."""
         optim, num_steps = self.run.config.optim, self.run.num_steps
         factor = self._schedule(step, optim.warmup_rate * num_steps, num_steps)
-        return np.float32(optim.learning_rate * factor)
+        return [np.float32(run.config.optim.learning_rate * factor) for run in self.runs]
 
     def advance(self, step: int) -> Any:
-        """Starts step `step` of every seed; returns its metrics, to be waited for."""
+        """Starts step `step` of every run; returns its metrics, to be waited for."""
         length = self.length(step)
         batch = together.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
-        rates = together.stack_rows([self.rate(step)] * len(self))
+        rates = together.stack_rows(self.rates(step))
         self.state, pairs = self._train(self.state, batch, rates)
         return pairs
 

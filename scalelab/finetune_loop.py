@@ -1,4 +1,4 @@
-"""The loop of a fine-tuning: some seeds together, from the start or where they were killed."""
+"""The loop of a fine-tuning: some runs together, from the start or where they were killed."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import jax
+import numpy as np
 
 from scalelab import cli, environment, metrics, progress, run_folder
 from scalelab import config as config_lib
@@ -22,19 +23,32 @@ AHEAD = 8  # steps that may wait on the device
 
 
 def train(run: TaskRun, seeds: list[int]) -> None:
-    """Trains seeds together until each has its result.json.
+    """Trains seeds of a task together until each has its result.json.
 
     Raises:
       ValueError: a folder is not as it should be.
       cli.Stopped: interrupted; what was reached is saved.
     """
+    train_together([run] * len(seeds), seeds)
+
+
+def train_together(runs: list[TaskRun], seeds: list[int]) -> None:
+    """Trains runs that may differ in seed, learning rate and folder, as `train` does.
+
+    Args:
+      runs: each one's task, prepared.
+      seeds: each one's seed.
+    """
+    run = runs[0]
     started = time.perf_counter()
     dtype = run.start.opened.config.net.dtype
     environment.configure_jax(run.config.machine.compile_cache_dir, dtype)
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    with run_folder.locked(run.workdir):
+    with contextlib.ExitStack() as locks:
+        for workdir in sorted({run.workdir for run in runs}):
+            workdir.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(run_folder.locked(workdir))
         with contextlib.ExitStack() as held:
-            training = Training(run, seeds, held)
+            training = Training(runs, seeds, held)
             if training.step:
                 print(f"{training.name}: continuing from step {training.step}")
             with cli.Interrupt() as interrupt:
@@ -59,8 +73,8 @@ class Training:
     It begins where its last checkpoint is, if there is one.
 
     Args:
-      run: the task, prepared.
-      seeds: they train together.
+      runs: each one's task, prepared; the checkpoints lie in the first one's folder.
+      seeds: each one's seed.
       held: closes what it opens.
 
     Attributes:
@@ -69,9 +83,12 @@ class Training:
       step: steps taken.
     """
 
-    def __init__(self, run: TaskRun, seeds: list[int], held: contextlib.ExitStack) -> None:
-        self._run, self._group = run, Group(run, seeds)
-        self.name = f"{run.task.name} seed {','.join(map(str, seeds))}"
+    def __init__(self, runs: list[TaskRun], seeds: list[int], held: contextlib.ExitStack) -> None:
+        run = self._run = runs[0]
+        self._group = Group(runs, seeds)
+        rates = list(dict.fromkeys(run.config.optim.learning_rate for run in runs))
+        self.name = f"{run.task.name} seed {','.join(map(str, dict.fromkeys(seeds)))}"
+        self.name += f" rate {','.join(f'{rate:g}' for rate in rates)}" * (len(rates) > 1)
         table = "" if run.rows is None else f".{run.rows.size}"  # whose shape a checkpoint has
         self.directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}{table}"
         self._checkpoints = Checkpoints(self.directory, 1)
@@ -86,10 +103,10 @@ class Training:
             self._say_what_is_lost()
         self.step = int(self._group.state.step)
         self._writers = []
-        for seed in seeds:
-            run.claim(seed)
-            run_folder.describe(run.folder(seed), run.describe(seed))
-            self._writers.append(metrics.Writer(run.folder(seed), self.step))
+        for own, seed in zip(runs, seeds, strict=True):
+            own.claim(seed)
+            run_folder.describe(own.folder(seed), own.describe(seed))
+            self._writers.append(metrics.Writer(own.folder(seed), self.step))
             held.callback(self._writers[-1].close)
         self._eval_every = max(1, round(run.config.eval_every_epochs * run.steps_per_epoch))
         self._costs: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
@@ -100,13 +117,18 @@ class Training:
 
     def _check(self, before: list[dict[str, Any]] | None) -> None:
         """Refuses a checkpoint that runs with other configs left; earlier versions did not say."""
-        for seed, config in zip(self._group.seeds, before or (), strict=before is not None):
-            differing = config_lib.science_diff(self._run.describe(seed), config)
+        for config, now in zip(before or (), self._configs(), strict=before is not None):
+            differing = config_lib.science_diff(now, config)
             if differing:
                 raise ValueError(
                     f"{self.directory} has a checkpoint of a run with another config; choose"
                     " another --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
                 )
+
+    def _configs(self) -> list[dict[str, Any]]:
+        """Each run's config.json."""
+        group = self._group
+        return [run.describe(seed) for run, seed in zip(group.runs, group.seeds, strict=True)]
 
     def _say_what_is_lost(self) -> None:
         """Says so where seeds had come some way in another group, whose checkpoint does not fit."""
@@ -135,7 +157,7 @@ class Training:
         """Takes a step, and does what is due after it."""
         machine, num_steps = self._run.config.machine, self._run.num_steps
         self._eta.start(self.step / num_steps)
-        rate = self._group.rate(self.step)
+        rates = self._group.rates(self.step)
         self._take_step()
         last = self.step == num_steps
         if len(self._pending) >= AHEAD or last:
@@ -143,7 +165,7 @@ class Training:
             self._show()
         if self.step % machine.log_every_steps == 0 or last:
             self._settle()
-            self._log(float(rate))
+            self._log(rates)
         if self.step % self._eval_every == 0 or last:
             self._settle()
             self._evaluate()
@@ -192,7 +214,7 @@ class Training:
                 f" | ETA {self._eta.text(self.step / self._run.num_steps)}"
             )
 
-    def _log(self, rate: float) -> None:
+    def _log(self, rates: list[np.float32]) -> None:
         for k in self._going:
             course, writer = self._courses[k], self._writers[k]
             means = metrics.divide(course.totals)
@@ -201,7 +223,7 @@ class Training:
                 continue
             means.pop("finite", None)
             values = {f"train/{k}": v for k, v in means.items()}
-            writer.write(course.clocks, values | {"train/learning_rate": rate})
+            writer.write(course.clocks, values | {"train/learning_rate": float(rates[k])})
 
     def _evaluate(self) -> None:
         run, better = self._run, []
@@ -224,14 +246,14 @@ class Training:
         """Saves a checkpoint from which the same command continues."""
         self._settle()
         courses = [dataclasses.asdict(course) for course in self._courses]
-        configs = [self._run.describe(seed) for seed in self._group.seeds]
-        self._checkpoints.save(self._group.state, {"courses": courses, "configs": configs})
+        meta = {"courses": courses, "configs": self._configs()}
+        self._checkpoints.save(self._group.state, meta)
         self._begun = time.perf_counter()
 
     # --- The end ----------------
 
     def finish(self) -> None:
-        """Writes every seed's parameters and results, and removes its checkpoints."""
+        """Writes every run's parameters and results, and removes the checkpoints."""
         run, group, state = self._run, self._group, self._group.state
         params = state.best if run.learner.keep_best else state.params
         evaluated, outputs = self._last
@@ -239,9 +261,10 @@ class Training:
             outputs = group.outputs(params)
         for k, (seed, course) in enumerate(zip(group.seeds, self._courses, strict=True)):
             own = group.whole(params, k)
-            run.save(seed, course.clocks.steps, own)
-            outcome.write(run, seed, course, outputs[k], own)
-        _tidy(run)
+            group.runs[k].save(seed, course.clocks.steps, own)
+            outcome.write(group.runs[k], seed, course, outputs[k], own)
+        for each in group.runs:
+            _tidy(each)
 
 
 def _tidy(run: TaskRun) -> None:

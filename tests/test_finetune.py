@@ -421,6 +421,50 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
     assert abs(first - second).max() > 1e-4
 
 
+def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
+    """Each in its own folder, stopped in between and continued."""
+    rates, fields = (1e-2, 1e-3), {"machine__checkpoint_every_steps": 3}
+
+    def runs(folder: str) -> list[TaskRun]:
+        return [
+            prepare("bert", "cola", folder=f"{folder}/{rate}", optim__learning_rate=rate, **fields)
+            for rate in rates
+        ]
+
+    alone, together = runs("alone"), runs("together")
+    for run in alone:
+        finetune_loop.train(run, [0])
+    real, steps = TaskBatches.__call__, []
+
+    def stopping(self: Any, step: int, length: int | None = None) -> Any:
+        steps.append(step)
+        if steps.count(7) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, step, length)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskBatches, "__call__", stopping)
+        with pytest.raises(cli.Stopped, match="after step 8"):
+            finetune_loop.train_together(together, [0, 0])
+    finetune_loop.train_together(together, [0, 0])
+    for rate, a, b in zip(rates, alone, together, strict=True):
+        kept = [load_trained(run.folder(0)) for run in (a, b)]
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *kept)
+        ours, theirs = (flat(result(run)) for run in (b, a))
+        for name in ("steps", "tokens", "train_loss", "eval.dev.matthews"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
+        assert (
+            json.loads((b.folder(0) / "config.json").read_text())["optim"]["learning_rate"] == rate
+        )
+        lines = [line for line in timeless(b) if "train/learning_rate" in line]
+        assert lines == [
+            pytest.approx(line, rel=1e-4) for line in timeless(a) if "train/learning_rate" in line
+        ]
+        assert not list(b.workdir.glob(".resume*"))
+    apart = abs(outputs(together[0]) - outputs(together[1])).max()
+    assert apart > 1e-3
+
+
 @pytest.mark.parametrize(("system", "task", "fields"), [
     ("bert", "cola", {}),
     ("gpt2", "stsb", {"optim__layer_decay": 0.5}),  # added tokens, both orders

@@ -16,6 +16,19 @@ AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
 SCORES = {(1e-3, 8): 0.2, (1e-3, 32): None, (1e-5, 8): 0.9, (1e-5, 32): 0.4}  # None: it failed
 
 
+@pytest.mark.parametrize(("together", "groups"), [
+    (1, [["1_8"], ["2_8"], ["1_32"], ["2_32"]]), (3, [["1_8", "2_8"], ["1_32", "2_32"]]),
+])  # fmt: skip
+def test_rates_train_together(monkeypatch, together: int, groups: list[list[str]]) -> None:
+    """Points that differ in anything else have programs of their own."""
+    named = {
+        f"{rate}_{size}": {"optim.learning_rate": rate, "batch_size": size}
+        for rate in (1, 2)
+        for size in (8, 32)
+    }
+    assert finetune_grid._alike(named, together) == groups
+
+
 def test_the_best_point_is_taken(tmp_path: pathlib.Path) -> None:
     asked = []
 

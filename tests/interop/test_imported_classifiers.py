@@ -141,7 +141,7 @@ def test_a_fine_tuning_begins_with_body_and_head(
 ) -> None:
     given = pretrained.load_trained(back)
     run = prepare(back, "mnli", data, tmp_path / "mnli", **values(cache_dir))
-    state = finetune_group.Group(run, [0]).state
+    state = finetune_group.Group([run], [0]).state
     jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
     ours, theirs = state.params["head"], given["head"]
     jax.tree.map(np.testing.assert_array_equal, ours["dense"], theirs["dense"])
@@ -150,7 +150,7 @@ def test_a_fine_tuning_begins_with_body_and_head(
     np.testing.assert_array_equal(ours["out"]["bias"], theirs["out"]["bias"][np.array([1, 2, 0])])
     assert "has the head of" in run.facts() and "matched by name" in run.facts()
     other = prepare(back, "rte", data, tmp_path / "rte", **values(cache_dir))
-    state = finetune_group.Group(other, [0]).state
+    state = finetune_group.Group([other], [0]).state
     jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
     assert state.params["head"]["out"]["kernel"].shape[-1] == 2
     assert "RTE gets a new head: their classes do not fit" in other.facts()
