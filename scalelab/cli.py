@@ -135,8 +135,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the program; of a flag that is not known, it names the nearest."""
-        known, _, unknown = message.partition("unrecognized arguments: ")
-        if unknown.startswith("--") and not known:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message and unknown.startswith("--"):
             message += f": {nearest(unknown.split()[0].partition('=')[0], self._flags())}"
         fail(f"{message}; {self.prog} --help says what there is")
 

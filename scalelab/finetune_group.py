@@ -34,7 +34,7 @@ class Group:
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
         learner, rows = run.narrow_learner, run.rows
-        first = [run.learner.first(seed, start(seed), example, run.head) for seed in seeds]
+        first = [run.learner.first_params(seed, start(seed), example, run.head) for seed in seeds]
         if rows is not None:
             self._first_tables = [np.asarray(finetune_rows.table_of(params)) for params in first]
             first = [rows.narrow(params) for params in first]

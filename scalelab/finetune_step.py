@@ -75,11 +75,11 @@ class Learner:
     pretrained_head: bool = False
     keep_best: bool = False
 
-    def first(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> Any:
+    def first_params(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> Any:
         """Returns the parameters that a seed begins with, {"body", "head"}.
 
         Args:
-          seed: of the head, of new rows of the embedding, and of every later draw.
+          seed: of the head, and of new rows of the embedding.
           pretrained: parameters of the net that pre-training has left; None: from scratch.
           example: a batch, for shapes.
           head: parameters of the head that an imported classifier has; None: new ones.
@@ -88,10 +88,8 @@ class Learner:
         params = nn.unbox(_init(self, key, example))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
-            pooler, dense = (
-                pretrained.get("pair_head", {}).get("pooler"),
-                params["head"].get("dense"),
-            )
+            pooler = pretrained.get("pair_head", {}).get("pooler")
+            dense = params["head"].get("dense")
             # Several layers side by side are wider than the pooler's input.
             fits = jax.tree.map(jnp.shape, pooler) == jax.tree.map(jnp.shape, dense)
             if self.pretrained_head and pooler is not None and fits:

@@ -6,8 +6,8 @@
 Compiles the real training step of each phase: its numbers are the compiler's own plan. It needs
 neither corpus nor tokenizer: the vocabulary is the config's. The step is compiled for what JAX
 runs on here; another device's compiler plans by other rules, so that for a device that is not here
-the answer is an estimate, and says so. A GPU counts with the three quarters of its memory that JAX
-takes (XLA_PYTHON_CLIENT_MEM_FRACTION).
+the answer is an estimate, and says so; scores come in that device's chunks. A GPU counts with the
+three quarters of its memory that JAX takes (XLA_PYTHON_CLIENT_MEM_FRACTION).
 
 Activations are what grows with the batch, told by compiling for a second batch size; gradients and
 scratch are what does not, on CPU with a measured allowance for what the compiler does not count.

@@ -104,7 +104,7 @@ def flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def begin(run: TaskRun, batch: dict[str, np.ndarray]) -> finetune_step.FinetuneState:
     """The state of seed 0 before its first step."""
-    return run.learner.init(0, run.learner.first(0, run.start.bodies(0), batch))
+    return run.learner.init(0, run.learner.first_params(0, run.start.bodies(0), batch))
 
 
 def outputs(run: TaskRun, seed: int = 0) -> np.ndarray:
@@ -187,7 +187,7 @@ def test_where_parameters_come_from(prepare) -> None:
     run = prepare("bert", "cola")
     batch = run.train.gather(np.arange(2), 32)
     pretrained = run.start.opened.params
-    params = run.learner.first(3, pretrained, batch)
+    params = run.learner.first_params(3, pretrained, batch)
     jax.tree.map(
         np.testing.assert_array_equal,
         params["body"],
@@ -196,15 +196,17 @@ def test_where_parameters_come_from(prepare) -> None:
     np.testing.assert_array_equal(
         params["head"]["dense"]["kernel"], pretrained["pair_head"]["pooler"]["kernel"]
     )
-    other = run.learner.first(4, pretrained, batch)
+    other = run.learner.first_params(4, pretrained, batch)
     assert abs(params["head"]["out"]["kernel"] - other["head"]["out"]["kernel"]).max()
-    fresh = prepare("bert", "cola", head__pretrained=False).learner.first(3, pretrained, batch)
+    fresh = prepare("bert", "cola", head__pretrained=False).learner.first_params(
+        3, pretrained, batch
+    )
     assert abs(fresh["head"]["dense"]["kernel"] - params["head"]["dense"]["kernel"]).max()
-    scratch = run.learner.first(3, None, batch)
+    scratch = run.learner.first_params(3, None, batch)
     assert abs(scratch["body"]["embed"]["tokens"]["table"]).std() > 0
     gpt = prepare("gpt2", "cola")
     before = gpt.start.opened.params["embed"]["tokens"]["table"]
-    made = gpt.learner.first(0, gpt.start.opened.params, batch)["body"]["embed"]["tokens"]
+    made = gpt.learner.first_params(0, gpt.start.opened.params, batch)["body"]["embed"]["tokens"]
     np.testing.assert_array_equal(made["table"][:300], before)
     assert made["table"].shape == (303, 8) and abs(made["table"][300:]).min(axis=1).all()
 
@@ -295,7 +297,7 @@ def test_a_pooler_that_does_not_fit_the_head_is_left_out(prepare) -> None:
     pooler = body["pair_head"]["pooler"]
     narrow = {"pooler": pooler | {"kernel": pooler["kernel"][1:]}}
     for given, fits in ((body, True), (body | {"pair_head": narrow}, False)):
-        made = run.learner.first(0, given, batch)["head"]["dense"]["kernel"]
+        made = run.learner.first_params(0, given, batch)["head"]["dense"]["kernel"]
         assert made.shape == pooler["kernel"].shape
         assert bool((made == pooler["kernel"]).all()) == fits
 
@@ -491,7 +493,9 @@ def test_rows_that_no_text_names_need_no_moments(
         ours, theirs = (flat(result(run, seed)) for run in (narrow, whole))
         told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
         assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
-        first = narrow.learner.first(seed, narrow.start.bodies(seed), narrow.batches(seed)(0))
+        first = narrow.learner.first_params(
+            seed, narrow.start.bodies(seed), narrow.batches(seed)(0)
+        )
         before, after = (np.asarray(finetune_rows.table_of(x))[unnamed] for x in (first, b))
         factors = (after / np.where(before == 0, np.nan, before)).ravel()
         decayed = np.nanmedian(factors)

@@ -36,7 +36,7 @@ def _set_aside(folder: pathlib.Path) -> None:
 
 
 def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
-    """Fine-tunes one run on the tasks that are left, all seeds together where that is faster."""
+    """Fine-tunes one run on the tasks that are left."""
     from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
     from scalelab import finetune_start
@@ -44,13 +44,12 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     from scalelab.studies import jobs
     from scalelab.studies import tasks as tasks_lib
 
-    asked = study.facts["finetune"]
-    tasks_lib.prepare(asked["data"], config_lib.resolve(run.config), study.workdir)
-    net = config_lib.resolve(run.config).net
+    asked, config = study.facts["finetune"], config_lib.resolve(run.config)
+    tasks_lib.prepare(asked["data"], config, study.workdir)
     options = finetune_lib.Options(
         tuple(range(asked["seeds"])),
         data=tasks_lib.folder(asked["data"], study.workdir),
-        together=asked["seeds"] if jobs.go_together(net) else 1,
+        together=asked["seeds"] if jobs.go_together(config.net) else 1,
     )
     values = finetune_values(asked["recipe"], run.config["machine"])
     for name in tasks:

@@ -103,11 +103,7 @@ def is_small(net: config_lib.Net) -> bool:
 
 
 def go_together(net: config_lib.Net) -> bool:
-    """Whether runs of a net are faster as one program, on what there is here.
-
-    A GPU or TPU waits for small nets most of the time. Cores do not, and have a process each
-    (`python -m benchmarks.population`, `python -m benchmarks.finetune` measure it).
-    """
+    """Whether the seeds of a net are fine-tuned as one program: of small ones, on a GPU or TPU."""
     return environment.has_accelerator() and is_small(net)
 
 
