@@ -3,7 +3,8 @@
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
 Arguments that every study takes, all optional, joined by commas:
-  scale    full: exactly the protocol; small: hours on two cores; tiny: minutes on two cores
+  scale    full: exactly the protocol; medium: minutes on a GPU; small: hours on two cores;
+           tiny: minutes on two cores
   corpus   as in configs/pretrain.py; tiny has the built-in one
   data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
   seeds    pre-training seeds of each net
@@ -11,19 +12,19 @@ Every other field: --config.<field>=<value>.
 
 What a scale changes, for every study alike:
 
-  field             full         small                   tiny
-  corpus            corpus=      corpus=                 builtin
-  vocabulary        30,000       8,192                   2,000
-  budget            epochs       1M tokens               100,000 tokens
-  warm-up           1,000 steps  a tenth of the budget   a tenth
-  batches           64 x 128     8 x 128                 16 x 64
-                    16 x 512     2 x 512                 4 x 128
-  learning rate     the system's 1e-3 for all            4e-3 for all
-  recipe            thesis       small, but 4 epochs,    small, but 1 epoch
-                                 batch 8, rate 1e-3
-  training sets     whole        first 1,000             first 256
-  scored on dev     each epoch   at the end              at the end
-  seeds             1 and 1      2 and 3                 2 and 2
+  field             full         medium               small                tiny
+  corpus            corpus=      corpus=              corpus=              builtin
+  vocabulary        30,000       8,192                8,192                2,000
+  budget            epochs       16M tokens           1M tokens            100,000 tokens
+  warm-up           1,000 steps  a tenth              a tenth              a tenth
+  batches           64 x 128     32 x 128             8 x 128              16 x 64
+                    16 x 512     8 x 512              2 x 512              4 x 128
+  learning rate     the system's 1e-3 for all         1e-3 for all         4e-3 for all
+  recipe            thesis       small, but 1e-3      small, but 1e-3,     small, but 1 epoch
+                                                      4 epochs, batch 8
+  training sets     whole        first 5,000          first 1,000          first 256
+  scored on dev     each epoch   at the end           at the end           at the end
+  seeds             1 and 1      2 and 3              2 and 3              2 and 2
 
 Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
 formats and objectives stay the protocol's.
@@ -38,10 +39,19 @@ from scalelab import config_files
 from scalelab.names import nearest
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-SCALES = ("full", "small", "tiny")
+SCALES = ("full", "medium", "small", "tiny")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
-BUDGET = {"small": 1e6, "tiny": 1e5}  # tokens
+BUDGET = {"medium": 16e6, "small": 1e6, "tiny": 1e5}  # tokens
+BATCHES = {"medium": (32, 8), "small": (8, 2), "tiny": (16, 4)}  # of the two lengths
+EVAL = {"medium": (1000, 1000), "small": (400, 500), "tiny": (20, 100)}  # every steps, examples
+FINETUNE = {
+    "medium": ("max_train_examples=5000", "eval_every_epochs=3", "optim.learning_rate=1e-3"),
+    "small": ("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
+              "optim.learning_rate=1e-3"),
+    "tiny": ("max_train_examples=256", "max_len=64", "epochs=1"),
+}  # fmt: skip
+CHECKPOINT = {"medium": 2000, "small": 200, "tiny": 50}  # every so many steps
 
 
 def parse(arguments: str) -> dict[str, str]:
@@ -89,7 +99,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     finetune = config.finetune = ml_collections.ConfigDict()
     finetune.tasks = GLUE_LARGE
     finetune.recipe = "thesis" if scale == "full" else "small"
-    finetune.seeds = {"full": 1, "small": 3, "tiny": 2}[scale]
+    finetune.seeds = {"full": 1, "tiny": 2}.get(scale, 3)
     finetune.data = given.get("data", config_dict.placeholder(str))
     finetune.scratch = False  # also the net of each first seed from random weights
     finetune.fields = ()  # of configs/finetune.py: "epochs=2", or of one task: "sst2.epochs=1"
@@ -114,21 +124,17 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
     pretrain = config.pretrain
     tiny = scale == "tiny"
     pretrain.tokenizer.vocab_size = 2000 if tiny else 8192
-    pretrain.short.batch_size, pretrain.long.batch_size = (16, 4) if tiny else (8, 2)
+    pretrain.short.batch_size, pretrain.long.batch_size = BATCHES[scale]
     if tiny:
         pretrain.short.max_len, pretrain.long.max_len = 64, 128
         pretrain.net.max_len = 128
     optim = pretrain.optim
     optim.total_epochs, optim.warmup_steps = None, None
     optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
-    pretrain.eval.every_steps, pretrain.eval.num_examples = (20, 100) if tiny else (400, 500)
-    pretrain.machine.checkpoint_every_steps = 50 if tiny else 200
+    pretrain.eval.every_steps, pretrain.eval.num_examples = EVAL[scale]
+    pretrain.machine.checkpoint_every_steps = CHECKPOINT[scale]
     pretrain.machine.num_checkpoints = 1
     pretrain.machine.log_every_steps = 10
     pretrain.machine.num_workers = 1
     config.fields = (f"optim.learning_rate={'4e-3' if tiny else '1e-3'}",)
-    config.finetune.fields = (
-        ("max_train_examples=256", "max_len=64", "epochs=1") if tiny
-        else ("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
-              "optim.learning_rate=1e-3")
-    )  # fmt: skip
+    config.finetune.fields = FINETUNE[scale]

@@ -19,6 +19,7 @@ import ml_collections
 from scalelab import config_files
 
 SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x2",)}
+SHAPES["medium"] = SHAPES["small"]
 REPEATED = 1.58  # tokens of all pairs by those of all sentences (protocol, Table 7.1)
 
 

@@ -1,9 +1,9 @@
 """Thesis 7.5.1: one shape dimension grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
 
-Arguments as in configs/study.py. Shapes at scale small: width 64 to 256 and depth 2 to 10; tiny:
-width 16 to 32 and depth 2 to 8. Each has three widths and three depths, so that a last step can be
-told from a first. Statements 2c and 5 compare single systems with each other, or losses with
-scores: they need several pre-trainings of each net, so scale full has them from seeds=2.
+Arguments as in configs/study.py. Shapes at scale medium and small: width 64 to 256 and depth 2 to
+10; tiny: width 16 to 32 and depth 2 to 8. Each has three widths and three depths, so that a last
+step can be told from a first. Statements 2c and 5 compare single systems with each other, or losses
+with scores: they need several pre-trainings of each net, so scale full has them from seeds=2.
 """
 
 import pathlib
@@ -18,6 +18,7 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
     "tiny": ("2x16x2", "2x24x2", "2x32x2", "2x16x4", "2x16x8"),
 }
+SHAPES["medium"] = SHAPES["small"]
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

@@ -2,11 +2,11 @@
 
 Beside each net that has grown in both dimensions stand one grown in width alone and one grown in
 depth alone, of equal size, as in Figure 7.2; the protocol takes them from its Tables 7.2 and 7.3,
-and so do we: thesis_7_5_1 has runs of the same names. At scale small they have four times the size
-of 2x64x2 (the protocol's nine and eighteen times that of 2x128x2), and 1x256x2 stands beside
-2x256x2, as 2x544x2 beside 8x544x2; at scale tiny they have four times that of 2x16x2, and none is
-wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each net: scale full has
-it from seeds=2.
+and so do we: thesis_7_5_1 has runs of the same names. At scale medium and small they have four
+times the size of 2x64x2 (the protocol's nine and eighteen times that of 2x128x2), and 1x256x2
+stands beside 2x256x2, as 2x544x2 beside 8x544x2; at scale tiny they have four times that of 2x16x2,
+and none is wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each net:
+scale full has it from seeds=2.
 """
 
 import pathlib
@@ -20,6 +20,7 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x64x8", "2x90x4", "2x256x2", "1x256x2"),
     "tiny": ("2x16x2", "2x32x2", "2x16x8", "2x22x4"),
 }
+SHAPES["medium"] = SHAPES["small"]
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

@@ -1,6 +1,6 @@
 """Thesis 7.5.3: validation loss against seconds, BERT-style (Figures 7.3, B.1).
 
-The budget is a time, the same for all shapes, at scale small and tiny, a variant of its own: other
+The budget is a time, the same for all shapes, but for scale full a variant of its own: other
 studies' runs of these shapes have tokens. At scale full the protocol trains every shape for its
 epochs and reads the losses at common times.
 """
@@ -17,7 +17,8 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
     "tiny": ("2x16x2", "2x32x2"),
 }
-SECS = {"small": 150.0, "tiny": 5.0}
+SHAPES["medium"] = SHAPES["small"]
+SECS = {"medium": 20.0, "small": 150.0, "tiny": 5.0}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:

@@ -6,7 +6,7 @@ from the best one alpha and beta follow. Scale full then trains the protocol's t
 fewer epochs each, beside the best net before them; the other scales train what the grid itself
 gives, one step of phi up (twice the size).
 
-At scale small and tiny four shapes of the grid are fine-tuned, the least of which a rank can be
+But for scale full four shapes of the grid are fine-tuned, the least of which a rank can be
 told (statement 5). The protocol's three, once each, decide nothing: scale full has statement 4a
 from seeds=2.
 """
@@ -29,6 +29,7 @@ GRID = (
     "2x46x16",
 )
 SHAPES = {"full": GRID, "small": GRID[:5], "tiny": ("2x32x2", "2x26x3", "2x22x4", "2x16x8")}
+SHAPES["medium"] = GRID
 # What follows the grid: shapes, and what they are trained with (protocol, Tables 7.7, 7.8, B.5).
 THEN = {
     "full": {
@@ -36,6 +37,7 @@ THEN = {
         "scaled": (("7x469x4",), "fewer_epochs"),
         "larger": (("9x585x5", "13x832x5"), "fewer_long_epochs"),
     },
+    "medium": {"scaled": (("compound:1",), "baseline")},
     "small": {"scaled": (("compound:1",), "baseline")},
     "tiny": {"scaled": (("compound:1",), "baseline")},
 }

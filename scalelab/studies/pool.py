@@ -26,6 +26,7 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, READY, Job
 
 POLL_SECS = 0.5
+GPU_SHARE = 0.9  # of a GPU's memory, for all processes of a pool together
 
 
 @dataclasses.dataclass(eq=False)
@@ -155,6 +156,7 @@ class Pool:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 self.command(ours),
+                env=os.environ | device_share(self.num_workers),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -249,6 +251,18 @@ def last_words(one: Working) -> str:
     code = one.process.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return f"{how}: {said.removeprefix('error: ')} (see {one.log})"
+
+
+def device_share(num_workers: int) -> dict[str, str]:
+    """Environment variables by which processes that share a GPU share its memory.
+
+    JAX takes three quarters of it at the start, so that a second process finds none. Whoever has
+    set a share has it.
+    """
+    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    if num_workers == 1 or name in os.environ or not environment.has_accelerator():
+        return {}
+    return {name: f"{GPU_SHARE / num_workers:.3f}"}
 
 
 def cores(slot: int, num_workers: int) -> list[set[int]]:

@@ -23,7 +23,7 @@ STUDIES = (
     "thesis_7_5_5",
     "formats",
 )
-ARGUMENTS = ("scale=full", "scale=full,seeds=2", "scale=small", "scale=tiny")
+ARGUMENTS = ("scale=full", "scale=full,seeds=2", "scale=medium", "scale=small", "scale=tiny")
 # What the protocol's section observes, and must be decidable whatever the scale.
 OBSERVED = {
     "thesis_7_5_1": {"1a", "1b", "2a", "2b", "2d"},

@@ -276,6 +276,21 @@ def test_seeds_are_fine_tuned_together_on_an_accelerator(
     assert asked and all(o.seeds == (0, 1, 2) and o.together == together for o in asked)
 
 
+@pytest.mark.parametrize(("accelerator", "set_before", "workers", "share"), [
+    (True, None, 4, "0.225"), (True, None, 1, None), (False, None, 4, None), (True, "0.5", 4, None),
+])  # fmt: skip
+def test_processes_share_the_memory_of_a_gpu(
+    monkeypatch, accelerator: bool, set_before: str | None, workers: int, share: str | None
+) -> None:
+    """The first one would take three quarters of it, and the second find none."""
+    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    monkeypatch.setattr(environment, "has_accelerator", lambda: accelerator)
+    monkeypatch.delenv(name, raising=False)
+    if set_before:
+        monkeypatch.setenv(name, set_before)
+    assert pool.device_share(workers) == ({} if share is None else {name: share})
+
+
 def test_two_processes_share_the_work(tmp_path) -> None:
     """The second joins in: nothing runs twice, and both end when all is done."""
     name = planned(tmp_path, seeds=3)

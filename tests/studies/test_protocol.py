@@ -145,7 +145,7 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
     assert not recipes.get("thesis").tasks
 
 
-@pytest.mark.parametrize("scale", ["small", "tiny"])
+@pytest.mark.parametrize("scale", ["medium", "small", "tiny"])
 @pytest.mark.parametrize("name", RUNS)
 def test_other_scales_share_their_runs(name: str, scale: str, tmp_path) -> None:
     """A run that two studies of one scale and clock name is one run, trained once."""

@@ -10,7 +10,7 @@ STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "quickstart"])
-@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_studies_of_the_repository_resolve(name: str, scale: str, tmp_path) -> None:
     made = spec.resolve(
         tiny.config_module(f"studies/{name}").get_config(f"scale={scale}").to_dict()
@@ -98,7 +98,7 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [("scale=tini", "expected one of full, small, tiny"), ("skale=tiny", "'scale'"),
+    [("scale=tini", "expected one of full, medium, small, tiny"), ("skale=tiny", "'scale'"),
      ("seeds=two", "expected a number")],
 )  # fmt: skip
 def test_bad_arguments(arguments: str, message: str) -> None:

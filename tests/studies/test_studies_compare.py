@@ -21,7 +21,7 @@ def load(name: str, scale: str) -> spec.StudySpec:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("scale", ["full", "small"])
+@pytest.mark.parametrize("scale", ["full", "medium", "small"])
 def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_path) -> None:
     """Every pair of runs, as if all had finished: any field that differs is declared free."""
     made = load(name, scale)
@@ -39,7 +39,7 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_objectives_and_formats_go_with_their_nets(name: str, scale: str, tmp_path) -> None:
     runs = expand.runs(load(name, scale), tmp_path)
     assert runs
@@ -54,7 +54,7 @@ def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:
     return {run.variant: run.config for run in runs if run.shape == first and run.seed == 0}
 
 
-@pytest.mark.parametrize("scale", ["full", "small", "tiny"])
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
     of = formats(scale, tmp_path)
     assert {name: (c.objective, c.data.format) for name, c in of.items()} == {
@@ -69,7 +69,7 @@ def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
     assert other == of["mlm_on_sentences"]  # the left-to-right arm differs in its net alone
 
 
-@pytest.mark.parametrize("scale", ["small", "tiny"])
+@pytest.mark.parametrize("scale", ["medium", "small", "tiny"])
 def test_more_pairs_see_as_much_text_and_warm_up_as_long(scale: str, tmp_path) -> None:
     of = formats(scale, tmp_path)
     tokens = {name: c.optim.total_tokens for name, c in of.items()}
