@@ -9,13 +9,15 @@ dispatch, as `scalelab.train` runs, by which the targets are judged; and a block
 of 2x128x2 in one program (`vmap`) against the same one after another. Targets are not judged on
 CPU.
 
-Needs neither corpus, TensorFlow nor network. What matters most comes first, and accelerator.json
-and accelerator.md in DIR are written anew after each line: a cut leaves what was done. Lines for
-which no time was left are named. Shares are useful FLOPs (flops.py) of the device's peak in
-`scalelab/devices.py`, and of the largest square product measured here in the same dtype.
+Needs neither corpus, TensorFlow nor network. Compiling takes longer than measuring, so a line for
+every two cores is compiled at once; then each is timed while nothing else runs. What matters most
+comes first, and accelerator.json and accelerator.md in DIR are written anew after each line: a cut
+leaves what was done. Lines for which no time was left are named. Shares are useful FLOPs (flops.py)
+of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in the same dtype.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import pathlib
@@ -142,20 +144,29 @@ class Runner:
         return time.perf_counter() - begun
 
 
-def measure(case: Case, vocab_size: int, peaks: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Compiles and times a case.
+def exactly(dtype: str) -> Any:
+    """A context in which products have the precision of their dtype."""
+    import jax
+
+    return jax.default_matmul_precision("float32" if dtype == "float32" else "default")
+
+
+def build(case: Case, vocab_size: int) -> Runner:
+    """Compiles a case."""
+    with exactly(case.dtype):
+        return Runner(case, vocab_size)
+
+
+def measure(case: Case, runner: Runner, peaks: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Times a case.
 
     Args:
       case: what to run.
-      vocab_size: V.
+      runner: the case, compiled.
       peaks: of a dtype: "table" and "measured" FLOP/s.
     """
-    import jax
-
-    precise = "float32" if case.dtype == "float32" else "default"
-    with jax.default_matmul_precision(precise):
+    with exactly(case.dtype):
         peak = peaks(case.dtype)
-        runner = Runner(case, vocab_size)
         runner()
         each = [runner() / case.block for _ in range(REPEATS)]
     secs = statistics.median(each)
@@ -277,7 +288,7 @@ def write(folder: pathlib.Path, found: dict[str, Any]) -> None:
 
 
 def run(given: argparse.Namespace) -> dict[str, Any]:
-    """Measures line by line until the time is over."""
+    """Measures round by round until the time is over."""
     import jax
 
     from scalelab import environment
@@ -299,22 +310,28 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         "left": [],
         "secs": 0.0,
     }
-    longest = 0.0  # of a line so far: the next is not begun where so much time is not left
-    for case in todo:
+    at_once = max(1, len(environment.cores()) // 2)
+    longest = 0.0  # of a round so far: the next is not begun where so much time is not left
+    for first in range(0, len(todo), at_once):
         start = time.perf_counter()
-        if start - begun + longest > 60 * given.minutes:
-            found["left"].append(case.name)
-        else:
+        if first and start - begun + longest > 60 * given.minutes:
+            found["left"] = [case.name for case in todo[first:]]
+            write(folder, found)
+            break
+        some = todo[first : first + at_once]
+        with concurrent.futures.ThreadPoolExecutor(at_once) as compiling:
+            built = [compiling.submit(build, case, given.vocab_size) for case in some]
+        for case in some:
             try:
-                row = measure(case, given.vocab_size, peaks)
+                row = measure(case, built.pop(0).result(), peaks)
                 known[case.dtype] = peaks(case.dtype)
             except Exception as error:  # one line must not cost the others
                 row = dataclasses.asdict(case) | {"error": str(error).splitlines()[0][:120]}
             found["rows"].append(row)
             print(case.name, f"{row['ms']:.3f} ms" if "ms" in row else row["error"], flush=True)
-            longest = max(longest, time.perf_counter() - start)
-        found["secs"] = time.perf_counter() - begun
-        write(folder, found)
+            found["secs"] = time.perf_counter() - begun
+            write(folder, found)
+        longest = max(longest, time.perf_counter() - start)
     return found
 
 
@@ -323,7 +340,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     made = command_line.parser("accelerator", __doc__)
     made.add_argument("--out", type=command_line.folder, default="accelerator", metavar="DIR",
                       help="for both files")  # fmt: skip
-    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="no line is begun"
+    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="no round is begun"
                       " that would end later, to judge by the longest so far")  # fmt: skip
     made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip

@@ -9,7 +9,7 @@ import jax
 import pytest
 import tiny
 
-from scalelab import formats
+from scalelab import environment, formats
 from scalelab.data import task_examples
 
 sys.path.insert(0, str(tiny.ROOT))
@@ -164,6 +164,7 @@ def test_accelerator_cut_and_broken_lines(
     def measure(case: accelerator.Case, *_: object) -> dict:
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory\nmore")
 
+    monkeypatch.setattr(accelerator, "build", lambda *_: None)
     monkeypatch.setattr(accelerator, "measure", measure)
     given = ["--quick", f"--out={tmp_path}"]
     with pytest.raises(SystemExit) as ended:
@@ -172,10 +173,11 @@ def test_accelerator_cut_and_broken_lines(
     assert capsys.readouterr().err.startswith("error: no line was measured; ")
     table = (tmp_path / "accelerator.md").read_text()
     assert "RESOURCE_EXHAUSTED: out of memory |" in table and "- no line was measured" in table
+    monkeypatch.setattr(environment, "cores", lambda: [0, 1, 2, 3])  # two lines at once
     with pytest.raises(SystemExit):
         accelerator.main(accelerator.parse([*given, "--minutes=1e-9"]))
     found = json.loads((tmp_path / "accelerator.json").read_text())
-    assert len(found["left"]) + len(found["rows"]) == 4 and found["left"]
+    assert (len(found["rows"]), len(found["left"])) == (2, 2)
 
 
 def test_accelerator_with_one_broken_line(
@@ -188,6 +190,7 @@ def test_accelerator_with_one_broken_line(
             raise RuntimeError("broken")
         return MADE | dataclasses.asdict(case)
 
+    monkeypatch.setattr(accelerator, "build", lambda *_: None)
     monkeypatch.setattr(accelerator, "measure", measure)
     accelerator.main(accelerator.parse(["--quick", f"--out={tmp_path}"]))
     found = json.loads((tmp_path / "accelerator.json").read_text())

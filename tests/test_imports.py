@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "blueprint": {"build", "config", "flops", "sharding", "state", "step", "systems"},
     "memory": {"objectives", "sharding"},
     "memory_measured": {"blueprint", "environment", "sharding"},
-    "data": {"config", "formats"},
+    "data": {"config", "environment", "formats"},
     "pretrained": {"build", "checkpoint", "config", "data", "run_folder", "state", "systems"},
     "classifier_files": {"nets", "nn", "state", "systems"},
     "imported": {"classifier_files", "config", "data", "eval", "pretrained", "run_folder"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scalelab import environment
 from scalelab.data import cache, task_rows
 from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
@@ -18,6 +19,8 @@ from scalelab.formats import draws
 VERSION = 1  # of the files in the cache
 # Lengths to which rows are padded: few enough to compile one program each.
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
+FEW_BUCKETS = (32, 64, 128, 256, 512)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +155,13 @@ def digest(texts: list[str]) -> str:
 
 def bucket(length: int, max_len: int) -> int:
     """The least bucket that holds `length` tokens, or `max_len` where that is less."""
-    return min(next((b for b in BUCKETS if b >= length), max_len), max(max_len, length))
+    buckets = FEW_BUCKETS if _on_accelerator() else BUCKETS
+    return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
+
+
+@functools.cache
+def _on_accelerator() -> bool:
+    return environment.has_accelerator()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from scalelab.data import task_files
+from scalelab.data import task_examples, task_files
 from scalelab.data.store import ExampleStore
 from scalelab.data.task_examples import (
     BUCKETS,
@@ -95,6 +95,13 @@ def test_evaluation_holds_every_example_once() -> None:
 
 def test_buckets() -> None:
     assert [bucket(n, 100) for n in (1, 16, 17, 97, 100)] == [16, 16, 24, 100, 100]
+    assert bucket(3, 8) == 8
+
+
+def test_fewer_buckets_on_an_accelerator(monkeypatch) -> None:
+    """Its steps are short whatever the padding, and each length is a program to compile."""
+    monkeypatch.setattr(task_examples, "_on_accelerator", lambda: True)
+    assert [bucket(n, 100) for n in (1, 16, 33, 65, 100)] == [32, 32, 64, 100, 100]
     assert bucket(3, 8) == 8
 
 
