@@ -60,7 +60,7 @@ def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> N
     if clock == "steps":
         optim.warmup_steps = min(1000, int(total) // 10)
     elif clock != "epochs":
-        optim.warmup_steps = None
+        optim.warmup_steps = config_dict.placeholder(int)
         optim[f"warmup_{clock}"] = 0.01 * total  # the protocol's 1,000 steps are about 1%
 
 

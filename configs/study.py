@@ -129,7 +129,8 @@ def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]
         pretrain.short.max_len, pretrain.long.max_len = 64, 128
         pretrain.net.max_len = 128
     optim = pretrain.optim
-    optim.total_epochs, optim.warmup_steps = None, None
+    optim.total_epochs = config_dict.placeholder(float)
+    optim.warmup_steps = config_dict.placeholder(int)
     optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
     pretrain.eval.every_steps, pretrain.eval.num_examples = EVAL[scale]
     pretrain.machine.checkpoint_every_steps = CHECKPOINT[scale]

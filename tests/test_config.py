@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 
+import ml_collections
 import pytest
 import tiny
 
@@ -261,6 +262,28 @@ def test_arguments() -> None:
 def test_without_a_budget_the_protocols_epochs_hold() -> None:
     assert resolved("system=bert").optim.total_epochs == 6.0
     assert resolved("system=gpt2").optim.total_epochs == 10.0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *(
+            ("pretrain", a)
+            for a in ("", "steps=9", "epochs=2", "tokens=1e6", "flops=1e9", "secs=9")
+        ),
+        ("finetune", ""),
+        *(("study", f"scale={scale}") for scale in ("full", "medium", "small", "tiny")),
+    ],
+)
+def test_a_field_without_a_value_has_a_type(name: str, arguments: str) -> None:
+    """So that --config.<field>=... can set it."""
+
+    def typeless(config: ml_collections.ConfigDict) -> list[str]:
+        found = [field for field in config if config.get_type(field) is type(None)]
+        parts = [part for part in config.values() if isinstance(part, ml_collections.ConfigDict)]
+        return found + [field for part in parts for field in typeless(part)]
+
+    assert typeless(tiny.config_module(name).get_config(arguments)) == []
 
 
 @pytest.mark.parametrize(
