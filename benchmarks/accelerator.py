@@ -13,13 +13,13 @@ Needs neither corpus, TensorFlow nor network. Compiling takes longer than measur
 every two cores is compiled at once; then each is timed while nothing else runs. What matters most
 comes first, and accelerator.json and accelerator.md in DIR are written anew after each line: a cut
 leaves what was done. Lines for which no time was left are named. Shares are useful FLOPs (flops.py)
-of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in the same dtype.
+of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in
+the same dtype.
 """
 
 import argparse
 import concurrent.futures
 import dataclasses
-import json
 import pathlib
 import statistics
 import time
@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import accelerator_report as report
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from scalelab import cli
@@ -39,12 +40,6 @@ SEEDS, SEEDS_SHAPE = 8, "2x128x2"
 QUICK = {"shapes": ["2x8x1"], "batches": ((4, 16),), "vocab_size": 97, "block": 2}
 BLOCK, REPEATS = 16, 5  # steps of a dispatch, and dispatches of which the median is taken
 SYSTEM, VOCAB_SIZE, LEARNING_RATE = "bert", 30_000, 1e-4
-TARGETS = (
-    ("2x256x9, bfloat16, 64 x 128: under 2 ms a step", "2x256x9", "ms", 2.0),
-    ("13x832x5, bfloat16, 64 x 128: share of peak 0.35", "13x832x5", "share_of_peak", 0.35),
-)
-HEADER = ("shape", "dtype", "batch", "seeds", "steps a dispatch", "ms a step", "tokens/s")
-HEADER += ("share of peak", "of measured product", "memory", "compiled in")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,91 +197,6 @@ def find_peaks() -> Callable[[str], dict[str, Any]]:
     return peaks
 
 
-def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that did not fail."""
-    return [row for row in rows if "ms" in row]
-
-
-def conclusions(rows: list[dict[str, Any]], platform: str) -> list[str]:
-    """What the lines say about the targets.
-
-    Args:
-      rows: the lines.
-      platform: JAX's word for the kind of device; the targets are none for "cpu".
-    """
-    rows = measured(rows)
-    if not rows:
-        return ["no line was measured"]
-
-    def verdict(met: bool) -> str:
-        return "not judged on CPU" if platform == "cpu" else "met" if met else "not met"
-
-    said = []
-    whole = [r for r in rows if r["dtype"] == "bfloat16" and r["seeds"] == 1]
-    for text, shape, key, wanted in TARGETS:
-        of_shape = [r for r in whole if r["shape"] == shape and r["length"] == BATCHES[0][1]]
-        for row in sorted(of_shape, key=lambda row: row["block"]):
-            value, block = row[key], row["block"]
-            if value is None:
-                continue
-            if block == 1:
-                met = value < wanted if key == "ms" else value >= wanted
-                said.append(f"{text}: {value:.3g}, {verdict(met)}")
-            else:
-                said.append(f"{text}: {block} steps a dispatch would give {value:.3g}")
-    for row in rows:
-        if row["seeds"] > 1:
-            alone = [r for r in whole if r["shape"] == row["shape"] and r["block"] == row["block"]
-                     and r["length"] == row["length"]]  # fmt: skip
-            if alone:
-                ratio = row["seeds"] * alone[0]["ms"] / row["ms"]
-                said.append(
-                    f"{row['seeds']} seeds of {row['shape']} together, {row['block']} steps a"
-                    f" dispatch: {ratio:.2f}x one after another (target 4 on an H200),"
-                    f" {verdict(ratio >= 4)}"
-                )
-    return said
-
-
-def markdown(found: dict[str, Any]) -> str:
-    """The table, and what it says."""
-    share = lambda value: "-" if value is None else f"{value:.3f}"  # noqa: E731
-    lines = [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
-    for r in found["rows"]:
-        start = [r["shape"], r["dtype"], f"{r['batch_size']} x {r['length']}", str(r["seeds"])]
-        start.append(str(r["block"]))
-        if "error" in r:
-            cells = [*start, r["error"], *[""] * (len(HEADER) - len(start) - 1)]
-        else:
-            cells = [
-                *start, f"{r['ms']:.3g}", f"{r['tokens_per_sec']:,.0f}", share(r["share_of_peak"]),
-                share(r["share_of_product"]), f"{r['memory_bytes'] / 2**30:.2f} GiB",
-                f"{r['compile_secs']:.0f} s",
-            ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    peaks = "; ".join(
-        f"{dtype}: measured product {p['measured'] / 1e12:,.3g} TFLOP/s"
-        + (f", table {p['table'] / 1e12:,.3g}" if p["table"] else "")
-        for dtype, p in found["peaks"].items()
-    )
-    head = (
-        f"{found['device']}, JAX {found['jax']}, commit {found['commit']}, {found['secs']:.0f} s\n"
-        f"`{found['command']}`\n{peaks}\n\n"
-    )
-    left = f"\nnot reached in the time: {', '.join(found['left'])}\n" if found["left"] else ""
-    said = "".join(f"- {text}\n" for text in conclusions(found["rows"], found["platform"]))
-    return head + "\n".join(lines) + "\n\n" + said + left
-
-
-def write(folder: pathlib.Path, found: dict[str, Any]) -> None:
-    """Writes both files, each at once or not at all."""
-    texts = {"json": json.dumps(found, indent=1) + "\n", "md": markdown(found)}
-    for suffix, text in texts.items():
-        path = folder / f"accelerator.{suffix}"
-        path.with_suffix(".new").write_text(text, encoding="utf-8")
-        path.with_suffix(".new").replace(path)
-
-
 def run(given: argparse.Namespace) -> dict[str, Any]:
     """Measures round by round until the time is over."""
     import jax
@@ -316,7 +226,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         start = time.perf_counter()
         if first and start - begun + longest > 60 * given.minutes:
             found["left"] = [case.name for case in todo[first:]]
-            write(folder, found)
+            report.write(folder, found)
             break
         some = todo[first : first + at_once]
         with concurrent.futures.ThreadPoolExecutor(at_once) as compiling:
@@ -330,7 +240,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
             found["rows"].append(row)
             print(case.name, f"{row['ms']:.3f} ms" if "ms" in row else row["error"], flush=True)
             found["secs"] = time.perf_counter() - begun
-            write(folder, found)
+            report.write(folder, found)
         longest = max(longest, time.perf_counter() - start)
     return found
 
@@ -352,8 +262,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(given: argparse.Namespace) -> None:
     """Measures, and prints the table; fails where no line could be measured."""
     found = run(given)
-    print("\n" + markdown(found))
-    if not measured(found["rows"]):
+    print("\n" + report.markdown(found))
+    if not report.measured(found["rows"]):
         cli.fail(f"no line was measured; {given.out}/accelerator.md says why", exit_code=1)
 
 

@@ -15,6 +15,7 @@ from scalelab.data import task_examples
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
     accelerator,
+    accelerator_report,
     cost,
     data,
     decode,
@@ -223,16 +224,18 @@ def test_accelerator_conclusions() -> None:
         MADE | {"shape": "2x128x2", "ms": 4.0, "block": 16, "seeds": 8},
         {"shape": "2x256x9", "error": "out of memory"},
     ]
-    said = accelerator.conclusions(rows, "gpu")
+    said = accelerator_report.conclusions(rows, "gpu")
     one, blocked, share, seeds = said
     assert one.endswith("under 2 ms a step: 2.5, not met")
     assert blocked.endswith("16 steps a dispatch would give 1.5") and "met" not in blocked
     assert share.endswith("0.45, met")
     assert "2.00x one after another" in seeds and seeds.endswith("not met")
     faster = [row | {"ms": row["ms"] - 1} for row in rows[1:2]]
-    assert accelerator.conclusions(faster, "gpu")[0].endswith("1.5, met")
-    assert accelerator.conclusions(rows[:1], "gpu") == [blocked]  # blocked lines judge nothing
-    assert accelerator.conclusions(rows[-1:], "gpu") == ["no line was measured"]
+    assert accelerator_report.conclusions(faster, "gpu")[0].endswith("1.5, met")
+    assert accelerator_report.conclusions(rows[:1], "gpu") == [
+        blocked
+    ]  # blocked lines judge nothing
+    assert accelerator_report.conclusions(rows[-1:], "gpu") == ["no line was measured"]
 
 
 def test_accelerator_concludes_nothing_about_targets_on_cpu() -> None:
@@ -242,7 +245,7 @@ def test_accelerator_concludes_nothing_about_targets_on_cpu() -> None:
         MADE | {"shape": "2x128x2", "block": 16},
         MADE | {"shape": "2x128x2", "ms": 1.72, "block": 16, "seeds": 8},
     ]
-    said = accelerator.conclusions(rows, "cpu")
+    said = accelerator_report.conclusions(rows, "cpu")
     assert len(said) == 3 and all(line.endswith(", not judged on CPU") for line in said)
     assert "4.65x" in said[2]
 
