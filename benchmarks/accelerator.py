@@ -130,7 +130,7 @@ class Runner:
         self.compile_secs = time.perf_counter() - begun
 
     def __call__(self, dispatches: int = 1) -> float:
-        """So many dispatches, each made before the one before has ended, as in training; seconds."""
+        """So many dispatches, none waited for before the next, as in training; their seconds."""
         import jax
 
         begun = time.perf_counter()
