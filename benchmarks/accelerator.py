@@ -1,4 +1,4 @@
-"""Training steps on a GPU or TPU, in one command and under nine minutes.
+"""Training steps on a GPU or TPU, in one command.
 
   python -m benchmarks.accelerator --out=DIR [--minutes=8.5] [--shapes=2x256x9,13x832x5] [--quick]
 
@@ -12,7 +12,8 @@ CPU.
 Needs neither corpus, TensorFlow nor network. Compiling takes longer than measuring, so a line for
 every two cores is compiled at once; then each is timed while nothing else runs. What matters most
 comes first, and accelerator.json and accelerator.md in DIR are written anew after each line: a cut
-leaves what was done. Lines for which no time was left are named. Shares are useful FLOPs (flops.py)
+leaves what was done. The first round takes as long as it takes to compile (five minutes on an H100
+with 16 cores); lines for which no time was left are named. Shares are useful FLOPs (flops.py)
 of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in
 the same dtype.
 """
@@ -252,8 +253,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     made = command_line.parser("accelerator", __doc__)
     made.add_argument("--out", type=command_line.folder, default="accelerator", metavar="DIR",
                       help="for both files")  # fmt: skip
-    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="no round is begun"
-                      " that would end later, to judge by the longest so far")  # fmt: skip
+    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="no further round"
+                      " is begun that would end later, to judge by the longest so far")  # fmt: skip
     made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip
     command_line.add_quick(made, "a tiny net, to see that it runs")

@@ -99,7 +99,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     finetune = config.finetune = ml_collections.ConfigDict()
     finetune.tasks = GLUE_LARGE
     finetune.recipe = "thesis" if scale == "full" else "small"
-    finetune.seeds = {"full": 1, "tiny": 2}.get(scale, 3)
+    finetune.seeds = {"full": 1, "medium": 3, "small": 3, "tiny": 2}[scale]
     finetune.data = given.get("data", config_dict.placeholder(str))
     finetune.scratch = False  # also the net of each first seed from random weights
     finetune.fields = ()  # of configs/finetune.py: "epochs=2", or of one task: "sst2.epochs=1"
