@@ -38,6 +38,7 @@ def get_config() -> ml_collections.ConfigDict:
     data.keep_headings = False  # of WikiText sections
     data.short_rate = 0.1  # share of segment pairs with a random shorter target length
     data.valid_rate = 0.005  # share of documents, where the source has no validation split
+    data.order_seed = config_dict.placeholder(int)  # of the examples' order; None: the run's seed
 
     # The two phases: tokens and examples of a batch, and the second one's share of the examples.
     config.short = ml_collections.ConfigDict(dict(max_len=128, batch_size=64))

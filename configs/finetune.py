@@ -39,6 +39,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.feature_layers = config_dict.placeholder(int)  # so many, net frozen; None: off
     config.eval_every_epochs = 1.0
     config.patience = config_dict.placeholder(int)  # evaluations without a better score; None: off
+    # One seed for all runs, of the order of the examples, or of the new head and dropout; None:
+    # each run's own. With one of them fixed, runs differ in the other alone.
+    config.order_seed = config_dict.placeholder(int)
+    config.weights_seed = config_dict.placeholder(int)
 
     config.head = ml_collections.ConfigDict()
     # "double": H -> H, tanh, H -> classes, or "single"; None: as an import has it, else double

@@ -47,6 +47,7 @@ class Data:
     keep_headings: bool
     short_rate: float
     valid_rate: float
+    order_seed: int | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,6 +64,8 @@ class FinetuneConfig:
     feature_layers: int | None
     eval_every_epochs: float
     patience: int | None
+    order_seed: int | None
+    weights_seed: int | None
     head: Head
     optim: Optim
     machine: Machine

@@ -34,11 +34,15 @@ class Group:
         example = self.batches[0](0)
         start = run.start.bodies or (lambda seed: None)
         learner, rows = run.narrow_learner, run.rows
-        first = [run.learner.first_params(seed, start(seed), example, run.head) for seed in seeds]
+        drawn = [run.weights_seed(seed) for seed in seeds]
+        first = [
+            run.learner.first_params(own, start(seed), example, run.head)
+            for own, seed in zip(drawn, seeds, strict=True)
+        ]
         if rows is not None:
             self._first_tables = [np.asarray(finetune_rows.table_of(params)) for params in first]
             first = [rows.narrow(params) for params in first]
-        states = [learner.init(seed, params) for seed, params in zip(seeds, first, strict=True)]
+        states = [learner.init(own, params) for own, params in zip(drawn, first, strict=True)]
         self.state = together.stack(states)
         self._train, self._predict = finetune_step.compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)

@@ -171,9 +171,14 @@ class TaskRun:
     def batches(self, seed: int) -> TaskBatches:
         """The training batches of a seed."""
         config = self.config
+        order = seed if config.order_seed is None else config.order_seed
         return TaskBatches(
-            self.train, config.batch_size, config.max_len, seed, config.group_batches
+            self.train, config.batch_size, config.max_len, order, config.group_batches
         )
+
+    def weights_seed(self, seed: int) -> int:
+        """The seed of the new head, of new rows of the embedding, and of dropout."""
+        return seed if self.config.weights_seed is None else self.config.weights_seed
 
     def folder(self, seed: int) -> pathlib.Path:
         """The run folder of a seed."""

@@ -1,13 +1,16 @@
-"""Pre-trains runs of one shape in one program, which differ in seed or learning rate.
+"""Pre-trains runs of one shape in one program: they differ in seed, data order, learning rate.
 
   python -m scalelab.population --config=FILE.py:ARGUMENTS --workdir=DIR --seeds=0,1,2,3
   python -m scalelab.population ... --seeds=0,1 --learning_rates=1e-3,2e-3
+  python -m scalelab.population ... --order_seeds=0,1,2,3
 
-DIR/seed0, DIR/seed1, ... (DIR/seed0-rate0.001, ...) are run folders as `scalelab.train` leaves them
-with the same numbers; it also continues one of them alone. Start the same command again to continue
-what was stopped. A run whose loss is not finite ends by itself, the others go on.
+DIR/seed0, DIR/seed1, ... (DIR/seed0-order1-rate0.001, ...) are run folders as `scalelab.train`
+leaves them with the same numbers; it also continues one of them alone. Start the same command again
+to continue what was stopped. A run whose loss is not finite ends by itself, the others go on.
 
-With several rates every seed is trained at each. `seconds` of a run are its share of the time.
+Every seed is trained in every order and at every rate. A seed is of parameters, masks, dropout and
+order; with --order_seeds the order has seeds of its own. `seconds` of a run are its share of the
+time.
 """
 
 import pathlib
@@ -22,6 +25,9 @@ SEEDS = flags.DEFINE_list("seeds", [], "Seeds that train together; by default th
 RATES = flags.DEFINE_list(
     "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
 )
+ORDERS = flags.DEFINE_list(
+    "order_seeds", [], "Seeds of the examples' order, for each seed; by default that of the run."
+)
 
 
 def main(argv: list[str]) -> None:
@@ -29,7 +35,8 @@ def main(argv: list[str]) -> None:
     del argv
     environment.keep_freed_memory()
     workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
-    runs = population_config.members(init_flag.read_config(), workdir, SEEDS.value, RATES.value)
+    config = init_flag.read_config()
+    runs = population_config.members(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     from scalelab import train_loop
 

@@ -1,6 +1,7 @@
-"""Which runs one program can train: they differ in seed or learning rate alone."""
+"""Which runs one program can train: they differ in seed, data order or learning rate alone."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from scalelab import config as config_lib
 from scalelab.config import Config
 from scalelab.fields import flatten
 
-VARYING = ("seed", "optim.learning_rate")  # with the seed: parameters, data order, masks, dropout
+# With the seed: parameters, masks, dropout and, unless it has a seed of its own, the data order.
+VARYING = ("seed", "data.order_seed", "optim.learning_rate")
 
 
 def check(configs: Sequence[Config]) -> None:
@@ -28,8 +30,8 @@ def check(configs: Sequence[Config]) -> None:
     ]
     if differing:
         raise ValueError(
-            f"runs that train together may differ in {' and '.join(VARYING)} alone; train these one"
-            " by one, they differ in\n  " + "\n  ".join(differing)
+            f"runs that train together may differ in {', '.join(VARYING)} alone; train these"
+            " one by one, they differ in\n  " + "\n  ".join(differing)
         )
     if len(configs) > 1 and configs[0].optim.total_secs is not None:
         raise ValueError(
@@ -44,7 +46,11 @@ def check(configs: Sequence[Config]) -> None:
 
 
 def members(
-    config: Config, workdir: pathlib.Path, seeds: Sequence[str], rates: Sequence[str]
+    config: Config,
+    workdir: pathlib.Path,
+    seeds: Sequence[str] = (),
+    rates: Sequence[str] = (),
+    orders: Sequence[str] = (),
 ) -> list[tuple[Config, pathlib.Path]]:
     """Config and folder of each run.
 
@@ -53,17 +59,22 @@ def members(
       workdir: holds the folders.
       seeds: as given; empty: the config's.
       rates: learning rates as given; empty: the config's.
+      orders: seeds of the data order as given; empty: the config's.
 
     Raises:
       ValueError: they are no numbers, or name a run twice.
     """
     runs = []
-    for seed in _numbers(int, "seeds", seeds) or [config.seed]:
-        for rate in _numbers(float, "learning_rates", rates) or [config.optim.learning_rate]:
-            values = dataclasses.asdict(config) | {"seed": seed}
-            values["optim"] |= {"learning_rate": rate}
-            folder = f"seed{seed}" + (f"-rate{rate:g}" if rates else "")
-            runs.append((config_lib.resolve(values), workdir / folder))
+    for seed, order, rate in itertools.product(
+        _numbers(int, "seeds", seeds) or [config.seed],
+        _numbers(int, "order_seeds", orders) or [config.data.order_seed],
+        _numbers(float, "learning_rates", rates) or [config.optim.learning_rate],
+    ):
+        values = dataclasses.asdict(config) | {"seed": seed}
+        values["data"] |= {"order_seed": order}
+        values["optim"] |= {"learning_rate": rate}
+        parts = [f"seed{seed}", f"order{order}" * bool(orders), f"rate{rate:g}" * bool(rates)]
+        runs.append((config_lib.resolve(values), workdir / "-".join(filter(None, parts))))
     folders = [folder.name for _, folder in runs]
     if len(set(folders)) < len(folders):
         raise ValueError(f"each run once, please; got {', '.join(folders)}")

@@ -145,7 +145,9 @@ class Recorder:
         """Begins, or continues, the phase in progress: step of the run -> batch."""
         phase, start = self.phase, self.run.phase_start
         rows = sharding.host_rows(self._setup.mesh, phase.batch_size)
-        made = Batches(phase.train, phase.batch_size, phase.max_len, self.config.seed, rows)
+        order = self.config.data.order_seed
+        seed = self.config.seed if order is None else order
+        made = Batches(phase.train, phase.batch_size, phase.max_len, seed, rows)
         self._num_tokens = lambda step: made.num_tokens(step - start)
         return lambda step: made(step - start)
 

@@ -423,6 +423,38 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
     assert abs(first - second).max() > 1e-4
 
 
+def test_order_and_weights_vary_alone(prepare) -> None:
+    """With one of the two seeds fixed, runs differ in the other; with both, not at all."""
+    free, order, weights, both = (
+        prepare("bert", "mrpc", **fields)
+        for fields in (
+            {},
+            {"weights_seed": 0},
+            {"order_seed": 0},
+            {"weights_seed": 0, "order_seed": 0},
+        )
+    )
+
+    def same(run: TaskRun) -> tuple[bool, bool, bool]:
+        """Whether seeds 0 and 1 have the same batch, the same head, the same dropout."""
+        group = Group([run, run], [0, 1])
+        (a, b), params = (batches(0) for batches in group.batches), group.state.params
+        kernel, draws = params["head"]["out"]["kernel"], group.state.rng
+        equal = lambda x, y: bool(np.array_equal(x, y))  # noqa: E731
+        tokens = equal(a["lengths"], b["lengths"]) and equal(a["labels"], b["labels"])
+        return tokens, equal(kernel[0], kernel[1]), equal(draws[0], draws[1])
+
+    assert same(free) == (False, False, False)
+    assert same(order) == (False, True, True)
+    assert same(weights) == (True, False, False)
+    assert same(both) == (True, True, True)
+    finetune_loop.train(order, [0, 1])
+    lone = prepare("bert", "mrpc", folder="lone", weights_seed=0)
+    finetune_loop.train(lone, [1])
+    pair = [load_trained(run.folder(1)) for run in (order, lone)]
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), *pair)
+
+
 def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
     """Each in its own folder, stopped in between and continued."""
     rates, fields = (1e-2, 1e-3), {"machine__checkpoint_every_steps": 3}

@@ -100,6 +100,28 @@ def test_together_they_leave_what_each_leaves_alone(
     assert opened.finished and opened.step == STEPS
 
 
+def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
+    """They begin from seed 0's parameters; in its own order, one of them is seed 0's run."""
+    given = lab.config(f"system=bert,steps={STEPS}", long__example_rate=0.0)
+    runs, single = (
+        population_config.members(given, tmp_path / name, rates=["3e-3"], orders=["0", "7"])
+        for name in ("together", "single")
+    )
+    assert [folder.name for _, folder in runs] == [
+        "seed0-order0-rate0.003",
+        "seed0-order7-rate0.003",
+    ]
+    lab.run_together(runs)
+    own, other = (lab.run(folder, config) for config, folder in single)
+    for (_, ours), (_, theirs) in zip(runs, single, strict=True):
+        assert_same_run(ours, theirs)
+    assert_close(lines(runs[0][1]), lines(alone[0][1]))
+    np.testing.assert_array_equal(own.states[1].rng, other.states[1].rng)
+    assert not np.array_equal(own.batches[0]["tokens"], other.batches[0]["tokens"])
+    with pytest.raises(AssertionError):
+        assert_close(lines(runs[0][1]), lines(runs[1][1]))
+
+
 def test_seconds_are_shares(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
     """The clocks of those that trained together agree, and add up to less than what passed."""
     import time
@@ -255,7 +277,7 @@ def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
         tokenizer__vocab_size=290, optim__learning_rate=3e-4,
     )  # fmt: skip
     with pytest.raises(
-        ValueError, match="may differ in seed and optim.learning_rate alone"
+        ValueError, match="may differ in seed, data.order_seed, optim.learning_rate alone"
     ) as told:
         population_config.check([one, other, one])
     found = {line.split(":")[0].strip() for line in str(told.value).splitlines()[1:]}
