@@ -1,7 +1,7 @@
 """Where the time of a step goes: the step with one part left out, and its matrix products alone.
 
   python -m benchmarks.profile [--systems=bert] [--shapes=2x128x2,...] [--parts=dropout,...]
-      [--repeats=5] [--json=FILE] [--quick] [sizes as benchmarks.step]
+      [--candidates=fused_qkv,...] [--repeats=5] [--json=FILE] [--quick] [sizes as benchmarks.step]
 
 Alternately in one process: the whole step, the step without each part, and the floor; medians over
 the repetitions. What a part takes is the difference. Parts overlap on two cores and share passes
@@ -14,6 +14,12 @@ over memory, so that they need not add up; by CPU time of all threads they nearl
   head         no masked tokens are predicted: no head, no table's gradient from it (masked nets)
   lookup       no gradient through the look-up of token embeddings
   optimizer    parameters move by their gradient: no clipping, no moments, no decay
+
+and, where --candidates names them, with something else in a part's place:
+
+  fused_qkv              query, key and value as one product, of kernels side by side
+  dot_product_attention  jax.nn's, which has no dropout: with --dropout_rate=0 alone
+  padded_vocabulary      as many tokens as the next multiple of 128
 """
 
 import argparse
@@ -26,7 +32,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks import arguments as command_line
-from benchmarks import side_by_side, step
+from benchmarks import candidates, side_by_side, step
 from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
 
@@ -93,6 +99,8 @@ def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[
     for part in arguments.parts:
         if part != "head" or (masked and paired):
             sides[f"without {part}"] = without(case, part)
+    for name in arguments.candidates:
+        sides[f"with {name}"] = candidates.with_candidate(case, name)
     for side in sides.values():
         side(1)
     calls = collections.defaultdict(list)
@@ -134,6 +142,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parts = command_line.listed(command_line.one_of("part", PARTS), least=0)
     made.add_argument("--parts", type=parts, default=list(PARTS),
                       help="what to leave out, each alone")  # fmt: skip
+    others = command_line.listed(command_line.one_of("candidate", candidates.NAMES), least=0)
+    made.add_argument("--candidates", type=others, default=[], help="what to put in a part's place")
     command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
     made.set_defaults(steps=1)
     return command_line.read(made, argv, step.QUICK)

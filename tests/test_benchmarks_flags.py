@@ -68,6 +68,7 @@ def wrong() -> Iterator[tuple[str, str, str]]:
     yield "step", "--peers=stcok", "unknown peer 'stcok': did you mean 'stock'"
     yield "step", "--steps=0", "at least 1"
     yield "profile", "--parts=dropuot", "unknown part 'dropuot': did you mean 'dropout'"
+    yield "profile", "--candidates=fused", "unknown candidate 'fused': did you mean 'fused_qkv'"
     yield "trace", "--top=-1", "at least 0"
     counted = {"products", "cost", "decode", "finetune", "population", *OF_STEPS}
     for name in sorted(counted):

@@ -1,5 +1,6 @@
 """benchmarks.step and benchmarks.profile: what they count, by hand, and that they measure."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -8,12 +9,15 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 import test_flops
 import tiny
+from flax import traverse_util
 
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
+    candidates,
     floor,
     products,
     profile,
@@ -176,12 +180,39 @@ def test_a_part_left_out_is_out(part: str, operation: str) -> None:
     assert program() == whole
 
 
+def test_candidates_compute_the_same() -> None:
+    """Attention by jax.nn exactly; one product of three, once its kernel is ours side by side."""
+    made = dataclasses.replace(case(), dropout_rate=0.0)
+    batch = made.batch()
+    draw = np.random.default_rng(0).standard_normal
+    params = jax.tree.map(
+        lambda x: 0.5 * draw(x.shape, np.float32), step_case.fresh_parameters(made)
+    )
+    batch["lengths"] = np.full_like(batch["lengths"], 11)
+
+    def hidden(params: Any) -> np.ndarray:
+        return np.asarray(made.net().apply({"params": params}, batch, train=False)[0])
+
+    ours = hidden(params)
+    with candidates.patched(made, "dot_product_attention"):
+        np.testing.assert_allclose(hidden(params)[:, :11], ours[:, :11], rtol=1e-4, atol=1e-5)
+    flat = traverse_util.flatten_dict(params)
+    for path in [path for path in flat if path[-2] == "query"]:
+        parts = [flat.pop((*path[:-2], name, path[-1])) for name in ("query", "key", "value")]
+        flat[*path[:-2], "qkv", path[-1]] = np.stack(parts, axis=-3)
+    with candidates.patched(made, "fused_qkv"):
+        fused = hidden(traverse_util.unflatten_dict(flat))
+    np.testing.assert_allclose(fused, ours, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_profile(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "found.json"
-    profile.main(profile.parse(["--quick", "--parts=dropout,head,optimizer", f"--json={path}"]))
+    path, others = tmp_path / "found.json", ",".join(candidates.NAMES)
+    given = ["--parts=dropout,head,optimizer", f"--candidates={others}", "--dropout_rate=0"]
+    profile.main(profile.parse(["--quick", f"--json={path}", *given]))
     (made,) = json.loads(path.read_text())["cases"]
     names = {"whole", "floor", "without dropout", "without head", "without optimizer"}
+    names |= {f"with {name}" for name in candidates.NAMES}
     assert made["sides"].keys() == names and made["sides"]["whole"]["share_step_secs"] == 0
     assert "| without head |" in capsys.readouterr().out
 

@@ -1,0 +1,78 @@
+"""Our step with something else in a part's place; which, says benchmarks.profile."""
+
+import dataclasses
+from typing import Any
+from unittest import mock
+
+from benchmarks.step_case import Case, Ours
+from scalelab import cli
+
+NAMES = ("fused_qkv", "dot_product_attention", "padded_vocabulary")
+MULTIPLE = 128  # of the padded vocabulary
+
+
+def with_candidate(case: Case, name: str) -> Ours:
+    """Our step with a candidate.
+
+    Raises:
+      cli.Stopped: the candidate cannot do what the case asks for.
+    """
+    if name == "padded_vocabulary":
+        vocab_size = -(-case.vocab_size // MULTIPLE) * MULTIPLE
+        return Ours(dataclasses.replace(case, vocab_size=vocab_size))
+    if name == "dot_product_attention" and case.dropout_rate:
+        raise cli.Stopped("jax.nn.dot_product_attention has no dropout: add --dropout_rate=0")
+    with patched(case, name):
+        return Ours(case)
+
+
+def patched(case: Case, name: str) -> Any:
+    """A context in which the case's nets are built with a candidate as their attention."""
+    made = fused_qkv() if name == "fused_qkv" else dot_product_attention()
+    return mock.patch.object(case.module, "SelfAttention", made)
+
+
+def fused_qkv() -> type:
+    """Self-attention whose three projections are one product."""
+    from scalelab.nn import axes
+    from scalelab.nn.attention import SelfAttention
+    from scalelab.nn.linear import Linear
+    from scalelab.nn.named import constrain
+
+    parts: dict[str, Any] = {}
+
+    class Fused(SelfAttention):
+        def _project(self, name: str, x: Any) -> Any:
+            """The first call, the query's, makes all three."""
+            if name == "query":
+                shape = (3, self.num_heads, self.head_size)
+                names = (axes.NORM, axes.HEADS, axes.HEAD_SIZE)
+                product = Linear((axes.WIDTH,), names, shape, self.kernel_init, name="qkv")(x)
+                for k, part in enumerate(("query", "key", "value")):
+                    parts[part] = product[..., k, :, :]
+            return constrain(parts.pop(name), axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
+
+    return Fused
+
+
+def dot_product_attention() -> type:
+    """Self-attention whose middle is jax.nn's; without cache and bias."""
+    import jax
+    from flax import linen as nn
+
+    from scalelab.nn import axes
+    from scalelab.nn.attention import SelfAttention
+    from scalelab.nn.linear import Linear
+
+    class Plain(SelfAttention):
+        @nn.compact
+        def __call__(self, x: Any, ctx: Any, cache: Any) -> Any:
+            assert cache is None and ctx.bias is None
+            query, keys, values = (self._project(name, x) for name in ("query", "key", "value"))
+            allowed = ctx.mask.dense(x.shape[1], x.shape[1])
+            mixed = jax.nn.dot_product_attention(query, keys, values, mask=allowed)
+            inner = (axes.HEADS, axes.HEAD_SIZE)
+            out = Linear(inner, (axes.WIDTH,), x.shape[-1:], self.out_kernel_init, name="out")
+            return out(mixed), cache
+
+    return Plain
