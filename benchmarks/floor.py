@@ -2,12 +2,14 @@
 
 Projections, attention, FFN and the head on the predicted positions, at the step's sizes, with
 nothing in between: no softmax, norm, activation, dropout, loss or update. Each product has the form
-that is the fastest known here, which is the net's (`scalelab.nn.linear`). Of causal nets the whole
-scores are computed, as dense attention does; their useful half is what flops.py counts.
+that is the fastest known here, which is the net's (`scalelab.nn.linear`), or the one that JAX's own
+derivative gives it. Of causal nets the whole scores are computed, as dense attention does; their
+useful half is what flops.py counts.
 """
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.step_case import Case
@@ -20,13 +22,14 @@ class Floor:
 
     Args:
       case: what is measured.
+      by_jax: gradients have the form that JAX gives them, not the net's faster one.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, *, by_jax: bool = False) -> None:
         import jax
         import numpy as np
 
-        self.case = case
+        self.case, self.by_jax = case, by_jax
         rng = np.random.default_rng(0)
         shapes = jax.tree.map(lambda x: x.shape, weights(case), is_leaf=lambda x: x is None)
         draw = lambda s: rng.standard_normal(s, np.float32) / math.sqrt(s[-2])  # noqa: E731
@@ -41,7 +44,7 @@ class Floor:
         """Forward and backward; the scores are their own gradient, so that none is constant."""
         import jax
 
-        scores, back = jax.vjp(lambda w, x: forward(self.case, w, x), made, x)
+        scores, back = jax.vjp(lambda w, x: forward(self.case, w, x, self.by_jax), made, x)
         return back(scores)
 
     def __call__(self, steps: int) -> None:
@@ -76,12 +79,20 @@ def layer_sizes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def forward(case: Case, made: dict[str, Any], x: Any) -> Any:
-    """Scores of the vocabulary [B P, V], and the pooler's output, from inputs x [B, T, D]."""
+def product(by_jax: bool) -> Callable[[Any, Any], Any]:
+    """Rows times kernel, with JAX's own gradient or the net's."""
+    import jax.numpy as jnp
+
     from scalelab.nn.linear import rows_times_kernel
 
+    return jnp.matmul if by_jax else rows_times_kernel
+
+
+def forward(case: Case, made: dict[str, Any], x: Any, by_jax: bool = False) -> Any:
+    """Scores of the vocabulary [B P, V], and the pooler's output, from inputs x [B, T, D]."""
+    rows_times_kernel = product(by_jax)
     num_heads, width, _ = case.sizes
-    hidden = layers(num_heads, made, x)
+    hidden = layers(num_heads, made, x, by_jax)
     chosen = hidden[:, : case.num_predicted].reshape(-1, width)
     if "transform" in made:
         chosen = rows_times_kernel(chosen, made["transform"])
@@ -89,7 +100,7 @@ def forward(case: Case, made: dict[str, Any], x: Any) -> Any:
     return rows_times_kernel(chosen, made["table"].T), pairs
 
 
-def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
+def layers(num_heads: int, made: dict[str, Any], x: Any, by_jax: bool = False) -> Any:
     """The products of all layers, [B, T, D] -> [B, T, D], with the stacked matrices of `made`.
 
     Queries and keys are made of the inputs in every layer, so that numbers neither grow nor vanish
@@ -98,9 +109,9 @@ def layers(num_heads: int, made: dict[str, Any], x: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from scalelab.nn.linear import rows_times_kernel
     from scalelab.nn.stack import UNROLLED_LAYERS
 
+    rows_times_kernel = product(by_jax)
     batch_size, length, width = x.shape
     heads = (batch_size, length, num_heads, width // num_heads)
     flat = x.reshape(batch_size * length, width)

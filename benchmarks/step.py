@@ -9,7 +9,9 @@ of the tokens predicted where it masks, dropout, clipping, AdamW, in float32. Fo
 shape, alternately in one process, medians of the repetitions:
 
   ours      the step that scalelab.train runs, masking included
-  floor     its matrix products alone, forward and backward (floor.py)
+  floor     its matrix products alone, forward and backward, each gradient in the net's form, the
+            fastest known (floor.py)
+  by_jax    the same in the form that JAX's own derivative has: the floor that targets speak of
   stock     the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
   tuned     the same with the head on the predicted positions alone
   compiled  that through torch.compile
@@ -23,8 +25,8 @@ use, the second says more, though PyTorch's threads wait spinning for each other
 --memory starts a process for each side and gives what a step has resident at most, less what the
 process had before the net. `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base.
 
-Targets at 64 x 128, two cores: 8x, 2.9x and 3.7x stock; 0.75, 0.85 and 0.85 of the floor; 1.3x the
-tuned and the compiled step.
+Targets at 64 x 128, two cores: 8x, 2.9x and 3.7x stock; 0.75, 0.85 and 0.85 of the floor as JAX has
+it; 1.3x the tuned and the compiled step.
 """
 
 import argparse
@@ -60,6 +62,7 @@ def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, 
     """
     ours = Ours(case)
     sides: dict[str, Any] = {"ours": ours, "floor": Floor(case)}
+    sides["by_jax"] = Floor(case, by_jax=True)
     left_out: dict[str, str] = {}
     reason = side_by_side.peer_left_out()
     for name in peers:

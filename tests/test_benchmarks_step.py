@@ -65,6 +65,18 @@ def test_the_floor_has_the_products_that_flops_counts(system: str) -> None:
     assert products_of(made) == 3 * (count.forward - classifier + masked)
 
 
+def test_the_floor_as_jax_has_it_is_the_same_numbers_by_another_program() -> None:
+    made = case()
+    one, other = floor.Floor(made), floor.Floor(made, by_jax=True)
+    ours, theirs = one.run(*one.operands), other.run(*other.operands)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
+    barriers = [
+        str(jax.make_jaxpr(each.products)(*each.operands)).count("optimization_barrier")
+        for each in (one, other)
+    ]
+    assert barriers[0] > 0 == barriers[1]
+
+
 def test_a_larger_peak_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     peak = floor.Peak((8,))
     wall, cpu = peak.wall, peak.cpu

@@ -139,7 +139,7 @@ def loss_by_clock(study: Study, clock: str) -> Any | None:
         return None
     rows = _comparable(list(found))
     lengths = sorted({n for runs in found.values() for _, losses in runs for n in losses})
-    size = (1.2 + 4.4 * len(lengths), 0.6 + 3.2 * len(rows))
+    size = (3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(rows))
     figure = palette.canvas(*size)
     panels = figure.subplots(len(rows), len(lengths), squeeze=False)
     for row, column in itertools.product(range(len(rows)), range(len(lengths))):
@@ -160,7 +160,8 @@ def loss_by_clock(study: Study, clock: str) -> Any | None:
         axis.grid(alpha=0.3)
         if column == 0:
             axis.set_ylabel("validation loss (nats)")
-            axis.legend(frameon=False, fontsize="small")
+        if column == len(lengths) - 1:  # beside the panels, where it covers no line
+            axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
