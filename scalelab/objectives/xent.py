@@ -17,8 +17,9 @@ import jax.numpy as jnp
 
 from scalelab.nn.product import product
 
-# Scores that are held at a time on one device: fits the caches of a CPU, and fills an accelerator.
-CHUNK_SCORES = {"cpu": 2**24}
+# Scores that are held at a time on one device. Fewer cost time, on a CPU too: each chunk adds to the
+# table's gradient, and its products are smaller (benchmarks/RESULTS.md).
+CHUNK_SCORES = {"cpu": 2**25}
 DEFAULT_CHUNK_SCORES = 2**28
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
