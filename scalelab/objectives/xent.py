@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from scalelab.nn.product import product
 
-# Scores that are held at a time on one device. Fewer cost time, on a CPU too: each chunk adds to the
-# table's gradient, and its products are smaller (benchmarks/RESULTS.md).
+# Scores that are held at a time on one device. With fewer, products are smaller and the table's
+# gradient is added up more often: that costs more than caches give (benchmarks/RESULTS.md).
 CHUNK_SCORES = {"cpu": 2**25}
 DEFAULT_CHUNK_SCORES = 2**28
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
@@ -82,9 +82,13 @@ def _joined(chunks: jax.Array, length: int) -> jax.Array:
     return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
 
 
+def _platform() -> str:
+    return _PLATFORM.get() or jax.default_backend()
+
+
 def chunk_size(batch_size: int, length: int, vocab_size: int) -> int:
     """How many of T positions to score at a time: chunks of about equal size that fit the limit."""
-    limit = CHUNK_SCORES.get(_PLATFORM.get() or jax.default_backend(), DEFAULT_CHUNK_SCORES)
+    limit = CHUNK_SCORES.get(_platform(), DEFAULT_CHUNK_SCORES)
     devices = max(1, jax.sharding.get_abstract_mesh().size)
     num_chunks = min(length, math.ceil(batch_size * length * vocab_size / (limit * devices)))
     return math.ceil(length / num_chunks)
@@ -121,11 +125,19 @@ def _forward(
     batch_size, length = weights.shape
     size = chunk_size(batch_size, length, table.shape[0])
     dtype = features.dtype
+    # A bias is one more column of the table, which all positions have a 1 for: two passes over the
+    # scores less. Not in bfloat16, which would round it, nor where products want even sizes.
+    folded = bias is not None and dtype == jnp.float32 and _platform() == "cpu"
+    scored = jnp.concatenate([table, bias[:, None]], axis=1) if folded else table
+    own_bias = None if folded else bias
+
+    def wide(rows: jax.Array) -> jax.Array:
+        return jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1) if folded else rows
 
     def add(carry: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
         total, table_grad, bias_grad = carry
         rows, chunk_weights = (x.reshape(-1, *x.shape[2:]) for x in chunk)
-        scores = _scores(rows, table, bias)
+        scores = _scores(wide(rows), scored, own_bias)
         top = jnp.max(scores, axis=-1, keepdims=True)
         exps = jnp.exp(scores - top)
         sums = jnp.sum(exps, axis=-1)
@@ -133,24 +145,25 @@ def _forward(
         # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
         scale = chunk_weights / sums
         exps = exps.astype(dtype)
-        scaled = (rows * scale[:, None]).astype(dtype)
+        scaled = (wide(rows) * scale[:, None]).astype(dtype)
         in_float32 = {"preferred_element_type": jnp.float32}
         rows_grad = jnp.matmul(exps, table.astype(dtype), **in_float32) * scale[:, None]
         # [D, V]: one operand has to be transposed, and on CPU the narrow one costs less.
         table_grad = table_grad + jnp.matmul(scaled.T, exps, **in_float32)
-        if bias is not None:
+        if own_bias is not None:
             bias_grad = bias_grad + jnp.matmul(scale.astype(dtype), exps, **in_float32)
         total = total + jnp.sum(lse * chunk_weights)
         shape = batch_size, size
         out = rows_grad.reshape(*shape, -1).astype(dtype), lse.reshape(shape)
         return (total, table_grad, bias_grad), out
 
-    like = weights[0, 0], table.T, bias
+    like = weights[0, 0], scored.T, own_bias
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
     chunks = _chunked(features, size), _chunked(weights, size)
     (total, table_grad, bias_grad), (features_grad, lse) = jax.lax.scan(add, zeros, chunks)
-    grads = _joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length)
-    return total, grads
+    if folded:
+        table_grad, bias_grad = table_grad[:-1], table_grad[-1]
+    return total, (_joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length))
 
 
 def _backward(grads: tuple, cotangent: jax.Array) -> tuple:

@@ -55,6 +55,26 @@ def test_value_and_gradients(chunks: None, bias: Any, accuracy: bool) -> None:
     assert ours(*args) == pytest.approx(float(expected) / 3, rel=1e-5)
 
 
+def products_over(width: int, dtype: Any, platform: str) -> bool:
+    """Whether the program has a product over so many features."""
+    given = FEATURES.astype(dtype), TABLE, BIAS, WEIGHTS
+    with xent.as_on(platform):
+        made = jax.make_jaxpr(jax.grad(ours, (0, 1, 2)))(*given)
+    return f",{width}]" in str(made)
+
+
+def test_on_cpu_in_float32_the_bias_is_one_more_column() -> None:
+    assert products_over(D + 1, np.float32, "cpu")
+    assert not products_over(D + 1, np.float32, "gpu")
+    assert not products_over(D + 1, jnp.bfloat16, "cpu")
+    grads = []
+    for platform in ("cpu", "gpu"):
+        with xent.as_on(platform):
+            made = jax.value_and_grad(lambda *a: 3 * ours(*a), (0, 1, 2, 3))
+            grads.append(made(FEATURES, TABLE, BIAS, WEIGHTS))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *grads)
+
+
 def test_weight_and_accuracy(chunks: None) -> None:
     terms = xent.token_cross_entropy(FEATURES, TABLE, BIAS, TARGETS, WEIGHTS, accuracy=True)
     hits = total = 0.0
