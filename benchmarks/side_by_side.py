@@ -83,7 +83,8 @@ def start(
     with cli.one_message("what was measured is lost", only_tells=only_tells):
         asked = parse()
         if hasattr(asked, "threads"):
-            environment.keep_freed_memory()
+            if not getattr(asked, "default_malloc", False):
+                environment.keep_freed_memory()
             pin(asked.threads)
         main(asked)
 

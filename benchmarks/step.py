@@ -2,7 +2,7 @@
 
   python -m benchmarks.step [--systems=bert] [--shapes=2x128x2,2x256x9,7x448x4] [--batch_size=64]
       [--length=128] [--vocab_size=30000] [--dropout_rate=0.1] [--peers=stock,tuned,compiled]
-      [--steps=1] [--repeats=5] [--threads=2] [--memory] [--json=FILE] [--quick]
+      [--steps=1] [--repeats=5] [--threads=2] [--memory] [--default_malloc] [--json=FILE] [--quick]
 
 A step is forward, backward and update: the system's own objectives on a batch without padding, 15%
 of the tokens predicted where it masks, dropout, clipping, AdamW, in float32. For each system and
@@ -21,6 +21,9 @@ all losses are equal is checked. Compiling stands apart. "Of peak" are the usefu
 over the largest rate of a square matrix product in the same process, measured before each
 repetition. Each ratio is given by wall and by CPU time of all threads: on a machine that others
 use, the second says more, though PyTorch's threads wait spinning for each other.
+
+All sides have what scalelab.train tells malloc, to keep freed memory, from which PyTorch gains too;
+with --default_malloc none has, as a peer in a process of its own.
 
 --memory starts a process for each side and gives what a step has resident at most, less what the
 process had before the net. `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base.
@@ -170,6 +173,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     made.add_argument("--peers", type=peers, default=list(PEERS), help=", ".join(PEERS))
     made.add_argument("--steps", type=command_line.count(), default=1, help="a repetition")
     made.add_argument("--memory", action="store_true", help="measure it, a process for each side")
+    made.add_argument("--default_malloc", action="store_true", help="leave malloc as it is")
     command_line.add_common(made, repeats=5, quick="a tiny net and short examples")
     return command_line.read(made, argv, QUICK | QUICK_PEERS)
 

@@ -187,6 +187,17 @@ def test_help_is_the_programs_own(name: str, capsys: pytest.CaptureFixture[str])
     assert named <= set(re.findall(r"^  (--\w+)", options, re.MULTILINE))
 
 
+@pytest.mark.usefixtures("started")  # which gives signals back
+@pytest.mark.parametrize(("flags", "expected"), [([], ["keep"]), (["--default_malloc"], [])])
+def test_malloc_is_left_alone_where_that_is_asked_for(
+    flags: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(side_by_side.environment, "keep_freed_memory", lambda: told.append("keep"))
+    side_by_side.start(lambda: program("step").parse(["--quick", *flags]), lambda _: None)
+    assert told == expected
+
+
 def test_help_of_what_shares_flags(capsys: pytest.CaptureFixture[str]) -> None:
     for name, own, others in (
         ("step", "--peers", ("--parts", "--top")),
