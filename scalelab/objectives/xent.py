@@ -127,9 +127,10 @@ def _forward(
     dtype = features.dtype
     # A bias is one more column of the table, which all positions have a 1 for: two passes over the
     # scores less. Not in bfloat16, which would round it, nor where products want even sizes.
-    folded = bias is not None and dtype == jnp.float32 and _platform() == "cpu"
-    scored = jnp.concatenate([table, bias[:, None]], axis=1) if folded else table
-    own_bias = None if folded else bias
+    scored, own_bias = table, bias
+    if bias is not None and dtype == jnp.float32 and _platform() == "cpu":
+        scored, own_bias = jnp.concatenate([table, bias[:, None]], axis=1), None
+    folded = own_bias is not bias
 
     def wide(rows: jax.Array) -> jax.Array:
         return jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1) if folded else rows
