@@ -14,7 +14,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.system = "roberta"  # a file of scalelab/systems/
     config.objective = "mlm"  # losses to sum: mlm, mlm+nsp, clm
     config.mask_rate = 0.15  # share of tokens that MLM predicts
-    config.seed = 0  # of parameters, data order, masks, dropout
+    config.seed = 0  # of parameters, examples and their order, masks, dropout
     # Digest of the parameters that it begins with; --init fills it in. None: random ones.
     config.init = config_dict.placeholder(str)
 

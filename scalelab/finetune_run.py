@@ -250,6 +250,11 @@ class TaskRun:
                 f"{self.task.title} trained on the first {len(self.train):,} of"
                 f" {len(self.splits.train):,} examples"
             )
+        fixed = {"the order of the examples": self.config.order_seed,
+                 "head and dropout": self.config.weights_seed}  # fmt: skip
+        for what, seed in fixed.items():
+            if seed is not None:
+                said.append(f"{self.task.title}: {what} of seed {seed} in all seeds' runs")
         return said
 
     @functools.cached_property

@@ -8,9 +8,9 @@ DIR/seed0, DIR/seed1, ... (DIR/seed0-order1-rate0.001, ...) are run folders as `
 leaves them with the same numbers; it also continues one of them alone. Start the same command again
 to continue what was stopped. A run whose loss is not finite ends by itself, the others go on.
 
-Every seed is trained in every order and at every rate. A seed is of parameters, masks, dropout and
-order; with --order_seeds the order has seeds of its own. `seconds` of a run are its share of the
-time.
+Every seed is trained in every order and at every rate. A seed is of parameters, examples, masks,
+dropout and order; with --order_seeds the order has seeds of its own. `seconds` of a run are its
+share of the time.
 """
 
 import pathlib

@@ -11,7 +11,7 @@ from scalelab import config as config_lib
 from scalelab.config import Config
 from scalelab.fields import flatten
 
-# With the seed: parameters, masks, dropout and, unless it has a seed of its own, the data order.
+# With the seed: parameters, examples, masks, dropout and, unless it has a seed of its own, order.
 VARYING = ("seed", "data.order_seed", "optim.learning_rate")
 
 

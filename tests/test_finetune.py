@@ -444,6 +444,12 @@ def test_order_and_weights_vary_alone(prepare) -> None:
         tokens = equal(a["lengths"], b["lengths"]) and equal(a["labels"], b["labels"])
         return tokens, equal(kernel[0], kernel[1]), equal(draws[0], draws[1])
 
+    told = [
+        [said for said in run.remarks() if "in all seeds' runs" in said] for run in (free, both)
+    ]
+    assert not told[0] and [said.split(":")[1].split(" of seed")[0] for said in told[1]] == [
+        " the order of the examples", " head and dropout",
+    ]  # fmt: skip
     assert same(free) == (False, False, False)
     assert same(order) == (False, True, True)
     assert same(weights) == (True, False, False)

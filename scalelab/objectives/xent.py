@@ -26,7 +26,7 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 
 @contextlib.contextmanager
 def as_on(platform: str | None) -> Iterator[None]:
-    """What is traced within has the chunks of a platform ("cpu", "gpu", "tpu"), not this one's."""
+    """What is traced within is made for a platform ("cpu", "gpu", "tpu"), not for this one."""
     token = _PLATFORM.set(platform)
     try:
         yield
