@@ -9,8 +9,8 @@ of the tokens predicted where it masks, dropout, clipping, AdamW, in float32. Fo
 shape, alternately in one process, medians of the repetitions:
 
   ours      the step that scalelab.train runs, masking included
-  floor     its matrix products alone, forward and backward, each gradient in the net's form, the
-            fastest known (floor.py)
+  floor     its matrix products alone, forward and backward, each gradient in the net's form,
+            at most shapes the faster (floor.py)
   by_jax    the same in the form that JAX's own derivative has: the floor that targets speak of
   stock     the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
   tuned     the same with the head on the predicted positions alone
