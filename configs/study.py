@@ -30,6 +30,7 @@ Shapes are each study's own, one list a scale. The shares of the two lengths, ma
 formats and objectives stay the protocol's.
 """
 
+import dataclasses
 import pathlib
 
 import ml_collections
@@ -39,19 +40,50 @@ from scalelab import config_files
 from scalelab.names import nearest
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-SCALES = ("full", "medium", "small", "tiny")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
-BUDGET = {"medium": 16e6, "small": 1e6, "tiny": 1e5}  # tokens
-BATCHES = {"medium": (32, 8), "small": (8, 2), "tiny": (16, 4)}  # of the two lengths
-EVAL = {"medium": (1000, 1000), "small": (400, 500), "tiny": (20, 100)}  # every steps, examples
-FINETUNE = {
-    "medium": ("max_train_examples=5000", "eval_every_epochs=3", "optim.learning_rate=1e-3"),
-    "small": ("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
-              "optim.learning_rate=1e-3"),
-    "tiny": ("max_train_examples=256", "max_len=64", "epochs=1"),
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """What a scale below the protocol's is made of; pairs are of the short and the long phase."""
+
+    tokens: float  # the budget of pre-training
+    batch_sizes: tuple[int, int]
+    learning_rate: str
+    eval_every: int  # steps
+    eval_examples: int
+    checkpoint_every: int  # steps
+    finetune_seeds: int
+    finetune: tuple[str, ...]  # fields of configs/finetune.py
+    vocab_size: int = 8192
+    max_len: tuple[int, int] = (128, 512)
+
+
+SMALLER = {
+    "medium": Scale(
+        tokens=16e6, batch_sizes=(32, 8), learning_rate="1e-3", eval_every=1000,
+        eval_examples=1000, checkpoint_every=2000, finetune_seeds=3,
+        finetune=("max_train_examples=5000", "eval_every_epochs=3", "optim.learning_rate=1e-3"),
+    ),
+    "small": Scale(
+        tokens=1e6, batch_sizes=(8, 2), learning_rate="1e-3", eval_every=400,
+        eval_examples=500, checkpoint_every=200, finetune_seeds=3,
+        finetune=("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
+                  "optim.learning_rate=1e-3"),
+    ),
+    "tiny": Scale(
+        tokens=1e5, batch_sizes=(16, 4), learning_rate="4e-3", eval_every=20,
+        eval_examples=100, checkpoint_every=50, finetune_seeds=2,
+        finetune=("max_train_examples=256", "max_len=64", "epochs=1"),
+        vocab_size=2000, max_len=(64, 128),
+    ),
 }  # fmt: skip
-CHECKPOINT = {"medium": 2000, "small": 200, "tiny": 50}  # every so many steps
+
+
+def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
+    """Returns a study's shapes at a scale; medium has small's, unless the study names its own."""
+    return shapes["small"] if scale == "medium" and scale not in shapes else shapes[scale]
 
 
 def parse(arguments: str) -> dict[str, str]:
@@ -65,8 +97,8 @@ def parse(arguments: str) -> dict[str, str]:
             given[last] += "," + part
         else:
             raise ValueError(f"unknown study argument {name!r}: {nearest(name, ARGUMENTS)}")
-    if given.get("scale", "full") not in SCALES:
-        raise ValueError(f"scale {given['scale']!r}: expected one of {', '.join(SCALES)}")
+    if given.get("scale", "full") not in ("full", *SMALLER):
+        raise ValueError(f"scale {given['scale']!r}: expected one of full, {', '.join(SMALLER)}")
     return given
 
 
@@ -80,7 +112,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = ""  # what it is to answer, in a sentence
     config.protocol = config_dict.placeholder(str)  # section of the protocol; None: not of it
     config.scale = scale
-    config.seeds = {"full": 1}.get(scale, 2)  # pre-training seeds: 0, 1, ...
+    config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...
     config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
     corpus = given.get("corpus", "builtin")
     pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
@@ -99,7 +131,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     finetune = config.finetune = ml_collections.ConfigDict()
     finetune.tasks = GLUE_LARGE
     finetune.recipe = "thesis" if scale == "full" else "small"
-    finetune.seeds = {"full": 1, "medium": 3, "small": 3, "tiny": 2}[scale]
+    finetune.seeds = 1 if scale == "full" else SMALLER[scale].finetune_seeds
     finetune.data = given.get("data", config_dict.placeholder(str))
     finetune.scratch = False  # also the net of each first seed from random weights
     finetune.fields = ()  # of configs/finetune.py: "epochs=2", or of one task: "sst2.epochs=1"
@@ -111,7 +143,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ()
     if scale != "full":
-        _shrink(config, scale, given)
+        _shrink(config, SMALLER[scale])
     if "seeds" in given:
         if not given["seeds"].isdecimal():
             raise ValueError(f"study argument seeds={given['seeds']!r}: expected a number")
@@ -119,23 +151,20 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     return config
 
 
-def _shrink(config: ml_collections.ConfigDict, scale: str, given: dict[str, str]) -> None:
+def _shrink(config: ml_collections.ConfigDict, scale: Scale) -> None:
     """Makes a study smaller by the rules above."""
-    pretrain = config.pretrain
-    tiny = scale == "tiny"
-    pretrain.tokenizer.vocab_size = 2000 if tiny else 8192
-    pretrain.short.batch_size, pretrain.long.batch_size = BATCHES[scale]
-    if tiny:
-        pretrain.short.max_len, pretrain.long.max_len = 64, 128
-        pretrain.net.max_len = 128
-    optim = pretrain.optim
+    pretrain, optim = config.pretrain, config.pretrain.optim
+    pretrain.tokenizer.vocab_size = scale.vocab_size
+    pretrain.short.batch_size, pretrain.long.batch_size = scale.batch_sizes
+    pretrain.short.max_len, pretrain.long.max_len = scale.max_len
+    pretrain.net.max_len = scale.max_len[1]
     optim.total_epochs = config_dict.placeholder(float)
     optim.warmup_steps = config_dict.placeholder(int)
-    optim.total_tokens, optim.warmup_tokens = BUDGET[scale], BUDGET[scale] / 10
-    pretrain.eval.every_steps, pretrain.eval.num_examples = EVAL[scale]
-    pretrain.machine.checkpoint_every_steps = CHECKPOINT[scale]
+    optim.total_tokens, optim.warmup_tokens = scale.tokens, scale.tokens / 10
+    pretrain.eval.every_steps, pretrain.eval.num_examples = scale.eval_every, scale.eval_examples
+    pretrain.machine.checkpoint_every_steps = scale.checkpoint_every
     pretrain.machine.num_checkpoints = 1
     pretrain.machine.log_every_steps = 10
     pretrain.machine.num_workers = 1
-    config.fields = (f"optim.learning_rate={'4e-3' if tiny else '1e-3'}",)
-    config.finetune.fields = FINETUNE[scale]
+    config.fields = (f"optim.learning_rate={scale.learning_rate}",)
+    config.finetune.fields = scale.finetune

@@ -19,7 +19,6 @@ import ml_collections
 from scalelab import config_files
 
 SHAPES = {"full": ("2x128x2", "2x256x9"), "small": ("2x128x2",), "tiny": ("2x32x2",)}
-SHAPES["medium"] = SHAPES["small"]
 REPEATED = 1.58  # tokens of all pairs by those of all sentences (protocol, Table 7.1)
 
 
@@ -43,13 +42,16 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.mlm_on_pairs_unique = ("objective=mlm", *unique)
     config.variants.left_to_right = left
     config.stages.main = dict(
-        systems=("bert",), shapes=SHAPES[config.scale],
+        systems=("bert",), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline", "mlm_on_pairs", "mlm_on_sentences", "pairs_unique",
                   "mlm_on_pairs_unique"),
         finetune="all",
     )  # fmt: skip
     config.stages.one_side = dict(
-        systems=("gpt",), shapes=SHAPES[config.scale], variants=("left_to_right",), finetune="all"
+        systems=("gpt",),
+        shapes=study.of_scale(SHAPES, config.scale),
+        variants=("left_to_right",),
+        finetune="all",
     )
     config.tables = ("strategies", "large")
     config.figures = ("loss_by_tokens",)

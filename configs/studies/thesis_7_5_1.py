@@ -18,7 +18,6 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
     "tiny": ("2x16x2", "2x24x2", "2x32x2", "2x16x4", "2x16x8"),
 }
-SHAPES["medium"] = SHAPES["small"]
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -30,7 +29,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "How do three pre-training styles respond to width alone and depth alone?"
     config.protocol = "7.5.1"
     config.stages.main = dict(
-        systems=("bert", "gpt2", "roberta"), shapes=SHAPES[config.scale],
+        systems=("bert", "gpt2", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":

@@ -20,7 +20,6 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x64x8", "2x90x4", "2x256x2", "1x256x2"),
     "tiny": ("2x16x2", "2x32x2", "2x16x8", "2x22x4"),
 }
-SHAPES["medium"] = SHAPES["small"]
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -32,7 +31,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.question = "Does growing several dimensions beat growing one, at equal size?"
     config.protocol = "7.5.2"
     config.stages.main = dict(
-        systems=("bert", "gpt2", "roberta"), shapes=SHAPES[config.scale],
+        systems=("bert", "gpt2", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":

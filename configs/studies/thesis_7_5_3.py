@@ -17,7 +17,6 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x256x2", "2x128x5", "2x128x10"),
     "tiny": ("2x16x2", "2x32x2"),
 }
-SHAPES["medium"] = SHAPES["small"]
 SECS = {"medium": 20.0, "small": 150.0, "tiny": 5.0}
 
 
@@ -38,7 +37,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         )  # fmt: skip
         config.matched = "secs"
     config.stages.main = dict(
-        systems=("bert",), shapes=SHAPES[config.scale], variants=(variant,), finetune="none"
+        systems=("bert",),
+        shapes=study.of_scale(SHAPES, config.scale),
+        variants=(variant,),
+        finetune="none",
     )
     config.finetune.tasks = ()
     config.tables = ("grid",)

@@ -11,7 +11,6 @@ import ml_collections
 from scalelab import config_files
 
 SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
-SHAPES["medium"] = SHAPES["small"]
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -28,7 +27,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.variants.half_steps = tuple(half)
     config.variants.half_batch = (*half, "short.batch_size=x0.5", "long.batch_size=x0.5")
     config.stages.main = dict(
-        systems=("bert", "roberta"), shapes=SHAPES[config.scale],
+        systems=("bert", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline", "half_steps", "half_batch"), finetune="all",
     )  # fmt: skip
     if config.scale == "full":

@@ -28,8 +28,12 @@ GRID = (
     "2x48x14",
     "2x46x16",
 )
-SHAPES = {"full": GRID, "small": GRID[:5], "tiny": ("2x32x2", "2x26x3", "2x22x4", "2x16x8")}
-SHAPES["medium"] = GRID
+SHAPES = {
+    "full": GRID,
+    "medium": GRID,
+    "small": GRID[:5],
+    "tiny": ("2x32x2", "2x26x3", "2x22x4", "2x16x8"),
+}
 # What follows the grid: shapes, and what they are trained with (protocol, Tables 7.7, 7.8, B.5).
 THEN = {
     "full": {
@@ -53,7 +57,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.protocol = "7.5.5"
     config.variants.short_only = ("long.epoch_rate=0.0",)
     config.stages.grid = dict(
-        systems=("bert",), shapes=SHAPES[config.scale], variants=("short_only",),
+        systems=("bert",), shapes=study.of_scale(SHAPES, config.scale), variants=("short_only",),
         finetune="best:3" if config.scale == "full" else "best:4",
     )  # fmt: skip
     for name, (shapes, variant) in THEN[config.scale].items():
