@@ -122,41 +122,21 @@ def _forward(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> tuple[jax.Array, tuple]:
     """The value, and its gradients as residuals."""
-    batch_size, length = weights.shape
-    size = chunk_size(batch_size, length, table.shape[0])
-    dtype = features.dtype
+    length = weights.shape[1]
+    size = chunk_size(*weights.shape, table.shape[0])
     # A bias is one more column of the table, which all positions have a 1 for: two passes over the
     # scores less. Not in bfloat16, which would round it, nor where products want even sizes.
     scored, own_bias = table, bias
-    if bias is not None and dtype == jnp.float32 and _platform() == "cpu":
+    if bias is not None and features.dtype == jnp.float32 and _platform() == "cpu":
         scored, own_bias = jnp.concatenate([table, bias[:, None]], axis=1), None
     folded = own_bias is not bias
 
-    def wide(rows: jax.Array) -> jax.Array:
-        return jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1) if folded else rows
-
-    def add(carry: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
-        total, table_grad, bias_grad = carry
+    def add(sums: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
         rows, chunk_weights = (x.reshape(-1, *x.shape[2:]) for x in chunk)
-        scores = _scores(wide(rows), scored, own_bias)
-        top = jnp.max(scores, axis=-1, keepdims=True)
-        exps = jnp.exp(scores - top)
-        sums = jnp.sum(exps, axis=-1)
-        lse = jnp.log(sums) + top[:, 0]
-        # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
-        scale = chunk_weights / sums
-        exps = exps.astype(dtype)
-        scaled = (wide(rows) * scale[:, None]).astype(dtype)
-        in_float32 = {"preferred_element_type": jnp.float32}
-        rows_grad = jnp.matmul(exps, table.astype(dtype), **in_float32) * scale[:, None]
-        # [D, V]: one operand has to be transposed, and on CPU the narrow one costs less.
-        table_grad = table_grad + jnp.matmul(scaled.T, exps, **in_float32)
-        if own_bias is not None:
-            bias_grad = bias_grad + jnp.matmul(scale.astype(dtype), exps, **in_float32)
-        total = total + jnp.sum(lse * chunk_weights)
-        shape = batch_size, size
-        out = rows_grad.reshape(*shape, -1).astype(dtype), lse.reshape(shape)
-        return (total, table_grad, bias_grad), out
+        wide = jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1) if folded else rows
+        terms, kept = _chunk_terms(wide, scored, own_bias, table, chunk_weights)
+        sums = jax.tree.map(jnp.add, sums, terms)
+        return sums, tuple(x.reshape(*chunk[1].shape, *x.shape[1:]) for x in kept)
 
     like = weights[0, 0], scored.T, own_bias
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
@@ -165,6 +145,42 @@ def _forward(
     if folded:
         table_grad, bias_grad = table_grad[:-1], table_grad[-1]
     return total, (_joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length))
+
+
+def _chunk_terms(
+    wide: jax.Array, scored: jax.Array, bias: jax.Array | None, table: jax.Array, weights: jax.Array
+) -> tuple[tuple, tuple[jax.Array, jax.Array]]:
+    """What some positions add, and what is theirs.
+
+    Args:
+      wide: [P, W] features; W is D, or D + 1 where the last is a 1 for the bias.
+      scored: [V, W] what they are scored with.
+      bias: [V] what the scores want besides, or None.
+      table: [V, D].
+      weights: [P].
+
+    Returns:
+      (weighted sum of logsumexp, gradient [W, V] of `scored`, gradient of `bias` or None), float32;
+      (gradient [P, D] of the features, logsumexp [P]).
+    """
+    dtype = wide.dtype
+    scores = _scores(wide, scored, bias)
+    top = jnp.max(scores, axis=-1, keepdims=True)
+    exps = jnp.exp(scores - top)
+    sums = jnp.sum(exps, axis=-1)
+    lse = jnp.log(sums) + top[:, 0]
+    # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
+    scale = weights / sums
+    exps = exps.astype(dtype)
+    in_float32 = {"preferred_element_type": jnp.float32}
+    rows_grad = jnp.matmul(exps, table.astype(dtype), **in_float32) * scale[:, None]
+    # [W, V]: one operand has to be transposed, and on CPU the narrow one costs less.
+    scaled = (wide * scale[:, None]).astype(dtype)
+    table_grad = jnp.matmul(scaled.T, exps, **in_float32)
+    bias_grad = None
+    if bias is not None:
+        bias_grad = jnp.matmul(scale.astype(dtype), exps, **in_float32)
+    return (jnp.sum(lse * weights), table_grad, bias_grad), (rows_grad.astype(dtype), lse)
 
 
 def _backward(grads: tuple, cotangent: jax.Array) -> tuple:
