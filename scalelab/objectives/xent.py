@@ -122,8 +122,8 @@ def _forward(
     features: jax.Array, table: jax.Array, bias: jax.Array | None, weights: jax.Array
 ) -> tuple[jax.Array, tuple]:
     """The value, and its gradients as residuals."""
-    length = weights.shape[1]
-    size = chunk_size(*weights.shape, table.shape[0])
+    batch_size, length = weights.shape
+    size = chunk_size(batch_size, length, table.shape[0])
     # A bias is one more column of the table, which all positions have a 1 for: two passes over the
     # scores less. Not in bfloat16, which would round it, nor where products want even sizes.
     scored, own_bias = table, bias
