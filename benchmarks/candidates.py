@@ -7,7 +7,7 @@ from unittest import mock
 from benchmarks.step_case import Case, Ours
 from scalelab import cli
 
-NAMES = ("fused_qkv", "dot_product_attention", "padded_vocabulary")
+NAMES = ("fused_qkv", "dot_product_attention", "padded_vocabulary", "one_pass_norm")
 MULTIPLE = 128  # of the padded vocabulary
 
 
@@ -27,9 +27,13 @@ def with_candidate(case: Case, name: str) -> Ours:
 
 
 def patched(case: Case, name: str) -> Any:
-    """A context in which the case's nets are built with a candidate as their attention."""
-    made = fused_qkv() if name == "fused_qkv" else dot_product_attention()
-    return mock.patch.object(case.module, "SelfAttention", made)
+    """A context in which the case's nets are built with a candidate as their attention or norm."""
+    part, make = {
+        "fused_qkv": ("SelfAttention", fused_qkv),
+        "dot_product_attention": ("SelfAttention", dot_product_attention),
+        "one_pass_norm": ("LayerNorm", one_pass_norm),
+    }[name]
+    return mock.patch.object(case.module, part, make())
 
 
 def fused_qkv() -> type:
@@ -76,3 +80,49 @@ def dot_product_attention() -> type:
             return out(mixed), cache
 
     return Plain
+
+
+def one_pass_norm() -> type:
+    """Layer normalisation that reads x once for both moments, and whose gradient is written out.
+
+    The sum before it fuses with that pass. The variance is mean(x^2) - mean(x)^2, which loses
+    digits where the mean is large beside the deviation.
+    """
+    import jax
+    import jax.numpy as jnp
+    from flax import linen as nn
+
+    from scalelab.nn import axes
+    from scalelab.nn.named import parameter
+    from scalelab.nn.norm import LayerNorm
+
+    @jax.custom_vjp
+    def normalise(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+        return forward(x, scale, bias, epsilon)[0]
+
+    def forward(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+        mean = x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(x).mean(axis=-1, keepdims=True) - jnp.square(mean)
+        factor = jax.lax.rsqrt(variance + epsilon)
+        return (x - mean) * factor * scale + bias, (x, mean, factor, scale)
+
+    def backward(kept: Any, grad: Any) -> Any:
+        x, mean, factor, scale = kept
+        normal = (x - mean) * factor
+        scaled = grad * scale
+        along = (scaled * normal).mean(axis=-1, keepdims=True)
+        x_grad = factor * (scaled - scaled.mean(axis=-1, keepdims=True) - normal * along)
+        rows = tuple(range(x.ndim - 1))
+        return x_grad, (grad * normal).sum(rows), grad.sum(rows), None
+
+    normalise.defvjp(forward, backward)
+
+    class Norm(LayerNorm):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            shape, init = (x.shape[-1],), nn.initializers
+            scale = parameter(self, "scale", init.ones_init(), (axes.NORM,), shape)
+            bias = parameter(self, "bias", init.zeros_init(), (axes.NORM,), shape)
+            return normalise(x.astype(jnp.float32), scale, bias, self.epsilon).astype(x.dtype)
+
+    return Norm

@@ -20,6 +20,7 @@ and, where --candidates names them, with something else in a part's place:
   fused_qkv              query, key and value as one product, of kernels side by side
   dot_product_attention  jax.nn's, which has no dropout: with --dropout_rate=0 alone
   padded_vocabulary      as many tokens as the next multiple of 128
+  one_pass_norm          both moments in one pass over the sum, and a gradient that is written out
 """
 
 import argparse

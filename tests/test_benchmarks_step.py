@@ -26,6 +26,7 @@ from benchmarks import (  # noqa: E402
     step_case,
     trace,
 )
+from scalelab.nn.norm import LayerNorm  # noqa: E402
 
 
 def case(system: str = "bert", shape: str = "2x8x3") -> step_case.Case:
@@ -215,6 +216,23 @@ def test_candidates_compute_the_same() -> None:
     with candidates.patched(made, "fused_qkv"):
         fused = hidden(traverse_util.unflatten_dict(flat))
     np.testing.assert_allclose(fused, ours, rtol=1e-4, atol=1e-5)
+
+
+def test_a_norm_of_one_pass_has_the_value_and_the_gradients_of_ours() -> None:
+    draw = np.random.default_rng(0).standard_normal
+    x, target = draw((3, 5, 7)), draw((3, 5, 7))
+    params = {"params": {"scale": 1 + 0.5 * draw(7), "bias": 0.5 * draw(7)}}
+
+    def found(norm: type) -> Any:
+        def loss(params: Any, x: Any) -> Any:
+            return ((norm(epsilon=1e-5).apply(params, x) - target) ** 2).sum()
+
+        return jax.value_and_grad(loss, argnums=(0, 1))(params, x)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        found(candidates.one_pass_norm()), found(LayerNorm),
+    )  # fmt: skip
 
 
 @pytest.mark.slow
