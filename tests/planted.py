@@ -44,7 +44,7 @@ class Invented:
             curve = truth(row, "curve")
             if curve is not None:
                 noise = rng.normal(0, sd, num_seeds)
-                self.found_curves[row] = [np.array(curve) + [0, x] for x in noise]
+                self.found_curves[row] = [{128: np.array(curve) + [0, x]} for x in noise]
         self.value = functools.cache(self.slow_value)
 
     def slow_value(self, row, score):

@@ -81,8 +81,8 @@ class Evidence(Protocol):
         """Mean over blocks of a weighted sum of scores, {row: weight}; None: one is missing."""
         ...
 
-    def curves(self, row: Any) -> list[np.ndarray]:
-        """Validation loss against seconds, [K, 2], of each pre-training of a row."""
+    def curves(self, row: Any) -> list[dict[int, np.ndarray]]:
+        """Of each pre-training of a row: maximum length -> validation loss by seconds, [K, 2]."""
         ...
 
     def remarks(self, score: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Observations 5 to 7: on losses, time, steps and batches. See hypotheses.py."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -57,21 +58,27 @@ def larger_for_less(evidence: Evidence, score: str) -> Finding:
 
     Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
     loss of the larger minus that of the smaller net, N at least LARGER times as large, at the
-    latest time that all runs of both reached, read off their curves by straight lines between
-    evaluations; mean over such pairs, then over systems; is below 0. Of one system with a single
+    latest time at which all runs of both were validated at one maximum length, read off their
+    curves by straight lines between evaluations; mean over such pairs, then over systems; is below
+    0. Where all runs have equal seconds, that is their end. Of one system with a single
     pre-training of each net it is the mean over pairs that share no net, and the interval is over
-    these. Cases: pairs. Learning rates have not decayed equally far then: the smaller net's usually
-    more, which is to the disadvantage of the statement.
+    these. Cases: pairs. Where seconds are not equal, learning rates have not decayed equally far
+    then: the smaller net's usually more, which is to the disadvantage of the statement.
     """
     del score
     groups = [_timed_pairs(evidence, rows) for rows in ladders.by_variant(evidence).values()]
     groups = [pairs for pairs in groups if pairs]
     cases = [
-        Case(f"{b.label} against {a.label}", bool(larger.mean() < smaller.mean()))
-        for pairs in groups for a, b, smaller, larger in pairs
-    ]  # fmt: skip
+        Case(
+            f"{pair.large.label} against {pair.small.label}",
+            bool(pair.of_large.mean() < pair.of_small.mean()),
+        )
+        for pairs in groups
+        for pair in pairs
+    ]
     missing = "no curves of loss against seconds of two sizes in this study"
     what = "loss of the larger minus that of the smaller net at equal seconds"
+    what += _where([pair for pairs in groups for pair in pairs])
     blocks = [_mean_of_pairs(pairs) for pairs in groups]
     if len(blocks) > 1:
         what += f", mean of {len(blocks)}"
@@ -81,7 +88,8 @@ def larger_for_less(evidence: Evidence, score: str) -> Finding:
     made = claim(what, BELOW, contrasts.of_numbers(blocks) if blocks else missing)
     return make_finding(
         evidence, "6", "At a fixed time, a larger net trained for fewer steps wins.",
-        "at the latest time that both reached, the larger net has the lower validation loss",
+        "at the latest time that both reached at one length, the larger net has the lower"
+        " validation loss",
         [made], cases, "seconds",
     )  # fmt: skip
 
@@ -127,24 +135,54 @@ def batch_saves_time(evidence: Evidence, score: str) -> Finding:
     )  # fmt: skip
 
 
-TimedPair = tuple[Row, Row, np.ndarray, np.ndarray]  # smaller, larger; the losses of their runs
+@dataclasses.dataclass(frozen=True)
+class TimedPair:
+    """A smaller and a larger net of one system at equal seconds.
+
+    Attributes:
+      small: the one.
+      large: the other.
+      secs: the time.
+      length: maximum length of the validation examples.
+      of_small: loss of each of its runs.
+      of_large: likewise.
+    """
+
+    small: Row
+    large: Row
+    secs: float
+    length: int
+    of_small: np.ndarray
+    of_large: np.ndarray
 
 
 def _timed_pairs(evidence: Evidence, rows: Sequence[Row]) -> list[TimedPair]:
     """Smaller and larger nets of one system, with their losses at equal seconds."""
     timed = [row for row in rows if evidence.curves(row)]
-    found = [(a, b, *_at_common_time(evidence, a, b)) for a, b in ladders.growing(timed, LARGER)]
-    return [pair for pair in found if len(pair[2])]
+    found = [_at_common_time(evidence, a, b) for a, b in ladders.growing(timed, LARGER)]
+    return [pair for pair in found if pair is not None]
+
+
+def _where(pairs: Sequence[TimedPair]) -> str:
+    """At which times and lengths: " (55 to 104 s, length 128)"."""
+    if not pairs:
+        return ""
+    times = sorted(
+        f"{secs:,.0f}" for secs in {min(p.secs for p in pairs), max(p.secs for p in pairs)}
+    )
+    lengths = sorted({pair.length for pair in pairs})
+    return f" ({' to '.join(times)} s, length {' or '.join(map(str, lengths))})"
 
 
 def _mean_of_pairs(pairs: Sequence[TimedPair]) -> list[contrasts.Part]:
     """Larger minus smaller, mean over pairs: of each net, what its runs add to that."""
     parts: dict[Row, np.ndarray] = {}
-    for a, b, smaller, larger in pairs:
-        parts |= {a: np.zeros(len(smaller)), b: np.zeros(len(larger))}
-    for a, b, smaller, larger in pairs:
-        parts[a] -= smaller / len(pairs)
-        parts[b] += larger / len(pairs)
+    for pair in pairs:
+        parts |= {pair.small: np.zeros(len(pair.of_small)),
+                  pair.large: np.zeros(len(pair.of_large))}  # fmt: skip
+    for pair in pairs:
+        parts[pair.small] -= pair.of_small / len(pairs)
+        parts[pair.large] += pair.of_large / len(pairs)
     return [(1.0, numbers.tolist()) for numbers in parts.values()]
 
 
@@ -152,19 +190,27 @@ def _apart(pairs: Sequence[TimedPair]) -> list[TimedPair]:
     """Pairs that share no net, each net with the next that is larger."""
     found: list[TimedPair] = []
     for pair in pairs:
-        if not any(row in other[:2] for other in found for row in pair[:2]):
+        if not any(row in (p.small, p.large) for p in found for row in (pair.small, pair.large)):
             found.append(pair)
     return found
 
 
-def _at_common_time(evidence: Evidence, a: Row, b: Row) -> tuple[np.ndarray, np.ndarray]:
-    """Losses of each run of A and of B at the latest time that all reached; empty: none."""
-    sides = [evidence.curves(row) for row in (a, b)]
-    time = min(float(curve[-1, 0]) for side in sides for curve in side)
-    if any(curve[0, 0] > time for side in sides for curve in side):
-        return np.empty(0), np.empty(0)
-    one, two = (np.array([np.interp(time, *curve.T) for curve in side]) for side in sides)
-    return one, two
+def _at_common_time(evidence: Evidence, small: Row, large: Row) -> TimedPair | None:
+    """At the latest time at which all runs of both have a loss at one length; None: never."""
+    sides = [evidence.curves(row) for row in (small, large)]
+    runs = [run for side in sides for run in side]
+    found = None
+    for length in set.intersection(*(set(run) for run in runs)):
+        secs = min(float(run[length][-1, 0]) for run in runs)
+        if all(run[length][0, 0] <= secs for run in runs) and (found is None or secs > found[0]):
+            found = secs, length
+    if found is None:
+        return None
+    secs, length = found
+    of_small, of_large = (
+        np.array([np.interp(secs, *run[length].T) for run in side]) for side in sides
+    )
+    return TimedPair(small, large, secs, length, of_small, of_large)
 
 
 def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str) -> Claim:

@@ -181,7 +181,7 @@ class Published:
             sums.append(sum(weight * value.value for weight, value in values if value))
         return Contrast(float(np.mean(sums)), None, NO_INTERVAL)
 
-    def curves(self, row: Row) -> list[np.ndarray]:
+    def curves(self, row: Row) -> list[dict[int, np.ndarray]]:
         """None: the thesis has them as pictures alone."""
         return []
 

@@ -25,6 +25,7 @@ OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "seconds": lambda run: (run.result or {}).get("seconds"),
 }
 NUM_RESAMPLES = 2000  # as in comparison.py
+UNEVEN = 0.05  # of the speed of runs that should be equally fast
 
 Weights = tuple[tuple[tuple[Point, float], ...], ...]  # of rows, by block
 
@@ -64,7 +65,9 @@ class StudyScores(Evidence):
 
     def remarks(self, score: str) -> list[str]:
         """What is unfinished, what could not be used, and whose seconds they are."""
-        return self.unfinished + self.caveats([score])
+        rows = len(self.unfinished)
+        told = [f"Unfinished: {rows} of {len(self.rows)} rows; tables name them."] if rows else []
+        return told + self.caveats([score])
 
     def caveats(self, scores: Iterable[str]) -> list[str]:
         """What of some scores could not be used, and why; whose seconds they are."""
@@ -74,7 +77,25 @@ class StudyScores(Evidence):
         found = [f"Could not be used: {note}." for note in named]
         if "seconds" in scores and len(machines := self._once(self._machines)) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
+        if "seconds" in scores and (uneven := self._once(self._uneven)):
+            found.append(uneven)
         return found
+
+    def _uneven(self) -> str:
+        """Whether runs of one row went at different speeds, which seconds then hide."""
+        spreads = {}
+        for row in self.rows:
+            results = [run.result for run in row.finished if run.result]
+            rates = [r["steps"] / r["seconds"] for r in results if r.get("seconds")]
+            if len(rates) > 1:
+                spreads[row.label] = max(rates) / min(rates) - 1
+        label = max(spreads, key=spreads.__getitem__, default="")
+        if not label or spreads[label] <= UNEVEN:
+            return ""
+        return (
+            f"Runs of one row took steps at speeds up to {spreads[label]:.0%} apart ({label}): what"
+            " rests on seconds is no surer than that."
+        )
 
     def _machines(self) -> list[str]:
         """The devices that finished runs were trained on."""
@@ -153,14 +174,11 @@ class StudyScores(Evidence):
         estimate = _joined([x() for x in found if x], len(found))
         return Contrast(value, estimate, contrasts.SEEDS if several else contrasts.BLOCKS)
 
-    def curves(self, row: Point) -> list[np.ndarray]:
-        """Validation loss against seconds, [K, 2], of each finished pre-training.
-
-        Of several lengths it is the loss of the shortest, which is trained first.
-        """
+    def curves(self, row: Point) -> list[dict[int, np.ndarray]]:
+        """Of each finished pre-training: maximum length -> validation loss against seconds."""
         return self._once(self._curves, row)
 
-    def _curves(self, row: Point) -> list[np.ndarray]:
+    def _curves(self, row: Point) -> list[dict[int, np.ndarray]]:
         found = []
         for run in row.finished:
             problems: list[str] = []
@@ -169,8 +187,10 @@ class StudyScores(Evidence):
                 why = "; ".join(problems) or "metrics.jsonl has no validation"
                 self._note(f"{row.label}, loss: no curve of {run.name}: {why}")
                 continue
-            shortest = read[min(read)]
-            found.append(np.array([(line["seconds"], line["eval/loss"]) for line in shortest]))
+            found.append({
+                length: np.array([(line["seconds"], line["eval/loss"]) for line in lines])
+                for length, lines in read.items()
+            })  # fmt: skip
         return found
 
     def _of_predictions(

@@ -6,7 +6,8 @@ import study_folders
 from planted import PLANTED, Invented, by_system, only, ranked
 
 from scalelab.lab import contrasts, hypotheses, published, study_runs
-from scalelab.lab.study_runs import BASELINE
+from scalelab.lab.published import Row
+from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.lab.study_scores import StudyScores
 
 # Counted by hand in the tables.
@@ -148,3 +149,24 @@ def test_a_study_of_folders(tmp_path) -> None:
     assert found["6"].claims[0].effect == pytest.approx(-0.32)
     assert found["3"].verdict == "undecided" and "no row of equal N" in found["3"].why
     assert found["1a"].claims[0].effect == pytest.approx(17 / 60)
+
+
+def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
+    """Ahead in the short phase, behind at the end of the budget; or ended before the other's."""
+    small, large = (Row("bert", shape, BASELINE) for shape in (Shape(2, 64, 2), Shape(2, 128, 2)))
+    evidence = Invented(lambda row, score: None, 0.0, rows=[small, large])
+    short = np.array([(1.0, 9.0), (10.0, 8.0)])
+    evidence.found_curves = {
+        small: [{128: short, 512: np.array([(11.0, 9.0), (20.0, 8.5)])}] * 2,
+        large: [{128: short - [0, 1], 512: np.array([(12.0, 9.0), (20.0, 8.7)])}] * 2,
+    }
+
+    def found() -> tuple[float, str]:
+        (made,) = hypotheses.evaluate(evidence, ["6"])[0].claims
+        return made.effect, made.what
+
+    effect, what = found()
+    assert effect == pytest.approx(0.2) and what.endswith("(20 s, length 512)")
+    evidence.found_curves[small] = [{128: short, 512: np.array([(11.0, 9.0), (11.5, 8.5)])}] * 2
+    effect, what = found()
+    assert effect == pytest.approx(-1) and what.endswith("(10 s, length 128)")

@@ -224,7 +224,7 @@ def test_contrasts_are_over_seeds_or_over_shapes(tmp_path) -> None:
         scores.contrast([], "large")
 
 
-def test_curves_are_of_the_shortest_length(tmp_path) -> None:
+def test_curves_are_apart_by_length(tmp_path) -> None:
     run = {"system": "bert", "shape": "2x32x2", "seed": 0, "curve": [(1.0, 9.0), (2.0, 8.0)]}
     scores = read(tmp_path, [run])
     path = tmp_path / "runs/bert-2x32x2-baseline-seed0/metrics.jsonl"
@@ -233,7 +233,9 @@ def test_curves_are_of_the_shortest_length(tmp_path) -> None:
     trained = now | {"seconds": 2, "train/loss": 1}
     path.write_text(path.read_text() + f"{json.dumps(longer)}\n{json.dumps(trained)}\n")
     (found,) = scores.curves(scores.rows[0])
-    np.testing.assert_array_equal(found, [[1.0, 9.0], [2.0, 8.0]])
+    np.testing.assert_array_equal(found[128], [[1.0, 9.0], [2.0, 8.0]])
+    np.testing.assert_array_equal(found[512], [[3.0, 7.0]])
+    assert found.keys() == {128, 512}
 
 
 def test_seconds_of_different_machines_are_named(tmp_path) -> None:
@@ -246,3 +248,14 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
     (remark,) = scores.remarks("seconds")
     assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
     assert scores.remarks("loss") == []
+
+
+@pytest.mark.parametrize("seconds, said", [(104.0, []), (120.0, ["20% apart (bert 2x32x2)"])])
+def test_uneven_seconds_are_named(seconds: float, said: list[str], tmp_path) -> None:
+    """As many steps in 100 seconds by one run and in more by the other."""
+    run = {"system": "bert", "shape": "2x32x2"}
+    runs = [run | {"seed": 0}, run | {"seed": 1, "seconds": seconds}]
+    study_folders.write_study(tmp_path, runs)
+    remarks = StudyScores(study_runs.read(tmp_path)).remarks("seconds")
+    assert len(remarks) == len(said)
+    assert all(part in remark for part, remark in zip(said, remarks, strict=True))
