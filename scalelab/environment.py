@@ -113,6 +113,32 @@ def return_freed_memory() -> None:
     _tell_malloc(arena_max=1, mmap_threshold=2**20)
 
 
+def drop_programs_if_many(share: float = 0.5) -> bool:
+    """Forgets compiled programs where they take a share of the memory maps that a process may have.
+
+    On CPU XLA gives each kernel maps of its own: five tasks of a net of ten layers use up Linux's
+    65,530, and the next compilation ends in "Cannot allocate memory" and a segmentation fault. What
+    is wanted again comes from the compile cache.
+
+    Args:
+      share: of vm.max_map_count.
+
+    Returns:
+      Whether it did; never elsewhere than on Linux.
+    """
+    try:
+        most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text())
+        maps = pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return False
+    if maps < share * most:
+        return False
+    import jax
+
+    jax.clear_caches()
+    return True
+
+
 def status_bytes(field: str) -> int | None:
     """A size in /proc/self/status, such as VmRSS, in bytes; None elsewhere than on Linux."""
     try:

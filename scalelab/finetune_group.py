@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import finetune_rows, finetune_step, together
+from scalelab import environment, finetune_rows, finetune_step, together
 from scalelab.finetune_run import TaskRun
 from scalelab.optim import schedules
 
@@ -28,6 +28,7 @@ class Group:
     """
 
     def __init__(self, runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
+        environment.drop_programs_if_many()  # of the tasks before
         run = runs[0]
         self.run, self.runs, self.seeds = run, runs, seeds
         self.batches = [run.batches(seed) for seed in seeds]

@@ -1,5 +1,6 @@
-"""What glibc does with freed memory once it was told."""
+"""Memory of a process: what glibc does with it once it was told, and the maps of programs."""
 
+import pathlib
 import platform
 import subprocess
 import sys
@@ -46,3 +47,32 @@ def test_freed_memory_goes_back() -> None:
     first, second, resident = twice("return_freed_memory", 10 * size)
     assert second > first / 2
     assert resident < 5 * size
+
+
+PROGRAMS = """
+from scalelab import environment
+import jax, jax.numpy as jnp
+
+@jax.jit
+def program(x):
+    for k in range(30):
+        x = jnp.sin(x @ x) + k
+    return x
+
+def maps():
+    return open("/proc/self/maps").read().count("\\n")
+
+program(jnp.ones((2, 2)))
+first, before = program(jnp.ones((3, 3))), maps()
+assert not environment.drop_programs_if_many()
+assert maps() == before
+assert environment.drop_programs_if_many(before / 2 / MOST)
+assert maps() < before - 100
+assert (program(jnp.ones((3, 3))) == first).all()
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="counts the maps of Linux")
+def test_programs_are_dropped_where_they_take_too_many_maps() -> None:
+    most = pathlib.Path("/proc/sys/vm/max_map_count").read_text().strip()
+    subprocess.run([sys.executable, "-c", PROGRAMS.replace("MOST", most)], check=True)

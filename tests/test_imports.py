@@ -77,7 +77,14 @@ MAY_IMPORT = {
     | {"run_folder"},
     "finetune_outcome": {"environment", "eval", "finetune_step", "flops"}
     | {"lab", "metrics", "pretrained", "run_folder"},
-    "finetune_group": {"finetune_rows", "finetune_run", "finetune_step", "optim", "together"},
+    "finetune_group": {
+        "environment",
+        "finetune_rows",
+        "finetune_run",
+        "finetune_step",
+        "optim",
+        "together",
+    },
     "finetune_course": {"clocks"},
     "finetune_loop": {"checkpoint", "cli", "config", "environment", "finetune_course"}
     | {"finetune_group", "finetune_outcome", "finetune_run", "metrics", "progress", "run_folder"},
