@@ -1,6 +1,6 @@
 """What a run will take: a model of seconds and bytes, fitted to a few steps measured here.
 
-A training step takes  sum_i c_i f_i  seconds with c_i >= 0, where the f_i count
+A training step takes  sum_i c_i f_i  seconds with c_i > 0, where the f_i count
 
   matmul     FLOPs of the matrix products (flops.py)
   width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F)
@@ -10,7 +10,8 @@ A training step takes  sum_i c_i f_i  seconds with c_i >= 0, where the f_i count
   step       1
 
 and its temporary memory a sum of the same kind without `matmul`. The coefficients come from a ridge
-towards a guess, in relative error, so that few measurements suffice: Lawson and Hanson's NNLS.
+towards a guess, in relative error, so that few measurements suffice, and none falls below a share
+of its guess: a disturbed measurement could else make one of them free, and width or depth with it.
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ NAMES = ("matmul", "width", "scores", "logits", "update", "step")
 GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
 MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
+LEAST = 0.25  # of a coefficient's guess
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
 MEASURED_STEPS = 4  # that a measurement takes
 STATE_BYTES = 24  # a parameter with its two moments, and a copy on its way to disk; float32
@@ -65,6 +67,7 @@ class CostModel:
       start_secs: of such a process beside its steps and compiling.
       compile_secs: of compiling its programs, where they are not kept from before.
       error: root of the mean squared relative error on what it was fitted to.
+      left_out: likewise on each measurement by a fit to the others; None of a single one.
       measured: what it was fitted to: label -> seconds of a step.
     """
 
@@ -74,6 +77,7 @@ class CostModel:
     start_secs: float
     compile_secs: float
     error: float
+    left_out: float | None
     measured: dict[str, float]
 
     def step_secs(self, features: np.ndarray) -> float:
@@ -88,28 +92,37 @@ class CostModel:
 def fit(measurements: Sequence[Measurement]) -> CostModel:
     """Fits the model to one measurement or more; what is beside the steps is left at 0."""
     counts = np.stack([m.features for m in measurements])
-    secs = _solve(counts, np.array([m.secs for m in measurements]), GUESS)
+    secs = np.array([m.secs for m in measurements])
     temp = np.array([m.temp_bytes for m in measurements])
-    memory = _solve(counts, np.maximum(temp, 1.0), MEMORY_GUESS)
-    predicted = counts @ secs
-    error = np.sqrt(np.mean([(p / m.secs - 1) ** 2 for p, m in zip(predicted, measurements,
-                                                                   strict=True)]))  # fmt: skip
+    made, memory = _solve(counts, secs, GUESS), _solve(counts, np.maximum(temp, 1.0), MEMORY_GUESS)
+    left_out = None
+    if len(secs) > 1:
+        others = ~np.eye(len(secs), dtype=bool)
+        left_out = _rms([counts[i] @ _solve(counts[o], secs[o], GUESS) / secs[i] - 1
+                         for i, o in enumerate(others)])  # fmt: skip
     measured = {m.label: m.secs for m in measurements}
-    return CostModel(secs, memory, 0.0, 0.0, 0.0, float(error), measured)
+    error = _rms(counts @ made / secs - 1)
+    return CostModel(made, memory, 0.0, 0.0, 0.0, error, left_out, measured)
+
+
+def _rms(errors: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def _solve(counts: np.ndarray, values: np.ndarray, guess: np.ndarray) -> np.ndarray:
-    """Non-negative coefficients c with counts @ c near values, relatively, and near k * guess."""
+    """Coefficients c with counts @ c near values, relatively, and near k * guess."""
     scale = float(np.median(values / np.maximum(counts @ guess, 1e-30)))  # how fast this machine is
-    prior = np.where(guess > 0, scale * guess, 0.0)
-    unit = np.where(prior > 0, prior, 1.0)
-    rows = counts * unit / values[:, None]  # in units of the guess, relative to what was measured
-    rows[:, prior == 0] = 0.0
-    pull = RIDGE * np.eye(len(guess))
-    solution, _ = scipy.optimize.nnls(
-        np.vstack([rows, pull]), np.concatenate([np.ones(len(values)), RIDGE * (prior > 0)])
+    asked = guess > 0
+    prior = scale * guess[asked]
+    rows = counts[:, asked] * prior / values[:, None]  # in units of the guess, relative to measured
+    found = scipy.optimize.lsq_linear(
+        np.vstack([rows, RIDGE * np.eye(len(prior))]),
+        np.concatenate([np.ones(len(values)), np.full(len(prior), RIDGE)]),
+        bounds=(LEAST, np.inf),
     )
-    return solution * prior
+    solution = np.zeros(len(guess))
+    solution[asked] = found.x * prior
+    return solution
 
 
 def features(config: Any, params: Any, forward: Any, batch_size: int, length: int,

@@ -70,10 +70,11 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
             "machine": cost.machine(),
             "workers": num_workers,
             "calibration_error": model.error,
+            "left_out_error": model.left_out,
             "runs": [dataclasses.asdict(one) for one in expected],
         },
     )
-    return show(expected, model.error, num_workers)
+    return show(expected, model, num_workers)
 
 
 def finetune_shares(spec: StudySpec, planned: list[PlannedRun]) -> dict[str, float]:
@@ -88,7 +89,7 @@ def finetune_shares(spec: StudySpec, planned: list[PlannedRun]) -> dict[str, flo
     return shares
 
 
-def show(expected: list[Expected], error: float, num_workers: int) -> str:
+def show(expected: list[Expected], model: cost.CostModel, num_workers: int) -> str:
     """The plan as a table with its total, and what its numbers are."""
     rows = [
         [
@@ -101,10 +102,13 @@ def show(expected: list[Expected], error: float, num_workers: int) -> str:
     ]  # fmt: skip
     total = sum(e.total_secs for e in expected)
     flops = sum(e.flops for e in expected)
+    fits = f"which the model fits to {model.error:.0%}"
+    if model.left_out is not None:
+        fits += f" and, each left out in turn, foretells to {model.left_out:.0%}"
     text = tables.plain(HEADER, rows) + (
         f"{len(expected)} runs, {flops:.2g} FLOPs of pre-training; {clock_text(total)} of one"
         f" process, {clock_text(total / num_workers)} with {num_workers}. Seconds are those of"
-        f" steps measured here, which the model fits to {error:.0%}; fine-tuning is a rougher"
+        f" steps measured here, {fits}; fine-tuning is a rougher"
         " guess. Memory is that of a short training measured here, and what the net adds."
     )
     if any(e.foreseen for e in expected):

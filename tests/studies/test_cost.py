@@ -36,6 +36,26 @@ def test_few_measurements_stay_near_the_guess() -> None:
     np.testing.assert_allclose(model.secs, 3 * cost.GUESS, rtol=1e-6)
 
 
+def test_a_disturbed_step_makes_nothing_free() -> None:
+    """The wider net was measured too fast: as if its products cost nothing. They still do."""
+    counts = [[1e9, 2e6, 3e5, 3e6, 1e6, 1.0], [4e9, 4e6, 3e5, 3e6, 2e6, 1.0]]
+    data = [cost.Measurement("m", np.array(c), 0.05, 1e6, 1) for c in counts]
+    secs = cost.fit(data).secs
+    rest = [secs[i] / cost.GUESS[i] for i in range(6)]
+    assert min(rest) > 0.05 * max(rest)
+    wider = np.array([1.6e10, 8e6, 3e5, 3e6, 4e6, 1.0])
+    assert cost.fit(data).step_secs(wider) > 2 * cost.fit(data).step_secs(np.array(counts[0]))
+
+
+def test_the_error_of_what_was_left_out_is_that_of_new_steps() -> None:
+    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 2e-9, 0.4e-9, 1e-3])
+    one, two = planted(1, secs), planted(2, secs)
+    assert cost.fit(one).left_out is None
+    by_hand = [cost.fit([two[1 - i]]).step_secs(m.features) / m.secs - 1
+               for i, m in enumerate(two)]  # fmt: skip
+    assert cost.fit(two).left_out == np.sqrt(np.mean(np.square(by_hand)))
+
+
 def test_a_wrong_count_would_be_noticed() -> None:
     """Without the term for logits the same data cannot be explained."""
     secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 1e-8, 0.4e-9, 1e-3])

@@ -104,7 +104,10 @@ def test_only_the_chosen_are_charged() -> None:
     assert one.total_secs == pytest.approx(3 + 10 + 4)
     two = dataclasses.replace(one, name="b-compound:1-seed0", stage="up", foreseen=True,
                               finetune_share=1.0)  # fmt: skip
-    said = planning.show([one, one, one, two], 0.1, 2)
+    zero = np.zeros(6)
+    model = cost.CostModel(zero, zero, 0.0, 0.0, 0.0, 0.08, 0.35, {})
+    said = planning.show([one, one, one, two], model, 2)
+    assert "fits to 8% and, each left out in turn, foretells to 35%;" in said
     assert "b-compound:1-seed0 ~" in said and "\n~ the shape comes out of the stage" in said
     assert "* stage grid: 2 of its 3 runs will be fine-tuned" in said
 
@@ -123,7 +126,7 @@ def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
     run = expand.runs(a_study.make(), tmp_path)[0]
     built = cost.build_run(run.config)
     secs, memory = cost.GUESS, cost.MEMORY_GUESS
-    model = cost.CostModel(secs, memory, 5.0, 2.0, 3.0, 0.0, {})
+    model = cost.CostModel(secs, memory, 5.0, 2.0, 3.0, 0.0, None, {})
     found = plan.expect(run, built, model, made_data())
     counts = built.phases[0][3]
     assert found.steps == 6
@@ -199,7 +202,9 @@ def test_every_evaluation_of_a_fine_tuning_is_foreseen(tmp_path) -> None:
     """With multiplications alone: a step costs three passes of a batch, dev one an evaluation."""
     made = a_study.make(finetune__tasks=("wnli",), finetune__seeds=2)
     (run, *_) = expand.runs(made, tmp_path)
-    only = cost.CostModel(np.array([1e-9, 0, 0, 0, 0, 0]), np.zeros(6), 0.0, 0.0, 0.0, 0.0, {})
+    only = cost.CostModel(
+        np.array([1e-9, 0, 0, 0, 0, 0]), np.zeros(6), 0.0, 0.0, 0.0, 0.0, None, {}
+    )
 
     def secs(**values: float) -> float:
         values = {"batch_size": 10, "max_len": 128, "max_train_examples": None} | values
