@@ -57,6 +57,8 @@ def remarks(law: Law) -> list[str]:
             f"{', '.join(law.at_limits)}: at the end of what is allowed, so the points do not tell"
             f" {', '.join(law.undetermined)}; try another form, or wider sizes"
         )
+    elif any(map(any, open_ends(law).values())):
+        found.append("no end of an interval, -, where it is that of what is allowed")
     if all(len(run) == 1 for run in law.points.runs):
         found.append("one run a point: noise is known from the scatter around the law alone")
     return found
@@ -68,6 +70,8 @@ def of_parameter(law: Law, name: str) -> list[str]:
         return ["-", "not determined"]
     found = law.parameters[name]
     low_open, high_open = open_ends(law)[name]
+    if low_open and high_open:
+        return [f"{found.value:.4g}", "not determined"]
     low, high = "-" if low_open else f"{found.low:.4g}", "-" if high_open else f"{found.high:.4g}"
     return [f"{found.value:.4g}", f"[{low}, {high}]"]
 

@@ -172,6 +172,8 @@ def test_what_hangs_on_a_parameter_at_its_limit_is_not_told_either() -> None:
     law.check_determined()
     law = fitting.fit(gather(SIZES[:6], noisy(0, sd=0.05)[1][:6]), resamples=60)
     assert not law.at_limits and law_text.open_ends(law)["E"][0]  # no floor would do as well
+    assert law_text.of_parameter(law, "E")[1].startswith("[-, ")
+    assert any("no end of an interval" in remark for remark in law_text.remarks(law))
 
 
 # --- Intervals ------------------------------------------------------------------------------------
