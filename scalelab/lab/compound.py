@@ -49,27 +49,28 @@ def grid_text(n_model: float, depths: Sequence[int]) -> str:
     return tables.plain(("A x H x L", "N", "off"), rows) + note
 
 
-def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
-    """The base shape, and how it was chosen, in words."""
+def base_of(given: argparse.Namespace, notes: list[str]) -> tuple[Shape, str]:
+    """The base shape, and how it was chosen, in words; `notes` takes what is said of runs."""
     if given.base:
         return shape_rules.parse(given.base), ""
     score = None if given.score.lower() == "none" else given.score
     if score == "score" and given.results.is_dir():
         score = "glue_large"
     source = Source(given.results, given.where, given.allow)
-    losses, scores, notes = grid_results.losses_and_scores(source, given.loss, score)
+    losses, scores = grid_results.losses_and_scores(source, given.loss, score, notes)
     base, looked_at = shape_rules.choose(losses, scores, given.best)
     rows = [
         [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
         for shape in looked_at
     ]
     said = tables.plain(("least loss", "loss", "score"), rows)
-    said += "".join(f"* {note}\n" for note in notes)
     return base, said + f"base: {base}, of {len(losses)} shapes\n\n"
 
 
-def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, float]]:
-    """The phi of each target, with the target in words.
+def sizes_of(
+    given: argparse.Namespace, scaling: Scaling, notes: list[str]
+) -> list[tuple[str, float]]:
+    """The phi of each target, with the target in words; `notes` takes what is said of runs.
 
     Raises:
       ValueError: a target is not a number, or lies too far outside of the costs that are known.
@@ -85,7 +86,7 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
     clock, texts = ("flops", given.target_flops) if given.target_flops else (
         "seconds", given.target_secs)  # fmt: skip
     source = Source(given.costs, given.where, given.allow) if given.costs else None
-    law = grid_results.cost_law(source, clock) if source else None
+    law = grid_results.cost_law(source, clock, notes) if source else None
     for text in texts.split(","):
         cost = quantities.parse(text)
         if law is None:
@@ -98,20 +99,22 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
 
 def proposals(given: argparse.Namespace) -> str:
     """The coefficients and the shapes, for a terminal."""
-    base, said = base_of(given)
+    notes: list[str] = []
+    base, said = base_of(given, notes)
     scaling = Scaling(base)
     said += (
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
     rows = []
-    for name, phi in sizes_of(given, scaling) if _targets(given) else []:
+    for name, phi in sizes_of(given, scaling, notes) if _targets(given) else []:
         shape, size = scaling.at(phi), 12 * 2**phi
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
         rows.append([name, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
     header = ("target", "phi", "beta^phi", "alpha^phi", "A x H x L", "N", "off")
-    return said + ("\n" + tables.plain(header, rows) if rows else "")
+    said += "\n" + tables.plain(header, rows) if rows else ""
+    return said + "".join(f"* {note}\n" for note in notes)
 
 
 def check(given: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from scalelab.lab import fitting, kinds, ladders, law_points, run_points, shape_rules
 from scalelab.lab.fitting import Law
-from scalelab.lab.run_points import LOSS
+from scalelab.lab.run_points import LOSS, RunPoint
 from scalelab.lab.study_runs import Shape
 
 Means = dict[Shape, float]
@@ -32,24 +32,25 @@ class Source:
 
 
 def losses_and_scores(
-    source: Source, loss: str = LOSS, score: str | None = "score"
-) -> tuple[Means, Means, list[str]]:
+    source: Source,
+    loss: str = LOSS,
+    score: str | None = "score",
+    notes: list[str] | None = None,
+) -> tuple[Means, Means]:
     """Reads what each shape of a grid reached, as the mean over its rows or seeds.
 
     Args:
       source: of the results; in a CSV the field of a loss or a score may be empty.
       loss: column of a CSV; for runs it is always the validation loss.
       score: column of a CSV, or what `run_points.read` measures of runs; None: no score.
-
-    Returns:
-      Losses, scores, and what has to be said of the runs.
+      notes: takes what has to be said of runs: which are left out, and what was allowed to differ.
 
     Raises:
       ValueError: a column is missing, runs differ in more than their shape, or the sizes N are
         those of no grid.
       OSError: the CSV cannot be read.
     """
-    notes: list[str] = []
+    notes = [] if notes is None else notes
     if source.path.is_dir():
         losses = _of_runs(source, LOSS, notes)
         scores = {} if score is None else _of_runs(source, score, notes)
@@ -58,16 +59,17 @@ def losses_and_scores(
         losses = _column(source.path, rows, loss)
         scores = {} if score is None else _column(source.path, rows, score)
     _check_sizes(source.path, losses)
-    return losses, scores, list(dict.fromkeys(notes))
+    return losses, scores
 
 
-def cost_law(source: Source, clock: str) -> Law:
+def cost_law(source: Source, clock: str, notes: list[str] | None = None) -> Law:
     """Fits cost = A N^-a, with a below 0, to measured costs.
 
     Args:
       source: runs that trained alike but for their shape, or a CSV with columns "n_model" (or
         "shape", or A, H and L) and the clock.
       clock: "flops" or "seconds".
+      notes: as for `losses_and_scores`.
 
     Raises:
       ValueError: a column is missing, runs differ in more than their shape, sizes are too few or
@@ -75,8 +77,7 @@ def cost_law(source: Source, clock: str) -> Law:
     """
     path = source.path
     if path.is_dir():
-        points, _ = run_points.read([path], LOSS, source.where)
-        kinds.one(points, kinds.SHAPE, kinds.allowed(source.allow, points), _place(source))
+        points = _alike(source, LOSS, [] if notes is None else notes)
         pairs = [(p.clocks["n_model"], p.clocks[clock]) for p in points if clock in p.clocks]
     else:
         rows = _rows(path)
@@ -105,10 +106,17 @@ def size_at(cost: float, law: Law, limit: float = fitting.MAX_EXTRAPOLATION) -> 
 
 
 def _of_runs(source: Source, measure: str, notes: list[str]) -> Means:
-    points, _ = run_points.read([source.path], measure, source.where)
-    allow = kinds.allowed(source.allow, points)
-    notes += kinds.one(points, kinds.SHAPE, allow, _place(source))
+    points = _alike(source, measure, notes)
     return _mean([(shape_rules.parse(p.shape), p.value) for p in points])
+
+
+def _alike(source: Source, measure: str, notes: list[str]) -> list[RunPoint]:
+    """Runs of one kind, but for their shapes."""
+    points, said = run_points.read([source.path], measure, source.where)
+    allow = kinds.allowed(source.allow, points)
+    said = said + kinds.one(points, kinds.SHAPE, allow, _place(source))
+    notes += [note for note in said if note not in notes]
+    return points
 
 
 def _place(source: Source) -> str:

@@ -135,10 +135,7 @@ def test_shapes_and_numbers_are_read() -> None:
 
 def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
     source = grid_results.Source(grid)
-    losses, scores, notes = grid_results.losses_and_scores(
-        source, "val_loss_wikitext103", "glue_large"
-    )
-    assert not notes
+    losses, scores = grid_results.losses_and_scores(source, COLUMNS[0][7:], COLUMNS[1][8:])
     base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
@@ -221,6 +218,19 @@ def test_runs_that_do_not_compare_are_no_grid(
     for command in ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}"):
         results += (command,)
     assert f"runs differ in {field}" in fails(capsys, *results[2:])
+
+
+def test_what_is_allowed_in_costs_is_said(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    config = run_folders.config_of(shape="2x128x2", seed=1, optim__learning_rate=7e-4)
+    run_folders.write(tmp_path / "runs/other", config=config, seconds=393.216)
+    run_folders.write(tmp_path / "runs/going", finished=False)
+    costs = ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}")
+    assert "runs differ in optim.learning_rate" in fails(capsys, *costs)
+    said = output(capsys, *costs, "--allow=optim.learning_rate")
+    assert "7x469x4" in said
+    assert "* bert: allowed to differ, against the contract: optim.learning_rate: " in said
+    assert "* 1 runs are not finished, and left out" in said
 
 
 def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> None:
