@@ -8,7 +8,9 @@ The first lists shapes heads x width x layers near a size N = 12 L H^2, to be tr
 others solve alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape, and propose
 shapes with about 64 units a head, heads dividing the width. The base is told by --base, or is the
 best of --results: of the --best=3 shapes of the least loss that of the best score. RUNS is a folder
-of runs, CSV has columns shape (or A, H, L), loss and score.
+of runs, CSV has columns shape (or A, H, L), loss and score. Sizes N of a grid differ by a tenth at
+most, and its runs in nothing but shape and seed that the comparability contract holds equal: others
+are refused, by name, unless --where=... chooses among them or --allow=FIELD,FIELD pools them.
 
 How far up: --target_n, sizes; --phi, compound coefficients; --step, added to the base's phi, 1
 doubling the size; --target_flops, in proportion to --base_flops of the base, or by --costs;
@@ -25,6 +27,7 @@ from collections.abc import Sequence
 from scalelab import cli
 from scalelab.lab import grid_results, quantities, shape_rules, tables
 from scalelab.lab.fitting import MAX_EXTRAPOLATION
+from scalelab.lab.grid_results import Source
 from scalelab.lab.shape_rules import Scaling
 from scalelab.lab.study_runs import Shape
 
@@ -38,18 +41,23 @@ def grid_text(n_model: float, depths: Sequence[int]) -> str:
     rows = [[str(shape), f"{shape.n_model:,}", f"{shape.n_model / n_model - 1:+.1%}"]
             for shape in found]  # fmt: skip
     left_out = len(depths) - len(found)
-    note = f"* {left_out} depths have no shape within 10% of N\n" if left_out else ""
+    note = (
+        f"* {left_out} depths have no shape within {shape_rules.NEAR:.0%} of N\n"
+        if left_out
+        else ""
+    )
     return tables.plain(("A x H x L", "N", "off"), rows) + note
 
 
-def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
-    """The base shape, and how it was chosen, in words."""
+def base_of(given: argparse.Namespace, notes: list[str]) -> tuple[Shape, str]:
+    """The base shape, and how it was chosen, in words; `notes` takes what is said of runs."""
     if given.base:
         return shape_rules.parse(given.base), ""
     score = None if given.score.lower() == "none" else given.score
     if score == "score" and given.results.is_dir():
         score = "glue_large"
-    losses, scores = grid_results.losses_and_scores(given.results, given.loss, score, given.where)
+    source = Source(given.results, given.where, given.allow)
+    losses, scores = grid_results.losses_and_scores(source, given.loss, score, notes)
     base, looked_at = shape_rules.choose(losses, scores, given.best)
     rows = [
         [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
@@ -59,8 +67,10 @@ def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
     return base, said + f"base: {base}, of {len(losses)} shapes\n\n"
 
 
-def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, float]]:
-    """The phi of each target, with the target in words.
+def sizes_of(
+    given: argparse.Namespace, scaling: Scaling, notes: list[str]
+) -> list[tuple[str, float]]:
+    """The phi of each target, with the target in words; `notes` takes what is said of runs.
 
     Raises:
       ValueError: a target is not a number, or lies too far outside of the costs that are known.
@@ -75,7 +85,8 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
                 for text in given.target_n.split(",")]  # fmt: skip
     clock, texts = ("flops", given.target_flops) if given.target_flops else (
         "seconds", given.target_secs)  # fmt: skip
-    law = grid_results.cost_law(given.costs, clock, given.where) if given.costs else None
+    source = Source(given.costs, given.where, given.allow) if given.costs else None
+    law = grid_results.cost_law(source, clock, notes) if source else None
     for text in texts.split(","):
         cost = quantities.parse(text)
         if law is None:
@@ -88,20 +99,22 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
 
 def proposals(given: argparse.Namespace) -> str:
     """The coefficients and the shapes, for a terminal."""
-    base, said = base_of(given)
+    notes: list[str] = []
+    base, said = base_of(given, notes)
     scaling = Scaling(base)
     said += (
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
     rows = []
-    for name, phi in sizes_of(given, scaling) if _targets(given) else []:
+    for name, phi in sizes_of(given, scaling, notes) if _targets(given) else []:
         shape, size = scaling.at(phi), 12 * 2**phi
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
         rows.append([name, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
     header = ("target", "phi", "beta^phi", "alpha^phi", "A x H x L", "N", "off")
-    return said + ("\n" + tables.plain(header, rows) if rows else "")
+    said += "\n" + tables.plain(header, rows) if rows else ""
+    return said + "".join(f"* {note}\n" for note in notes)
 
 
 def check(given: argparse.Namespace) -> None:
@@ -152,6 +165,8 @@ def parser() -> cli.Parser:
     made.add_argument("--limit", type=float, default=MAX_EXTRAPOLATION, metavar="FACTOR",
                       help="how far outside of the sizes in --costs; default: 10")  # fmt: skip
     made.add_argument("--where", default="", help="conditions on runs, as scalelab.lab.runs has")
+    made.add_argument("--allow", default="", metavar="FIELD,FIELD",
+                      help="pool runs that differ in these, against the contract")  # fmt: skip
     return made
 
 

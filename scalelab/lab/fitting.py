@@ -18,13 +18,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.lab import robust, scatter
-from scalelab.lab.forms import FORMS, Form
+from scalelab.lab.forms import FORMS, Bounds, Form
 from scalelab.lab.law_points import MIN_SPAN, MORE_POINTS, Points, check
 from scalelab.lab.statistics import LEVEL
 
 DELTA = 1e-3
 RESAMPLES = 500
 MAX_EXTRAPOLATION = 10.0  # beyond the x that were measured
+LIMIT = 1e-6  # a parameter so close to the end of what is allowed stands at it
 ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 
@@ -109,10 +110,43 @@ class Law:
     @property
     def at_limits(self) -> list[str]:
         """Parameters that stand at the end of what is allowed: the points do not tell them."""
-        bounds = self.form.bounds(np.concatenate(self.points.runs) / self.unit, self.unit)
         return [name for name, value, (low, high)
-                in zip(self.form.parameters, self.theta, bounds, strict=True)
-                if min(value - low, high - value) < 1e-6]  # fmt: skip
+                in zip(self.form.parameters, self.theta, self.limits, strict=True)
+                if min(value - low, high - value) < LIMIT]  # fmt: skip
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Parameters that the points do not tell: those at their limits, and what hangs on them.
+
+        A term whose size or exponent is at its limit is gone, or is a constant beside the offset.
+        """
+        d, names = self.form.num_inputs, self.form.parameters
+        found = set(self.at_limits)
+        for k in range(d):
+            term = {names[k], names[d + k]}
+            if term & found:
+                found |= term
+            if names[d + k] in found and self.form.offset and self.theta[d + k] < LIMIT:
+                found.add(names[-1])
+        return [name for name in names if name in found]
+
+    @property
+    def limits(self) -> Bounds:
+        """Between what each parameter of `theta` may lie."""
+        return self.form.bounds(np.concatenate(self.points.runs) / self.unit, self.unit)
+
+    def check_determined(self) -> None:
+        """Refuses to go on with a law that the points do not tell.
+
+        Raises:
+          ValueError: a parameter is at the end of what is allowed.
+        """
+        if self.at_limits:
+            raise ValueError(
+                f"{self.form.text}: {', '.join(self.at_limits)} at the end of what is allowed, so"
+                " the points do not determine the law, and nothing is predicted from it: take"
+                " another form, or wider sizes"
+            )
 
     def at(self, x: np.ndarray) -> np.ndarray:
         """The law at x [m, num_inputs], without any limit, in the units of y: [m]."""

@@ -1,58 +1,83 @@
 """What shapes reached and cost, from a CSV or from run folders: the input of compound scaling."""
 
 import csv
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 
-from scalelab.lab import fitting, law_points, run_points, shape_rules
+from scalelab.lab import fitting, kinds, ladders, law_points, run_points, shape_rules
 from scalelab.lab.fitting import Law
-from scalelab.lab.run_points import LOSS
+from scalelab.lab.run_points import LOSS, RunPoint
 from scalelab.lab.study_runs import Shape
 
 Means = dict[Shape, float]
 
 
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where results are read from.
+
+    Attributes:
+      path: a CSV with columns "shape", or A, H and L, and what was measured; or a folder of runs.
+      where: conditions on runs.
+      allow: fields in which runs may differ against the contract, with commas between.
+    """
+
+    path: pathlib.Path
+    where: str = ""
+    allow: str = ""
+
+
 def losses_and_scores(
-    path: pathlib.Path, loss: str = LOSS, score: str | None = "score", where: str = ""
+    source: Source,
+    loss: str = LOSS,
+    score: str | None = "score",
+    notes: list[str] | None = None,
 ) -> tuple[Means, Means]:
-    """Reads what each shape of a grid reached, as the mean over its rows or runs.
+    """Reads what each shape of a grid reached, as the mean over its rows or seeds.
 
     Args:
-      path: a CSV with columns "shape", or A, H and L, and those of loss and score, where a field
-        may be empty; or a folder of runs.
+      source: of the results; in a CSV the field of a loss or a score may be empty.
       loss: column of a CSV; for runs it is always the validation loss.
       score: column of a CSV, or what `run_points.read` measures of runs; None: no score.
-      where: conditions on runs.
+      notes: takes what has to be said of runs: which are left out, and what was allowed to differ.
 
     Raises:
-      ValueError: a column is missing, or runs are of several systems.
+      ValueError: a column is missing, runs differ in more than their shape, or the sizes N are
+        those of no grid.
       OSError: the CSV cannot be read.
     """
-    if path.is_dir():
-        found = [_of_runs(path, LOSS, where)]
-        found.append({} if score is None else _of_runs(path, score, where))
-        return found[0], found[1]
-    rows = _rows(path)
-    return _column(path, rows, loss), {} if score is None else _column(path, rows, score)
+    notes = [] if notes is None else notes
+    if source.path.is_dir():
+        losses = _of_runs(source, LOSS, notes)
+        scores = {} if score is None else _of_runs(source, score, notes)
+    else:
+        rows = _rows(source.path)
+        losses = _column(source.path, rows, loss)
+        scores = {} if score is None else _column(source.path, rows, score)
+    _check_sizes(source.path, losses)
+    return losses, scores
 
 
-def cost_law(path: pathlib.Path, clock: str, where: str = "") -> Law:
+def cost_law(source: Source, clock: str, notes: list[str] | None = None) -> Law:
     """Fits cost = A N^-a, with a below 0, to measured costs.
 
     Args:
-      path: a CSV with columns "n_model" (or "shape", or A, H and L) and the clock; or a folder of
-        runs that trained alike but for their size.
+      source: runs that trained alike but for their shape, or a CSV with columns "n_model" (or
+        "shape", or A, H and L) and the clock.
       clock: "flops" or "seconds".
-      where: conditions on runs.
+      notes: as for `losses_and_scores`.
 
     Raises:
-      ValueError: a column is missing, sizes are too few or too close, or the cost does not rise.
+      ValueError: a column is missing, runs differ in more than their shape, sizes are too few or
+        too close, or the cost does not rise.
     """
+    path = source.path
     if path.is_dir():
-        points, _ = run_points.read([path], LOSS, where)
+        points = _alike(source, LOSS, [] if notes is None else notes)
         pairs = [(p.clocks["n_model"], p.clocks[clock]) for p in points if clock in p.clocks]
     else:
         rows = _rows(path)
@@ -68,9 +93,11 @@ def size_at(cost: float, law: Law, limit: float = fitting.MAX_EXTRAPOLATION) -> 
     """The N that costs so much.
 
     Raises:
-      ValueError: it is farther outside of the measured sizes than `limit` allows.
+      ValueError: it is farther outside of the measured sizes than `limit` allows, or the points
+        do not determine the law.
     """
     size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
+    law.check_determined()
     try:
         law.predict([size], limit=limit)
     except ValueError as error:
@@ -78,14 +105,34 @@ def size_at(cost: float, law: Law, limit: float = fitting.MAX_EXTRAPOLATION) -> 
     return size
 
 
-def _of_runs(folder: pathlib.Path, measure: str, where: str) -> Means:
-    points, _ = run_points.read([folder], measure, where)
-    systems = run_points.by_system(points)
-    if len(systems) > 1:
-        raise ValueError(
-            f"{folder} holds {', '.join(systems)}: choose, as --where=system=bert does"
-        )
+def _of_runs(source: Source, measure: str, notes: list[str]) -> Means:
+    points = _alike(source, measure, notes)
     return _mean([(shape_rules.parse(p.shape), p.value) for p in points])
+
+
+def _alike(source: Source, measure: str, notes: list[str]) -> list[RunPoint]:
+    """Runs of one kind, but for their shapes."""
+    points, said = run_points.read([source.path], measure, source.where)
+    allow = kinds.allowed(source.allow, points)
+    said = said + kinds.one(points, kinds.SHAPE, allow, _place(source))
+    notes += [note for note in said if note not in notes]
+    return points
+
+
+def _place(source: Source) -> str:
+    return f"{source.path}" + (f" where {source.where}" if source.where else "")
+
+
+def _check_sizes(path: pathlib.Path, losses: Means) -> None:
+    """Refuses shapes whose N are not those of one size."""
+    sizes = sorted(shape.n_model for shape in losses)
+    if sizes and sizes[-1] > ladders.NEAR * sizes[0]:
+        at_most = f"n_model>={sizes[0]},n_model<={int(ladders.NEAR * sizes[0])}"
+        raise ValueError(
+            f"{path}: {len(sizes)} shapes have N from {sizes[0]:,} to {sizes[-1]:,}, which is no"
+            f" grid of one size: N may differ by a factor {ladders.NEAR:g}; keep the shapes of one"
+            f" size, as --where={at_most} does with runs"
+        )
 
 
 def _rows(path: pathlib.Path) -> list[dict[str, str]]:

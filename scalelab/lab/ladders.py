@@ -5,10 +5,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.lab import shape_rules
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE
 
-NEAR = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
+NEAR = shape_rules.EQUAL  # sizes N whose ratio is at most this are equal
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
 
 Row = Any  # evidence.Row, of one Evidence

@@ -17,7 +17,7 @@ class Points:
     """Measurements.
 
     Attributes:
-      x: inputs of each point, all different, [n, num_inputs].
+      x: inputs of each point, [n, num_inputs].
       runs: what the runs of each point gave, n arrays [k].
     """
 
@@ -34,12 +34,18 @@ class Points:
         return Points(self.x[keep], tuple(r for r, k in zip(self.runs, keep, strict=True) if k))
 
 
-def gather(x: Sequence[float] | Sequence[Sequence[float]], y: Sequence[float]) -> Points:
-    """Puts runs of the same x together.
+def gather(
+    x: Sequence[float] | Sequence[Sequence[float]],
+    y: Sequence[float],
+    settings: Sequence[str] | None = None,
+) -> Points:
+    """Puts the runs of one point together.
 
     Args:
       x: one input a run, or several: [runs] or [runs, num_inputs].
       y: what came out, [runs].
+      settings: of each run; those of one setting are one point, at their mean x, and others are
+        not, even at the same x. None: runs of the same x are one point.
 
     Raises:
       ValueError: lengths differ, or a number is not finite, or an x not above 0.
@@ -52,9 +58,11 @@ def gather(x: Sequence[float] | Sequence[Sequence[float]], y: Sequence[float]) -
         raise ValueError("no points to fit a law to")
     if not (np.isfinite(inputs).all() and np.isfinite(values).all() and (inputs > 0).all()):
         raise ValueError("every x must be above 0, and every x and y finite; drop the others")
-    found, which = np.unique(inputs, axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    return Points(found, tuple(values[which == i] for i in range(len(found))))
+    of = inputs if settings is None else np.asarray(settings)
+    which = np.unique(of, axis=0, return_inverse=True)[1].reshape(-1)
+    means = np.array([inputs[which == i].mean(axis=0) for i in range(which.max() + 1)])
+    order = np.lexsort(means.T[::-1])
+    return Points(means[order], tuple(values[which == i] for i in order))
 
 
 def check(points: Points, form: Form, more: int, span: float) -> None:
@@ -63,7 +71,7 @@ def check(points: Points, form: Form, more: int, span: float) -> None:
     Raises:
       ValueError: see `fit`.
     """
-    n, needed = len(points.x), len(form.parameters) + more
+    n, needed = len(np.unique(points.x, axis=0)), len(form.parameters) + more
     if points.x.shape[1] != form.num_inputs:
         raise ValueError(f"{form.text} takes {form.num_inputs} inputs, got {points.x.shape[1]}")
     if n < needed:

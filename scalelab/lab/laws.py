@@ -2,9 +2,12 @@
 
   python -m scalelab.lab.laws DIR... [--x=n_model] [--y=loss] [--form=power] [--predict=10M,20M]
 
-Reads every finished run below the folders and fits one law for each system. Runs of the same x
-count as seeds of one point. --x is n_model, tokens, flops or seconds. --y is "loss", the validation
-loss at the end, or a score: a GLUE task, "glue_large" or "glue". --form says what is fitted:
+Reads every finished run below the folders and fits one law for each system. Along --x=n_model only
+the shape may differ, along tokens only the budget, along flops and seconds the shape or, if there
+is one shape, the budget; runs that differ in more of what the comparability contract holds equal
+have laws of their own, unless --allow=FIELD,FIELD pools them. Runs that differ in their seed alone
+are one point. --y is "loss", the validation loss at the end, or a score: a GLUE task, "glue_large"
+or "glue". --form says what is fitted:
 
   power   E + A x^-a             a loss that falls to a floor (default for a loss)
   plain   A x^-a                 without a floor; fewer points will do
@@ -13,7 +16,8 @@ loss at the end, or a score: a GLUE task, "glue_large" or "glue". --form says wh
 
 Fits are robust (Huber on logs, from many starts), intervals are 95% by a bootstrap over points
 and seeds. Held out: the law is fitted again without the largest x, and predicts it. Too few sizes,
-sizes too close, and predictions far outside of what was measured are refused.
+sizes too close, and predictions far outside of what was measured are refused, as are predictions
+of a law with a parameter at the end of what is allowed, which has no value and no interval.
 """
 
 import argparse
@@ -24,20 +28,28 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scalelab import cli
-from scalelab.lab import fitting, law_points, palette, quantities, run_points, tables
-from scalelab.lab.fitting import HeldOut, Interval, Law
+from scalelab.lab import fitting, kinds, law_points, law_text, palette, quantities, run_points
+from scalelab.lab.fitting import Interval, Law
 from scalelab.lab.forms import FORMS
+from scalelab.lab.law_text import Check
 from scalelab.lab.run_points import CLOCKS, LOSS, RunPoint
 
 PROGRAM = "python -m scalelab.lab.laws"
 JOINT = ("n_model", "tokens")
-INTERVAL = "95% interval"
-
-Check = tuple[list[HeldOut], str | None]
 
 
-def fit_system(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:
-    """Fits the law of one system.
+def free(points: Sequence[RunPoint], clocks: Sequence[str]) -> frozenset[str]:
+    """The fields in which the runs of one law may differ; `clocks` are its inputs."""
+    if len(clocks) > 1:
+        return kinds.SHAPE | kinds.BUDGET
+    if clocks[0] == "tokens":
+        return kinds.BUDGET
+    several = len({p.shape for p in points}) > 1
+    return kinds.SHAPE if clocks[0] == "n_model" or several else kinds.BUDGET
+
+
+def fit_kind(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:
+    """Fits the law of the runs of one kind.
 
     Raises:
       ValueError: a run does not tell a clock, or the points are too few.
@@ -49,86 +61,18 @@ def fit_system(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> 
                 " lie in tasks/ below their pre-training"
             )
     x = [[p.clocks[clock] for clock in clocks] for p in points]
-    return fitting.fit(law_points.gather(x, [p.value for p in points]), form)
+    settings = [p.setting for p in points]
+    return fitting.fit(law_points.gather(x, [p.value for p in points], settings), form)
 
 
 def held_out(law: Law) -> Check:
     """The check on the largest size, or why there is none."""
+    if law.at_limits:
+        return [], "no check on the largest size: the fit to all of them is not determined"
     try:
         return fitting.validate(law), None
     except ValueError as error:
         return [], f"no check on the largest size: {error}"
-
-
-# --- Words ----------------------------------------------------------------------------------------
-
-
-def text(
-    system: str,
-    law: Law,
-    check: Check,
-    clocks: Sequence[str],
-    measure: str,
-    predictions: Mapping[float, Interval],
-) -> str:
-    """All that is known of one law, for a terminal."""
-    num_runs = sum(len(run) for run in law.points.runs)
-    scale = "logs" if law.form.logarithmic else "scores"
-    lines = [
-        f"{system}: {measure} = {law.form.text}, x = {' and '.join(clocks)};"
-        f" {len(law.points.x)} points, {num_runs} runs; R^2 of {scale} {law.r_squared:.4f},"
-        f" largest residual {np.abs(law.residuals).max():.2%}\n"
-    ]
-    rows = [[name, f"{p.value:.4g}", ends(p)] for name, p in law.parameters.items()]
-    lines.append(tables.plain(("parameter", "value", INTERVAL), rows))
-    held, reason = check
-    if held:
-        rows = [
-            [at(h.x), f"{h.observed:.4g}", f"{h.predicted.value:.4g}", ends(h.predicted),
-             f"{h.relative_error:+.1%}", "yes" if h.inside else "NO"]
-            for h in held
-        ]  # fmt: skip
-        header = ("held out at", "observed", "predicted", INTERVAL, "error", "inside")
-        lines.append("\n" + tables.plain(header, rows))
-    if predictions:
-        rows = [[at((x,)), f"{p.value:.4g}", ends(p)] for x, p in predictions.items()]
-        lines.append("\n" + tables.plain(("one run at", "predicted", INTERVAL), rows))
-    lines += [f"* {note}\n" for note in remarks(law) + ([reason] if reason else [])]
-    return "".join(lines)
-
-
-def remarks(law: Law) -> list[str]:
-    """What has to be said of a law."""
-    found = []
-    if law.at_limits:
-        found.append(
-            f"{', '.join(law.at_limits)}: at the end of what is allowed, so the points do not tell"
-            " it; try another form, or wider sizes"
-        )
-    if all(len(run) == 1 for run in law.points.runs):
-        found.append("one run a point: noise is known from the scatter around the law alone")
-    return found
-
-
-def ends(interval: Interval) -> str:
-    """The ends of an interval."""
-    return f"[{interval.low:.4g}, {interval.high:.4g}]"
-
-
-def at(x: Sequence[float]) -> str:
-    """Inputs, in short."""
-    return ", ".join(f"{value:.4g}" for value in x)
-
-
-def csv(laws: Mapping[str, Law], clocks: Sequence[str], measure: str) -> str:
-    """The parameters for programs, with all digits."""
-    rows = [
-        [system, measure, " ".join(clocks), law.form.name, name, p.value, p.low, p.high]
-        for system, law in laws.items()
-        for name, p in law.parameters.items()
-    ]
-    header = ("system", "y", "x", "form", "parameter", "value", "low", "high")
-    return tables.comma_separated(header, rows)
 
 
 # --- Figure ---------------------------------------------------------------------------------------
@@ -145,7 +89,7 @@ def draw(
     """Draws runs and laws: against x, or of a joint law measured against predicted.
 
     Args:
-      laws: of each system.
+      laws: of each kind of runs, by its name.
       checks: likewise.
       clocks: the inputs.
       measure: what was measured.
@@ -167,6 +111,8 @@ def draw(
         last = max(float(points.x.max()), farthest)
         x = np.geomspace(points.x.min(), last, 60)
         axis.plot(x, law.at(x[:, None]), **look.plot(marker=None, lw=1.2))
+        if law.at_limits:
+            continue
         band = [law.predict([value], None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=look.color,
                           alpha=0.15, lw=0)  # fmt: skip
@@ -193,7 +139,7 @@ def run(given: argparse.Namespace) -> None:
     """Reads runs, fits, prints and draws.
 
     Raises:
-      ValueError: arguments, runs or points do not do.
+      ValueError: arguments, runs or points do not do, or nothing of what was asked can be told.
     """
     form = given.form or ("power" if given.y == LOSS else "rising")
     if form == "joint" and (given.x or given.predict):
@@ -201,24 +147,68 @@ def run(given: argparse.Namespace) -> None:
     clocks = JOINT if form == "joint" else (given.x or "n_model",)
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.read(given.folders, given.y, given.where)
-    laws, checks, pieces = {}, {}, []
-    for system, own in run_points.by_system(points).items():
+    groups, more = sort(points, clocks, given.allow)
+    if given.y == LOSS and len({p.objective for p in points}) > 1:
+        more.append("losses of different objectives do not compare")
+    laws, checks, pieces, failed, refused = {}, {}, [], [], []
+    for name, own in groups.items():
         try:
-            law = laws[system] = fit_system(own, clocks, form)
-            predictions = {x: law.predict([x], limit=given.limit) for x in wanted}
+            law = laws[name] = fit_kind(own, clocks, form)
         except ValueError as error:
-            raise ValueError(f"{system}: {error}") from None
-        checks[system] = held_out(law)
-        pieces.append(text(system, law, checks[system], clocks, given.y, predictions))
-        other = "tokens" if clocks == ("n_model",) else "n_model"
-        if other not in clocks and run_points.differing(own, other):
-            notes.append(f"{system}: runs differ in {other} too, and the law mixes both")
+            failed.append(f"{name}: {error}")
+            pieces.append(f"{name}: no law of its {len(own)} runs: {error}\n")
+            continue
+        checks[name] = held_out(law)
+        predictions = {x: predict(law, x, given.limit) for x in wanted}
+        refused += [f"{name}: {p}" for p in predictions.values() if isinstance(p, str)]
+        pieces.append(law_text.text(name, law, checks[name], clocks, given.y, predictions))
+    if not laws:
+        raise ValueError("; ".join([*failed, *more]))
+    print("\n".join(pieces), end="")
+    print("".join(f"* {note}\n" for note in notes + more), end="")
+    if wanted and len(refused) == len(wanted) * len(laws):
+        raise ValueError("; ".join(dict.fromkeys(refused)))
     draw(laws, checks, clocks, given.y, max(wanted, default=0.0), given.figure)
     if given.csv:
-        given.csv.write_text(csv(laws, clocks, given.y), encoding="utf-8")
-    print("\n".join(pieces), end="")
-    print("".join(f"* {note}\n" for note in notes), end="")
+        given.csv.write_text(law_text.csv(laws, clocks, given.y), encoding="utf-8")
     print(f"wrote {given.figure}")
+
+
+def sort(
+    points: Sequence[RunPoint], clocks: Sequence[str], allow: str
+) -> tuple[kinds.Kinds, list[str]]:
+    """The points of each law by its name, and what has to be said of them.
+
+    Raises:
+      ValueError: a field to allow is none.
+    """
+    allowed = kinds.allowed(allow, points)
+    found: kinds.Kinds = {}
+    notes, let = [], set[str]()
+    for of in run_points.by_system(points).values():
+        own, said = kinds.of_system(of, free(of, clocks), allowed)
+        found |= own
+        let |= free(of, clocks)
+        notes += said
+    other = "tokens" if clocks == ("n_model",) else "n_model"
+    for name, own in found.items():
+        if other not in clocks and run_points.differing(own, other):
+            notes.append(f"{name}: runs differ in {other} too, and the law mixes both")
+        notes += [
+            f"{name}: seeds of one net differ in {clock}, and are a point at their mean"
+            for clock in clocks
+            if any(run_points.differing(seeds, clock) for seeds in run_points.settings(own))
+        ]
+    return found, notes + kinds.undeclared(found, let, allowed)
+
+
+def predict(law: Law, x: float, limit: float) -> Interval | str:
+    """What one run should give at x, or why that cannot be told."""
+    try:
+        law.check_determined()
+        return law.predict([x], limit=limit)
+    except ValueError as error:
+        return str(error)
 
 
 def parser() -> cli.Parser:
@@ -237,6 +227,8 @@ def parser() -> cli.Parser:
     made.add_argument("--limit", type=float, default=fitting.MAX_EXTRAPOLATION, metavar="FACTOR",
                       help="how far outside of the measured x; default: 10")  # fmt: skip
     made.add_argument("--where", default="", help="conditions, as scalelab.lab.runs takes them")
+    made.add_argument("--allow", default="", metavar="FIELD,FIELD",
+                      help="pool runs that differ in these, against the contract")  # fmt: skip
     made.add_argument("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"),
                       metavar="FILE", help="default: laws.png; .svg and .pdf too")  # fmt: skip
     made.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="parameters, all digits")

@@ -8,9 +8,10 @@ only the size is known: their own tokens and seconds are not those of the pre-tr
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from scalelab.lab import run_query, run_table
+from scalelab.lab import run_fields, run_query, run_table
 from scalelab.lab.run_files import is_number
 from scalelab.lab.run_table import Row
 from scalelab.lab.task_runs import TITLES
@@ -36,7 +37,8 @@ class RunPoint:
       clocks: each of CLOCKS that is known.
       value: the loss, or the score as a fraction.
       objective: what was minimised.
-      config: its science fields but for the seed: runs that agree in it are seeds of one thing.
+      fields: what the contract looks at, as run_fields has it.
+      departures: the fields in which its system declares to differ.
       num_seeds: whose mean it is.
     """
 
@@ -45,8 +47,15 @@ class RunPoint:
     clocks: dict[str, float]
     value: float
     objective: str = ""
-    config: str = ""
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    departures: frozenset[str] = frozenset()
     num_seeds: int = 1
+
+    @property
+    def setting(self) -> str:
+        """What runs that differ in their seed alone have in common, and no others."""
+        of = (self.system, self.shape, self.objective, sorted(self.fields.items()))
+        return repr(of)
 
 
 def read(
@@ -76,14 +85,16 @@ def read(
     done = [row for row in rows if row["status"] == "completed"]
     pretrained = [row for row in done if row["task"] is None]
     found = [(row, value(row, measure)) for row in pretrained]
-    points = [_point(row, y, tuple(CLOCKS)) for row, y in found if y is not None]
+    tasks = () if measure == LOSS else MEANS.get(measure, (measure,))
+    points = [_point(row, y, tuple(CLOCKS), tasks) for row, y in found if y is not None]
     notes = []
     if len(done) < len(rows):
         notes.append(f"{len(rows) - len(done)} runs are not finished, and left out")
     if not points and measure in TITLES:
         tuned = [(row, row["score"]) for row in done if row["task"] == measure]
         points = [_point(row, float(y), ("n_model",)) for row, y in tuned if is_number(y)]  # type: ignore
-        notes += ["each point is one fine-tuning: they do not lie below a pre-training"]
+        notes += ["each point is one fine-tuning: they do not lie below a pre-training, so what"
+                  " those have in common is not known"]  # fmt: skip
     elif len(points) < len(pretrained):
         notes.append(f"{len(pretrained) - len(points)} runs have no {measure}, and are left out")
     if not points:
@@ -105,12 +116,8 @@ def value(row: Row, measure: str) -> float | None:
 
 def means(points: Sequence[RunPoint]) -> list[RunPoint]:
     """The means over seeds: of values, and of the clocks that all of them know."""
-    groups: dict[tuple[str, str, str, str], list[RunPoint]] = {}
-    for point in points:
-        key = (point.system, point.shape, point.objective, point.config)
-        groups.setdefault(key, []).append(point)
     found = []
-    for own in groups.values():
+    for own in settings(points):
         clocks = {
             name: sum(p.clocks[name] for p in own) / len(own)
             for name in own[0].clocks if all(name in p.clocks for p in own)
@@ -119,6 +126,14 @@ def means(points: Sequence[RunPoint]) -> list[RunPoint]:
         num = sum(p.num_seeds for p in own)
         found.append(dataclasses.replace(own[0], clocks=clocks, value=value, num_seeds=num))
     return found
+
+
+def settings(points: Sequence[RunPoint]) -> list[list[RunPoint]]:
+    """The points whose runs differ in their seed alone, together."""
+    groups: dict[str, list[RunPoint]] = {}
+    for point in points:
+        groups.setdefault(point.setting, []).append(point)
+    return list(groups.values())
 
 
 def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
@@ -133,16 +148,14 @@ def differing(points: Sequence[RunPoint], clock: str) -> bool:
     return bool(readings) and max(readings) > EQUAL * min(readings)
 
 
-def _point(row: Row, y: float, clocks: Sequence[str]) -> RunPoint:
+def _point(row: Row, y: float, clocks: Sequence[str], tasks: Sequence[str] = ()) -> RunPoint:
     known = {name: float(row[name]) for name in clocks if is_number(row[name])}  # type: ignore
-    # Config fields have a dot in their name; but for these, one alone is no column of the table.
-    science = {
-        name: value for name, value in row.items()
-        if name == "mask_rate" or "." in name and not name.startswith("machine.")
-    }  # fmt: skip
+    folder = pathlib.Path(str(row["run"]))
+    alone = row["task"] is not None
     return RunPoint(
         str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""),
-        repr(sorted(science.items())),
+        run_fields.of_finetuning(folder) if alone else run_fields.of_pretraining(folder, tasks),
+        run_fields.departures(folder),
     )  # fmt: skip
 
 

@@ -33,7 +33,8 @@ from scalelab.lab.study_runs import Shape
 HEAD_SIZE = 64
 MIN_HEADS = 2
 DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # of the protocol's grid
-NEAR = 0.1  # a shape whose size is farther off than this is not of that size
+EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
+NEAR = math.sqrt(EQUAL) - 1  # off a size by so much at most, two shapes are still equal
 NUM_BEST = 3  # shapes of the least loss, of which the best score wins
 
 
@@ -75,13 +76,15 @@ def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
       depths: L of each.
 
     Returns:
-      Those within 10% of N: the narrow ones of a small N are too coarse.
+      Those within 5% of N, so that any two count as equal (EQUAL): the narrow ones of a
+      small N are too coarse.
 
     Raises:
       ValueError: there is none.
     """
     shapes = [near_width(math.sqrt(n_model / (12 * depth)), depth) for depth in depths]
-    near = [shape for shape in shapes if abs(shape.n_model / n_model - 1) <= NEAR]
+    ratios = [max(shape.n_model / n_model, n_model / shape.n_model) for shape in shapes]
+    near = [shape for shape, ratio in zip(shapes, ratios, strict=True) if ratio <= 1 + NEAR]
     if not near:
         raise ValueError(
             f"no shape of {', '.join(map(str, depths))} layers has N within {NEAR:.0%} of"

@@ -134,7 +134,8 @@ def test_shapes_and_numbers_are_read() -> None:
 
 
 def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
-    losses, scores = grid_results.losses_and_scores(grid, "val_loss_wikitext103", "glue_large")
+    source = grid_results.Source(grid)
+    losses, scores = grid_results.losses_and_scores(source, COLUMNS[0][7:], COLUMNS[1][8:])
     base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
@@ -143,24 +144,110 @@ def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
         shape_rules.choose(losses, scores, 4)
 
 
-def write_runs(folder: pathlib.Path) -> None:
-    """Five shapes, seconds in proportion to N; the second in loss has the best score."""
-    for k, shape in enumerate(("2x16x2", "2x32x2", "2x64x2", "2x128x2", "2x256x2")):
+SIZES = ("2x16x2", "2x32x2", "2x64x2", "2x128x2", "2x256x2")
+EQUAL = ("2x46x16", "2x64x8", "2x90x4", "2x104x3", "2x128x2")
+
+
+def write_runs(folder: pathlib.Path, shapes=SIZES, best: str = "2x128x2") -> None:
+    """Five shapes, seconds in proportion to N, each of less loss; one has the best score."""
+    for k, shape in enumerate(shapes):
         run = folder / shape
-        n_model = 12 * 2 * int(shape.split("x")[1]) ** 2
+        n_model = shape_rules.parse(shape).n_model
         config = run_folders.config_of(shape=shape)
         run_folders.write(run, config=config, offset=-k * 0.1, seconds=1e-3 * n_model,
                           flops=6.0 * n_model)  # fmt: skip
-        wrong = 10 if shape == "2x128x2" else 20
+        wrong = 10 if shape == best else 20
         run_folders.add_tasks(run, ("mnli", "qqp", "qnli"), wrong, 1)
 
 
 def test_runs_are_read(tmp_path, capsys) -> None:
-    write_runs(tmp_path / "runs")
+    write_runs(tmp_path / "runs", EQUAL, "2x104x3")
     said = output(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
-    assert "base: 2x128x2, of 5 shapes" in said
+    assert "base: 2x104x3, of 5 shapes" in said
     said = output(capsys, f"--results={tmp_path / 'runs'}", "--score=none", "--step=1")
-    assert "base: 2x256x2, of 5 shapes" in said
+    assert "base: 2x128x2, of 5 shapes" in said
+
+
+def test_a_grid_is_of_one_size(tmp_path, grid, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    said = fails(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
+    assert "5 shapes have N from 6,144 to 1,572,864, which is no grid of one size" in said
+    chosen = "--where=n_model>=6144,n_model<=6758"
+    assert chosen in said
+    assert "of 1 shapes" in output(capsys, f"--results={tmp_path / 'runs'}", chosen)
+    grid.write_text(GRID + "16,1024,10,125829120,3.0,80\n")
+    assert "10 shapes have N from 387,072 to 125,829,120" in fails(
+        capsys, f"--results={grid}", *COLUMNS
+    )
+
+
+@pytest.mark.parametrize("n_model", [3e3, 1e4, 2e4, 5e4, 0.2e6, 0.39e6, 1e6, 1e7])
+def test_what_lists_a_grid_takes_it_back(tmp_path, n_model: float) -> None:
+    shapes = shape_rules.grid(n_model)
+    path = tmp_path / "grid.csv"
+    path.write_text("shape,loss\n" + "".join(f"{shape},1.0\n" for shape in shapes))
+    assert set(grid_results.losses_and_scores(grid_results.Source(path), score=None)[0]) == {
+        *shapes
+    }
+
+
+OTHERWISE = [
+    ("optim.total_steps", {"optim__total_steps": 800}, {}),
+    ("optim.learning_rate", {"optim__learning_rate": 7e-4}, {}),
+    ("net.ffn_width", {"net__ffn_width": 300}, {}),
+    ("init", {"init": "0123"}, {}),
+    ("data", {}, {"data_hash": "cd" * 32}),
+]
+
+
+@pytest.mark.parametrize(("field", "of_config", "of_result"), OTHERWISE)
+def test_runs_that_do_not_compare_are_no_grid(
+    tmp_path, capsys, field: str, of_config: dict, of_result: dict
+) -> None:
+    """The mean of such runs was printed as that of seeds."""
+    write_runs(tmp_path / "runs", EQUAL)
+    config = run_folders.config_of(shape="2x128x2", seed=1, **of_config)
+    run_folders.write(tmp_path / "runs/other", config=config, offset=3, **of_result)
+    results = (f"--results={tmp_path / 'runs'}", "--score=none")
+    said = fails(capsys, *results)
+    assert f"runs differ in {field}, which the comparability contract holds equal" in said
+    assert f"--allow={field} pools them all the same" in said
+    pooled = output(capsys, *results, f"--allow={field}")
+    assert f"allowed to differ, against the contract: {field}: " in pooled
+    assert "no such field: did you mean" in fails(capsys, *results, "--allow=optim.totl_steps")
+    for command in ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}"):
+        results += (command,)
+    assert f"runs differ in {field}" in fails(capsys, *results[2:])
+
+
+def test_what_is_allowed_in_costs_is_said(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    config = run_folders.config_of(shape="2x128x2", seed=1, optim__learning_rate=7e-4)
+    run_folders.write(tmp_path / "runs/other", config=config, seconds=393.216)
+    run_folders.write(tmp_path / "runs/going", finished=False)
+    costs = ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}")
+    assert "runs differ in optim.learning_rate" in fails(capsys, *costs)
+    said = output(capsys, *costs, "--allow=optim.learning_rate")
+    assert "7x469x4" in said
+    assert "* bert: allowed to differ, against the contract: optim.learning_rate: " in said
+    assert "* 1 runs are not finished, and left out" in said
+
+
+def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs", EQUAL)
+    results = f"--results={tmp_path / 'runs'}"
+    path = tmp_path / "runs/2x64x8/tasks/mnli/seed0/config.json"
+    text = path.read_text()
+    path.write_text(text.replace('"thesis"', '"small"'))
+    assert "runs differ in finetune.recipe, which" in fails(capsys, results)
+    output(capsys, results, "--score=none")
+    path.write_text(text)
+    output(capsys, results)
+    path = tmp_path / "runs/2x64x8/environment.json"
+    path.write_text(path.read_text().replace('"numerics": 1', '"numerics": 2'))
+    said = fails(capsys, results)
+    assert "differ in numerics" in said and "numerics=2 (--where=numerics=2)" in said
+    assert "of 4 shapes" in output(capsys, results, "--where=numerics=1")
 
 
 @pytest.mark.parametrize("target", ["target_secs=10600", "target_flops=63.6M"])
@@ -179,14 +266,15 @@ def test_costs_of_a_table(tmp_path) -> None:
     path = tmp_path / "costs.csv"
     rows = [f"{n:.0f},{2e-3 * n**0.8}" for n in sizes]
     path.write_text("\n".join(["n_model,seconds", *rows]))
-    law = grid_results.cost_law(path, "seconds")
+    source = grid_results.Source(path)
+    law = grid_results.cost_law(source, "seconds")
     assert law.parameters["a"].value == pytest.approx(-0.8, abs=1e-6)
     assert grid_results.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
     with pytest.raises(ValueError, match="no column 'flops'"):
-        grid_results.cost_law(path, "flops")
+        grid_results.cost_law(source, "flops")
     path.write_text("\n".join(["n_model,seconds", *(f"{n},{1e6 / n}" for n in sizes)]))
     with pytest.raises(ValueError, match="do not rise with N"):
-        grid_results.cost_law(path, "seconds")
+        grid_results.cost_law(source, "seconds")
 
 
 # --- The binary -----------------------------------------------------------------------------------
@@ -197,7 +285,7 @@ def test_the_binary_lists_the_grid(capsys) -> None:
     assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shape_rules.grid(0.39e6)]
     assert "389,376  -0.2%" in lines[3]
     said = output(capsys, "--n=20k")
-    assert "* 2 depths have no shape within 10% of N" in said
+    assert "* 5 depths have no shape within 5% of N" in said
 
 
 def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from scalelab.lab import fitting, robust, scatter
+from scalelab.lab import fitting, law_text, robust, scatter
 from scalelab.lab.forms import FORMS
 from scalelab.lab.law_points import gather
 
@@ -161,6 +161,21 @@ def test_a_floor_that_is_not_there_is_said_to_be_at_its_limit() -> None:
     assert law.parameters["E"].value < 1e-5
 
 
+def test_what_hangs_on_a_parameter_at_its_limit_is_not_told_either() -> None:
+    flat = np.array([7.0, 7.1, 7.0, 7.1, 7.05, 7.1, 7.0, 7.3])  # no larger size is better
+    law = fitting.fit(gather(SIZES, flat), resamples=20)
+    assert law.at_limits and law.undetermined == ["A", "a", "E"]
+    with pytest.raises(ValueError, match="the points do not determine the law"):
+        law.check_determined()
+    law = fitting.fit(gather(SIZES, loss(SIZES)), resamples=20)
+    assert not law.undetermined and not any(map(any, law_text.open_ends(law).values()))
+    law.check_determined()
+    law = fitting.fit(gather(SIZES[:6], noisy(0, sd=0.05)[1][:6]), resamples=60)
+    assert not law.at_limits and law_text.open_ends(law)["E"][0]  # no floor would do as well
+    assert law_text.of_parameter(law, "E")[1].startswith("[-, ")
+    assert any("no end of an interval" in remark for remark in law_text.remarks(law))
+
+
 # --- Intervals ------------------------------------------------------------------------------------
 
 
@@ -212,6 +227,23 @@ def test_intervals_hold_the_planted_law_as_often_as_they_say(num_runs: int) -> N
         found.append(
             [holds(law, a=EXPONENT), holds(law, E=FLOOR), truth in law.predict([1e8], None)]
         )
+    assert (np.sum(found, axis=0) >= 34).all(), np.sum(found, axis=0)
+
+
+@pytest.mark.slow
+def test_intervals_of_a_joint_law_hold_it_as_often_as_they_say() -> None:
+    """40 experiments of 20 points, as above: not fewer than 34."""
+    planted = {"A": 406.4, "B": 410.7, "a": 0.34, "b": 0.28, "E": 1.69}
+    n, d = map(np.ravel, np.meshgrid(np.geomspace(1e5, 5e7, 5), np.geomspace(1e7, 1e9, 4)))
+    y = 1.69 + 406.4 * n**-0.34 + 410.7 * d**-0.28
+    x = np.stack([n, d], axis=1)
+    far = 1.69 + 406.4 * 1e8**-0.34 + 410.7 * 2e9**-0.28
+    found = []
+    for seed in range(40):
+        noise = np.exp(0.005 * np.random.default_rng(seed).normal(size=len(y)))
+        law = fitting.fit(gather(x, y * noise), "joint", resamples=80)
+        found.append([holds(law, **{name: value}) for name, value in planted.items()]
+                     + [far in law.predict([1e8, 2e9], None)])  # fmt: skip
     assert (np.sum(found, axis=0) >= 34).all(), np.sum(found, axis=0)
 
 

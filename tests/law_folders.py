@@ -1,0 +1,53 @@
+"""Run folders with planted losses, and what programs that read them say."""
+
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import run_folders
+
+WIDTHS = (16, 24, 32, 48, 64, 96, 128)
+
+
+def loss(n_model: float) -> float:
+    return 2 + 30 * n_model**-0.3
+
+
+def write(folder: pathlib.Path, widths=WIDTHS, system: str = "bert", num_seeds: int = 2, **fields):
+    """Runs with planted losses: seeds scatter by 0.4% around them."""
+    rng = np.random.default_rng(0)
+    for width in widths:
+        n_model = 24 * width**2
+        for seed in range(num_seeds):
+            config = run_folders.config_of(system, f"2x{width}x2", seed=seed)
+            value = loss(n_model) * math.exp(0.004 * rng.normal())
+            own = {"eval": {"128": {"loss": value}}, "seconds": 1e-3 * n_model} | fields
+            run_folders.write(folder / f"{system}{width}-{seed}", config=config, steps=10, **own)
+    return folder
+
+
+def output(capsys, program, *arguments) -> str:
+    program.main([str(a) for a in arguments])
+    return capsys.readouterr().out
+
+
+def fails(capsys, program, *arguments) -> str:
+    """The one line of a refusal."""
+    with pytest.raises(SystemExit) as end:
+        program.main([str(a) for a in arguments])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Path:
+    """Each net with 400 steps, and again with 800, and a loss 1 lower."""
+    for k, steps in enumerate((400, 800)):
+        for width in widths:
+            config = run_folders.config_of(
+                "bert", f"2x{width}x2", optim__total_steps=steps, optim__warmup_steps=warmups[k]
+            )
+            run_folders.write(folder / f"{width}-{steps}", config=config, steps=steps,
+                              eval={"128": {"loss": loss(24 * width**2) - k}})  # fmt: skip
+    return folder
