@@ -8,7 +8,8 @@ Arguments that every study takes, all optional, joined by commas:
   corpus   as in configs/pretrain.py; tiny has the built-in one
   data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
   seeds    pre-training seeds of each net
-Every other field: --config.<field>=<value>.
+Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
+"=" follow it: text:/a/year=1,,month=2/*.txt.
 
 What a scale changes, for every study alike:
 
@@ -37,7 +38,6 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab import config_files
-from scalelab.names import nearest
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
@@ -87,16 +87,12 @@ def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
 
 
 def parse(arguments: str) -> dict[str, str]:
-    """Reads "scale=tiny,data=DIR"; a comma inside a path belongs to it."""
-    given, last = {}, None
-    for part in filter(None, arguments.split(",")):
-        name, equals, value = part.partition("=")
-        if equals and name in ARGUMENTS:
-            given[name], last = value, name
-        elif last is not None and "/" in given[last]:
-            given[last] += "," + part
-        else:
-            raise ValueError(f"unknown study argument {name!r}: {nearest(name, ARGUMENTS)}")
+    """Reads "scale=tiny,data=DIR", as scalelab.config_files.arguments does; the scale is there.
+
+    Raises:
+      ValueError: an unknown argument or scale.
+    """
+    given = config_files.arguments(arguments, ARGUMENTS, "scale=tiny")
     if given.get("scale", "full") not in ("full", *SMALLER):
         raise ValueError(f"scale {given['scale']!r}: expected one of full, {', '.join(SMALLER)}")
     return given
@@ -114,7 +110,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.scale = scale
     config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...
     config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
-    corpus = given.get("corpus", "builtin")
+    corpus = given.get("corpus", "builtin").replace(",", ",,")  # one comma inside a path
     pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
 
