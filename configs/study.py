@@ -138,7 +138,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
 
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number
-    # "x0.5" multiplies what there was. A system's departures come before all of them.
+    # "x0.5" multiplies what there was, "xpass:VARIANT" by the tokens of a pass over the corpus
+    # compared with that variant's. A system's departures come before all of them.
     config.fields = ()
     config.system_fields = ml_collections.ConfigDict()
     config.variants = ml_collections.ConfigDict({"baseline": ()})

@@ -85,6 +85,10 @@ class Evidence(Protocol):
         """Validation loss against seconds, [K, 2], of each pre-training of a row."""
         ...
 
+    def passes(self, row: Any) -> list[float | None]:
+        """Passes over its corpus of each pre-training of a row; None: that cannot be told."""
+        ...
+
     def remarks(self, score: str) -> list[str]:
         """What must be said of a score's values."""
         ...

@@ -15,14 +15,8 @@ SCALES = ("full", "medium", "small", "tiny")
 PARTS = ("study", "pre-training", "fine-tuning")
 # Fields of a study that are its own, or that the other two parts hold.
 NOT_OF_SCALES = ("scale", "pretrain.", "fields", "finetune.fields", "stages.", "variants.")
-NOT_OF_SCALES += (
-    "recipe",
-    "finetune.tasks",
-    "hypotheses",
-    "net.num_heads",
-    "net.width",
-    "net.num_layers",
-)
+NOT_OF_SCALES += ("finetune.tasks", "hypotheses", "net.num_heads", "net.width", "net.num_layers")
+NOT_OF_SCALES += ("recipe",)  # of a fine-tuning: it is finetune.recipe of the study
 
 
 @functools.cache
