@@ -10,11 +10,12 @@ cases are these.
 
 f3 and f4 are of equal unique text, which is counted in passes over the corpus. They are undecided
 where the runs' own files do not tell their passes, or tell ones that differ by more than
-matched.TOLERANCE. Below one pass it is only nearly so: a pair may repeat what another pair has, and
-a part of a pass lacks some of these others, so that pairs then see more different text, by at most
-as much as a pass of pairs has more tokens.
+matched.TOLERANCE. Below one pass equal passes are not equal unique text: a pair may repeat what
+another has, and a part of a pass lacks some of these others, so that pairs then see more different
+text, by at most as much as a pass of pairs has more tokens; the finding says so.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from scalelab.lab import claims, ladders, matched
@@ -26,6 +27,10 @@ from scalelab.lab.study_runs import BASELINE
 
 PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"
 UNIQUE, PAIRS_UNIQUE = "pairs_unique", "mlm_on_pairs_unique"
+BELOW = (
+    "Unique text is counted in passes over the corpus, here {:.2g}: below one pass, pairs see more"
+    " different text than as many passes of sentences, as part of a pair is text of other pairs."
+)
 
 
 def gain_of_nsp(evidence: Evidence, score: str) -> Finding:
@@ -95,7 +100,11 @@ def _of_equal_text(
     """A finding on two variants, if they passed over their corpus equally often."""
     blocks = _blocks(evidence, [pair])
     unequal = "; ".join(filter(None, (_unequal_text(evidence, list(block)) for block in blocks)))
-    return _made(evidence, score, name, said, blocks, [pair], unequal)
+    found = _made(evidence, score, name, said, blocks, [pair], unequal)
+    read = [x for block in blocks for row in block for x in evidence.passes(row) if x is not None]
+    if unequal or not read or min(read) >= 1 / (1 + matched.TOLERANCE):
+        return found
+    return dataclasses.replace(found, remarks=(*found.remarks, BELOW.format(min(read))))
 
 
 def _unequal_text(evidence: Evidence, rows: Sequence[Row]) -> str:

@@ -3,8 +3,9 @@
 The config of a run is the study's `pretrain`, and on it, in this order, the departures of the
 system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
 departure of the budget (epochs) is taken only where the study's own budget is on that clock. A
-value "x0.5" multiplies what there was; "xpass:VARIANT" by the tokens that a pass over the corpus
-has, compared with that variant's (passes.py), so that an equal budget becomes equal passes.
+value "x0.5" multiplies what there was; "xpass:VARIANT", among a variant's fields, by the tokens
+that a pass over the corpus has, compared with that variant's (passes.py), so that an equal budget
+becomes equal passes.
 """
 
 import copy
@@ -131,12 +132,17 @@ def _config(spec: StudySpec, level: _Level, workdir: pathlib.Path) -> Config:
     values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
+    own = parse_fields(spec.variants[variant])
+    by_passes = {
+        field: value.removeprefix(passes.FACTOR)
+        for field, value in own.items() if str(value).startswith(passes.FACTOR)
+    }  # fmt: skip
     layers: list[Mapping[str, Any]] = [
         {"system": system},
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
-        parse_fields(spec.variants[variant]),
+        {field: value for field, value in own.items() if field not in by_passes},
         {
             "net.num_heads": shape.num_heads,
             "net.width": shape.width,
@@ -144,13 +150,9 @@ def _config(spec: StudySpec, level: _Level, workdir: pathlib.Path) -> Config:
             "seed": seed,
         },
     ]
-    by_passes: dict[str, str] = {}
     for layer in layers:
         for field, value in layer.items():
-            if str(value).startswith(passes.FACTOR):
-                by_passes[field] = value.removeprefix(passes.FACTOR)
-            else:
-                _set(values, field, value)
+            _set(values, field, value)
     for field, other in by_passes.items():
         _set(values, field, f"x{_passes_apart(spec, level, values, other, workdir)}")
     return config_lib.resolve(values)

@@ -47,6 +47,15 @@ def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
         assert found.cases == ()
 
 
+def test_below_one_pass_a_finding_says_what_that_means() -> None:
+    for read, num in ((0.01, 1), (0.99, 0), (3.0, 0)):
+        evidence = Reading(PLANTED["f3"][0], 0.001)
+        evidence.read = {x: [read] for x in VARIANTS}
+        (found,) = hypotheses.evaluate(evidence, ["f3"])
+        assert found.verdict == "confirmed"
+        assert sum("below one pass" in remark for remark in found.remarks) == num
+
+
 def test_the_others_are_not_of_equal_text() -> None:
     for name in ("f1", "f2", "f5"):
         evidence = Reading(PLANTED[name][0], 0.001)

@@ -107,6 +107,12 @@ def test_what_it_may_not_name(other: str, message: str, tmp_path) -> None:
         expand.runs(made, tmp_path)
 
 
+def test_it_is_of_variants_alone(tmp_path) -> None:
+    made = a_study.make(fields=("optim.total_steps=xpass:baseline",))
+    with pytest.raises(ValueError, match="expected x and a factor"):
+        expand.runs(made, tmp_path)
+
+
 def test_order_and_net_do_not_count(made, tmp_path, monkeypatch) -> None:
     """One count serves all shapes, budgets and orders of the same examples."""
     config = by_variant(made, tmp_path)["baseline"].config
