@@ -13,18 +13,13 @@ import functools
 import ml_collections
 from ml_collections import config_dict
 
+from scalelab import config_files
 from scalelab.eval import recipes
-from scalelab.names import nearest
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns every field of a fine-tuning, with the recipe's values."""
-    given = dict(part.partition("=")[::2] for part in filter(None, arguments.split(",")))
-    for name in given:
-        if name not in ("recipe", "task"):
-            raise ValueError(
-                f"unknown config argument {name!r}: {nearest(name, ('recipe', 'task'))}"
-            )
+    given = config_files.arguments(arguments, ("recipe", "task"), "recipe=turc")
     config = ml_collections.ConfigDict()
     config.recipe = given.get("recipe", "thesis")
     config.epochs = 3.0

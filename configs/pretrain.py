@@ -13,7 +13,8 @@ Arguments, all optional, joined by commas:
            without one, the protocol's epochs.
            The warm-up is then 1,000 steps or a tenth of `steps`, whichever is less, or 1% of
            tokens, flops, secs; set it by --config.optim.warmup_steps=...
-Every other field: --config.<field>=<value>.
+Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
+"=" follow it: text:/a/year=1,,month=2/*.txt.
 """
 
 import pathlib
@@ -22,28 +23,10 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab import config_files, systems
-from scalelab.names import nearest
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
 ARGUMENTS = ("system", "shape", "corpus", "seed", *BUDGETS)
-
-
-def _parse(arguments: str) -> dict[str, str]:
-    """Splits "a=1,b=2"; a comma inside a path belongs to it unless a known name follows."""
-    parsed: dict[str, str] = {}
-    last = None
-    for part in filter(None, arguments.split(",")):
-        name, equals, value = part.partition("=")
-        if equals and (name in ARGUMENTS or last is None or "/" not in parsed[last]):
-            if name not in ARGUMENTS:
-                raise ValueError(f"unknown config argument {name!r}: {nearest(name, ARGUMENTS)}")
-            parsed[name], last = value, name
-        elif last is not None:
-            parsed[last] += "," + part
-        else:
-            raise ValueError(f"config argument {part!r}: expected name=value, such as system=bert")
-    return parsed
 
 
 def _number(name: str, text: str, kind: type) -> int | float:
@@ -66,7 +49,7 @@ def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> N
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the control with the system's departures and the arguments applied."""
-    given = _parse(arguments)
+    given = config_files.arguments(arguments, ARGUMENTS, "system=bert")
     config = config_files.load(pathlib.Path(__file__).with_name("base.py")).get_config()
     config.system = given.get("system", config.system)
     for departure in systems.load(config.system).DEPARTURES:

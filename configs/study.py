@@ -5,29 +5,53 @@
 Arguments that every study takes, all optional, joined by commas:
   scale    full: exactly the protocol; medium: minutes on a GPU; small: hours on two cores;
            tiny: minutes on two cores
-  corpus   as in configs/pretrain.py; tiny has the built-in one
+  corpus   as in configs/pretrain.py; without it the built-in one, whatever the scale
   data     folder of the tasks' data (CoLA/, SST-2/, ...); without it TensorFlow Datasets' glue
   seeds    pre-training seeds of each net
-Every other field: --config.<field>=<value>.
+Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
+"=" follow it: text:/a/year=1,,month=2/*.txt.
 
-What a scale changes, for every study alike:
+What a scale sets, for every study alike (- is off): fields of a study; of pre-training, in
+configs/base.py; of fine-tuning, in configs/finetune.py.
 
-  field             full         medium               small                tiny
-  corpus            corpus=      corpus=              corpus=              builtin
-  vocabulary        30,000       8,192                8,192                2,000
-  budget            epochs       16M tokens           1M tokens            100,000 tokens
-  warm-up           1,000 steps  a tenth              a tenth              a tenth
-  batches           64 x 128     32 x 128             8 x 128              16 x 64
-                    16 x 512     8 x 512              2 x 512              4 x 128
-  learning rate     the system's 1e-3 for all         1e-3 for all         4e-3 for all
-  recipe            thesis       small, but 1e-3      small, but 1e-3,     small, but 1 epoch
-                                                      4 epochs, batch 8
-  training sets     whole        first 5,000          first 1,000          first 256
-  scored on dev     each epoch   at the end           at the end           at the end
-  seeds             1 and 1      2 and 3              2 and 3              2 and 2
+  study                          full      medium      small       tiny
+  seeds                             1           2          2          2
+  matched                       steps      tokens     tokens     tokens
+  finetune.recipe              thesis       small      small      small
+  finetune.seeds                    1           3          3          2
 
-Shapes are each study's own, one list a scale. The shares of the two lengths, masking, dropout,
-formats and objectives stay the protocol's.
+  pre-training                   full      medium      small       tiny
+  tokenizer.vocab_size         30,000       8,192      8,192      2,000
+  short.max_len                   128         128        128         64
+  long.max_len                    512         512        512        128
+  net.max_len                     512         512        512        128
+  short.batch_size                 64          32          8         16
+  long.batch_size                  16           8          2          4
+  optim.total_epochs               10           -          -          -
+  optim.total_tokens                -  16,000,000  1,000,000    100,000
+  optim.warmup_steps            1,000           -          -          -
+  optim.warmup_tokens               -   1,600,000    100,000     10,000
+  optim.learning_rate          0.0001       0.001      0.001      0.004
+  eval.every_steps              1,000       1,000        400         20
+  eval.num_examples             2,000       1,000        500        100
+  machine.checkpoint_every_steps  500       2,000        200         50
+  machine.num_checkpoints           2           1          1          1
+  machine.log_every_steps          50          10         10         10
+  machine.num_workers               2           1          1          1
+
+  fine-tuning                    full      medium      small       tiny
+  epochs                            3           3          4          1
+  batch_size                       16          32          8         32
+  max_len                         128         128        128         64
+  max_train_examples                -       5,000      1,000        256
+  eval_every_epochs                 1           3          4          1
+  optim.learning_rate         0.00002       0.001      0.001     0.0003
+  optim.warmup_rate                 0         0.1        0.1        0.1
+
+At scale full the built-in corpus gets 20,000 pieces, and epochs and learning rate are the system's
+where it departs from the control's; below, the learning rate is one for all systems. Shapes, tasks
+and what a study compares are its own (the quickstart sets some of these fields too). All else, such
+as the shares of the two lengths, masking, dropout, formats and objectives, is the protocol's.
 """
 
 import dataclasses
@@ -37,7 +61,6 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab import config_files
-from scalelab.names import nearest
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
@@ -87,16 +110,12 @@ def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
 
 
 def parse(arguments: str) -> dict[str, str]:
-    """Reads "scale=tiny,data=DIR"; a comma inside a path belongs to it."""
-    given, last = {}, None
-    for part in filter(None, arguments.split(",")):
-        name, equals, value = part.partition("=")
-        if equals and name in ARGUMENTS:
-            given[name], last = value, name
-        elif last is not None and "/" in given[last]:
-            given[last] += "," + part
-        else:
-            raise ValueError(f"unknown study argument {name!r}: {nearest(name, ARGUMENTS)}")
+    """Reads "scale=tiny,data=DIR", as scalelab.config_files.arguments does; the scale is there.
+
+    Raises:
+      ValueError: an unknown argument or scale.
+    """
+    given = config_files.arguments(arguments, ARGUMENTS, "scale=tiny")
     if given.get("scale", "full") not in ("full", *SMALLER):
         raise ValueError(f"scale {given['scale']!r}: expected one of full, {', '.join(SMALLER)}")
     return given
@@ -114,12 +133,13 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.scale = scale
     config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...
     config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
-    corpus = given.get("corpus", "builtin")
+    corpus = given.get("corpus", "builtin").replace(",", ",,")  # one comma inside a path
     pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
 
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number
-    # "x0.5" multiplies what there was. A system's departures come before all of them.
+    # "x0.5" multiplies what there was, "xpass:VARIANT" by the tokens of a pass over the corpus
+    # compared with that variant's. A system's departures come before all of them.
     config.fields = ()
     config.system_fields = ml_collections.ConfigDict()
     config.variants = ml_collections.ConfigDict({"baseline": ()})

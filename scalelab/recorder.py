@@ -252,6 +252,7 @@ class Recorder:
             {
                 "params": self._num_params,
                 "data_hash": data.corpus_hash,
+                "pass_tokens": data.pass_tokens,
                 "unigram_nats": data.unigram_nats,
                 "departures": departures.held(system.DEPARTURES, science(self.config)),
             }

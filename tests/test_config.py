@@ -303,12 +303,22 @@ def test_each_budget(argument: str, field: str, total: float, warmup: float) -> 
 
 
 @pytest.mark.parametrize(
-    "corpus", ["text:data/a,b/*.txt", "text:data/{a,b=c}.txt", "text:x/seed,y/z", "text:a/x=1,y=2"]
+    ("written", "corpus"),
+    [
+        ("text:data/a,b/*.txt", "text:data/a,b/*.txt"),
+        ("text:x/seed,y/z", "text:x/seed,y/z"),
+        ("text:x/a,y/b=1", "text:x/a,y/b=1"),
+        ("text:data/{a,,b=c}.txt", "text:data/{a,b=c}.txt"),
+        ("text:a/x=1,,seed=2", "text:a/x=1,seed=2"),
+    ],
 )
-def test_a_comma_may_stand_in_a_glob(corpus: str) -> None:
-    config = resolved(f"corpus={corpus},steps=5")
+def test_a_comma_may_stand_in_a_glob(written: str, corpus: str) -> None:
+    config = resolved(f"corpus={written},steps=5")
     assert config.data.corpus == corpus
     assert config.optim.total_steps == 5
+    assert config.seed == 0
+    study = tiny.config_module("study").get_config(f"corpus={written},data=/x,seeds=3")
+    assert (study.pretrain.data.corpus, study.finetune.data, study.seeds) == (corpus, "/x", 3)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +333,9 @@ def test_a_comma_may_stand_in_a_glob(corpus: str) -> None:
         ("steps=5.5", "steps='5.5': expected int"),
         ("steps=5,tokens=100", "one budget at a time, got steps and tokens"),
         ("system=bert,stesp=5", "unknown config argument 'stesp'.*'steps'"),
+        ("corpus=text:a/b,stesp=5", "unknown .*'stesp'.*'steps'.*comma inside the path of corpus"),
+        ("corpus=text:a/b,,c,stesp=5", "unknown config argument 'stesp'"),
+        ("seed=1,2", "config argument '2': expected name=value"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: str, message: str) -> None:

@@ -50,6 +50,7 @@ def test_overrides_of_a_task() -> None:
     [
         ("recipe=turk", "unknown recipe 'turk': did you mean 'turc'"),
         ("recpie=turc", "unknown config argument 'recpie': did you mean 'recipe'"),
+        ("turc", "config argument 'turc': expected name=value, such as recipe=turc"),
     ],
 )
 def test_misspelt_arguments(arguments: str, message: str) -> None:

@@ -22,9 +22,9 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, metrics, pretrained, run_folder
+from scalelab import checkpoint, cli, metrics, pretrained, run_folder, systems
 from scalelab import config as config_lib
-from scalelab.data import pipeline
+from scalelab.data import load_data, pipeline
 from scalelab.fields import field_names
 from scalelab.lab import curves
 from scalelab.optim import schedules
@@ -99,6 +99,14 @@ def test_result_json(whole: Record) -> None:
         assert result["eval"][length]["step"] == at
         wanted = {"loss", "mlm_loss", "mlm_accuracy", "perplexity", "bits_per_byte"}
         assert wanted <= result["eval"][length].keys()
+
+
+def test_a_run_says_what_a_pass_over_its_examples_has(whole: Record, lab: Lab) -> None:
+    """Of both phases; from it follows how often it has read its corpus."""
+    data = load_data(lab.config(), systems.load("roberta"), progress=False)
+    lengths = [p.train.lengths(np.arange(len(p.train))) for p in data.phases]
+    assert whole.result is not None and len(lengths) == 2
+    assert whole.result["pass_tokens"] == sum(int(x.sum()) for x in lengths)
 
 
 def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:

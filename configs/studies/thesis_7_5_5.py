@@ -1,14 +1,13 @@
 """Thesis 7.5.5: a grid of shapes of one size, then compound scaling (Tables 7.6 to 7.8, B.5).
 
 Nine shapes near N = 0.39M (the five widest at scale small; four of 0.02M at scale tiny) train on
-the first phase alone, as the other runs have it; the three of the least loss are fine-tuned, and
-from the best one alpha and beta follow. Scale full then trains the protocol's three scaled shapes,
-fewer epochs each, beside the best net before them; the other scales train what the grid itself
-gives, one step of phi up (twice the size).
+the first phase alone, as the other runs have it. Those of the least loss are fine-tuned: three at
+scale full, as the protocol does; four at the others, the fewest whose rank order can tell anything
+(statement 5). The best score among the three of the least loss gives alpha and beta. Scale full
+then trains the protocol's three scaled shapes, fewer epochs each, beside the best net before them;
+the other scales train what the grid itself gives, one step of phi up (twice the size).
 
-But for scale full four shapes of the grid are fine-tuned, the least of which a rank can be
-told (statement 5). The protocol's three, once each, decide nothing: scale full has statement 4a
-from seeds=2.
+Three shapes, trained once each, decide nothing: scale full has statement 4a from seeds=2.
 """
 
 import pathlib

@@ -46,6 +46,11 @@ class Data:
     phases: tuple[PhaseData, ...]
     facts: dict[str, str]
 
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens, special ones included, of one pass over the training examples of all phases."""
+        return sum(int(phase.train.meta["num_tokens"]) for phase in self.phases)
+
 
 def load_data(
     config: Config,

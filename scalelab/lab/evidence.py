@@ -85,6 +85,10 @@ class Evidence(Protocol):
         """Of each pre-training of a row: maximum length -> validation loss by seconds, [K, 2]."""
         ...
 
+    def passes(self, row: Any) -> list[float | None]:
+        """Passes over its corpus of each pre-training of a row; None: that cannot be told."""
+        ...
+
     def remarks(self, score: str) -> list[str]:
         """What must be said of a score's values."""
         ...

@@ -1,4 +1,4 @@
-"""What a finished run read in each of its phases, from its validations."""
+"""What a finished run read: in each of its phases, from its validations, and of its corpus."""
 
 from typing import NamedTuple
 
@@ -41,3 +41,17 @@ def of_run(run: PretrainRun) -> list[Phase]:
         found.append(Phase(name, part["max_len"], num_steps, sequences, end["tokens"] - tokens))
         steps, tokens = end["step"], end["tokens"]
     return found
+
+
+def passes(run: PretrainRun) -> float | None:
+    """How often a finished run read all its examples: its tokens by those of one pass.
+
+    None if its files cannot tell: runs from before 2026-11-22 do not say what a pass has. Where the
+    budget is in epochs and nothing else is said, it is these.
+    """
+    result = run.result or {}
+    tokens = result.get("pass_tokens", 0)
+    if run_files.is_finite(tokens) and tokens > 0:
+        return result["tokens"] / tokens
+    epochs = run.config.get("optim", {}).get("total_epochs")
+    return float(epochs) if run_files.is_finite(epochs) else None

@@ -181,6 +181,10 @@ class Published:
             sums.append(sum(weight * value.value for weight, value in values if value))
         return Contrast(float(np.mean(sums)), None, NO_INTERVAL)
 
+    def passes(self, row: Row) -> list[float | None]:
+        """None: the tables have steps."""
+        return []
+
     def curves(self, row: Row) -> list[dict[int, np.ndarray]]:
         """None: the thesis has them as pictures alone."""
         return []

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.lab import bootstrap, comparison, contrasts, losses, run_files, task_runs
+from scalelab.lab import bootstrap, comparison, contrasts, losses, phases, run_files, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, student
 from scalelab.lab.evidence import OF_PRETRAINING, OF_TASKS, Evidence, check, parts_of, tasks_of
@@ -173,6 +173,10 @@ class StudyScores(Evidence):
             return Contrast(value, None, contrasts.ALONE)
         estimate = _joined([x() for x in found if x], len(found))
         return Contrast(value, estimate, contrasts.SEEDS if several else contrasts.BLOCKS)
+
+    def passes(self, row: Point) -> list[float | None]:
+        """Passes over its corpus of each finished pre-training; None: it does not say."""
+        return [phases.passes(run) for run in row.finished]
 
     def curves(self, row: Point) -> list[dict[int, np.ndarray]]:
         """Of each finished pre-training: maximum length -> validation loss against seconds."""

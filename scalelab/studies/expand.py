@@ -3,7 +3,9 @@
 The config of a run is the study's `pretrain`, and on it, in this order, the departures of the
 system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
 departure of the budget (epochs) is taken only where the study's own budget is on that clock. A
-value "x0.5" multiplies what was there.
+value "x0.5" multiplies what there was; "xpass:VARIANT", among a variant's fields, by the tokens
+that a pass over the corpus has, compared with that variant's (passes.py), so that an equal budget
+becomes equal passes.
 """
 
 import copy
@@ -11,7 +13,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalelab import config as config_lib
 from scalelab import systems
@@ -21,7 +23,7 @@ from scalelab.lab import study_file, study_runs
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
-from scalelab.studies import adapting, derive, sharing
+from scalelab.studies import adapting, derive, passes, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
 BUDGETS = ("optim.total_", "optim.warmup_")
@@ -70,7 +72,8 @@ def runs(spec: StudySpec, workdir: pathlib.Path, *, foreseen: bool = False) -> l
             for variant in stage.variants:
                 for system in stage.systems:
                     for shape, text in _shapes(spec, stage.shapes, earlier, workdir, foreseen):
-                        planned.append(_run(spec, stage_name, system, shape, text, variant, seed))
+                        level = _Level(system, shape, variant, seed)
+                        planned.append(_run(spec, stage_name, level, text, workdir))
         for run in planned:
             found.setdefault(run.name, run)
         earlier = planned
@@ -103,28 +106,43 @@ def _shapes(
             yield derive.foreseen([run.shape for run in earlier], step), text
 
 
+class _Level(NamedTuple):
+    """What runs of a study differ in."""
+
+    system: str
+    shape: Shape
+    variant: str
+    seed: int
+
+
 def _run(
-    spec: StudySpec, stage: str, system: str, shape: Shape, text: str, variant: str, seed: int
+    spec: StudySpec, stage: str, level: _Level, text: str, workdir: pathlib.Path
 ) -> PlannedRun:
-    parts = [system, text] + ([] if variant == BASELINE else [variant]) + [f"seed{seed}"]
-    name = "-".join(parts)
+    middle = [] if level.variant == BASELINE else [level.variant]
+    name = "-".join([level.system, text, *middle, f"seed{level.seed}"])
     try:
-        config = _config(spec, system, shape, variant, seed)
+        config = _config(spec, level, workdir)
     except ValueError as error:
         raise ValueError(f"run {name}: {error}") from None
-    return PlannedRun(name, stage, system, shape, variant, seed, config)
+    return PlannedRun(name, stage, *level, config)
 
 
-def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
+def _config(spec: StudySpec, level: _Level, workdir: pathlib.Path) -> Config:
+    system, shape, variant, seed = level
     values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
+    own = parse_fields(spec.variants[variant])
+    by_passes = {
+        field: value.removeprefix(passes.FACTOR)
+        for field, value in own.items() if str(value).startswith(passes.FACTOR)
+    }  # fmt: skip
     layers: list[Mapping[str, Any]] = [
         {"system": system},
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
-        parse_fields(spec.variants[variant]),
+        {field: value for field, value in own.items() if field not in by_passes},
         {
             "net.num_heads": shape.num_heads,
             "net.width": shape.width,
@@ -135,7 +153,24 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
     for layer in layers:
         for field, value in layer.items():
             _set(values, field, value)
+    for field, other in by_passes.items():
+        _set(values, field, f"x{_passes_apart(spec, level, values, other, workdir)}")
     return config_lib.resolve(values)
+
+
+def _passes_apart(
+    spec: StudySpec, level: _Level, values: dict[str, Any], other: str, workdir: pathlib.Path
+) -> float:
+    """How many times the tokens of another variant's pass a pass has; of seed 0 for all seeds."""
+    if other not in spec.variants or other == level.variant:
+        raise ValueError(
+            f"{passes.FACTOR}{other}: expected another variant: {nearest(other, spec.variants)}"
+        )
+    if any(passes.FACTOR in line for line in spec.variants[other]):
+        raise ValueError(f"{passes.FACTOR}{other}: its own budget is in passes of another")
+    own = config_lib.resolve(values | {"seed": 0})
+    theirs = _config(spec, level._replace(variant=other, seed=0), workdir)
+    return passes.factor(own, theirs, workdir)
 
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:

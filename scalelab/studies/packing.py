@@ -4,7 +4,7 @@ import pathlib
 import shutil
 
 from scalelab.lab import compact, study_runs
-from scalelab.studies import jobs
+from scalelab.studies import jobs, passes
 from scalelab.studies.jobs import DONE
 
 
@@ -42,6 +42,8 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
         if source.exists():
             (to / part).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, to / part / source.name)
+    if (workdir / passes.FILE).exists():
+        shutil.copyfile(workdir / passes.FILE, to / passes.FILE)
     left = len({run.name for run in study.runs} & open_runs)
     return (
         f"{study.name}: packed {packed} runs into {to}, {kept} were there"

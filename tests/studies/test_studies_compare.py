@@ -8,7 +8,7 @@ import tiny
 
 from scalelab import build, systems
 from scalelab import config as config_lib
-from scalelab.lab import contract, study_runs
+from scalelab.lab import contract, matched, study_runs
 from scalelab.studies import expand, spec
 
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
@@ -70,13 +70,14 @@ def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("scale", ["medium", "small", "tiny"])
-def test_more_pairs_see_as_much_text_and_warm_up_as_long(scale: str, tmp_path) -> None:
+def test_unique_variants_have_more_tokens_and_warm_up_as_long(scale: str, tmp_path) -> None:
+    """On WikiText-103 1.58 times as many; on another corpus, see test_passes.py."""
     of = formats(scale, tmp_path)
     tokens = {name: c.optim.total_tokens for name, c in of.items()}
     base = tokens["baseline"]
     assert tokens["mlm_on_pairs"] == tokens["mlm_on_sentences"] == tokens["left_to_right"] == base
     assert tokens["pairs_unique"] == tokens["mlm_on_pairs_unique"]
-    assert tokens["pairs_unique"] / base == pytest.approx(PAIRS / SENTENCES, rel=0.005)
+    assert tokens["pairs_unique"] / base == pytest.approx(PAIRS / SENTENCES, rel=1e-4)
     for config in of.values():
         assert config.optim.warmup_tokens == pytest.approx(0.1 * config.optim.total_tokens)
 
@@ -91,3 +92,6 @@ def test_at_full_scale_equal_text_is_equal_epochs_and_equal_steps_are_the_protoc
     }  # fmt: skip
     steps = epochs["baseline"] * (15_745 + 7_202), epochs["mlm_on_sentences"] * (9_918 + 3_786)
     assert max(steps) < 1.005 * min(steps)
+    tokens = epochs["baseline"] * PAIRS, epochs["mlm_on_sentences"] * SENTENCES
+    assert not matched.are_equal(tokens)  # so that f2 does not claim it
+    assert max(tokens) < 1.06 * min(tokens)

@@ -1,0 +1,66 @@
+"""Tokens of a pass over the corpus, for budgets that are to be equal passes: "xpass:VARIANT".
+
+Two formats make examples of different length of the same text, how different depends on the corpus,
+the lengths and the tokenizer. So it is counted in the examples themselves, which are prepared for
+that, or found prepared, once for a study: WORKDIR/passes.json keeps the counts.
+"""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+from scalelab import systems
+from scalelab.config import Config
+from scalelab.metrics import write_json
+
+FACTOR = "xpass:"  # the value of a field that is multiplied; the name of a variant follows
+FILE = "passes.json"
+DIGITS = 4  # of a factor, so that budgets can be read
+
+
+def factor(one: Config, other: Config, workdir: pathlib.Path) -> float:
+    """Tokens of a pass of one config by those of another: with so many more, passes are equal.
+
+    Raises:
+      ValueError: the corpus is missing, unreadable or too small.
+    """
+    return round(tokens(one, workdir) / tokens(other, workdir), DIGITS)
+
+
+def tokens(config: Config, workdir: pathlib.Path) -> int:
+    """Tokens of one pass over the training examples of all phases; prepares them if need be.
+
+    Args:
+      config: whose examples; its order of them does not count.
+      workdir: the study's folder, which keeps the number.
+
+    Raises:
+      ValueError: the corpus is missing, unreadable or too small.
+    """
+    path, key = workdir / FILE, _key(config)
+    known = _read(path)
+    if key not in known:
+        from scalelab.data import load_data
+
+        known[key] = load_data(config, systems.load(config.system)).pass_tokens
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
+    return known[key]
+
+
+def _key(config: Config) -> str:
+    """What decides which examples there are."""
+    parts = {name: getattr(config, name) for name in ("data", "tokenizer", "short", "long")}
+    found: dict[str, Any] = {name: dataclasses.asdict(part) for name, part in parts.items()}
+    del found["data"]["order_seed"]
+    return json.dumps({"system": config.system, "seed": config.seed} | found)
+
+
+def _read(path: pathlib.Path) -> dict[str, int]:
+    """The counts that are kept; none if they are damaged, they can be made again."""
+    try:
+        kept = json.loads(path.read_text())
+        return {key: n for key, n in kept.items() if type(n) is int and n > 0}
+    except (OSError, ValueError, AttributeError):
+        return {}
