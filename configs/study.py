@@ -127,6 +127,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     # Stages: systems x shapes x variants, each with all seeds. finetune: all, none, best:k (the k
     # shapes of least validation loss). A shape may be compound:STEP, see scalelab.studies.spec.
     config.stages = ml_collections.ConfigDict()
+    # Their names in their order, which a ConfigDict does not keep; one alone needs none.
+    config.stage_order = ()
 
     finetune = config.finetune = ml_collections.ConfigDict()
     finetune.tasks = GLUE_LARGE

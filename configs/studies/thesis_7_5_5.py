@@ -64,6 +64,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.stages[name] = dict(
             systems=("bert",), shapes=shapes, variants=(variant,), finetune="all"
         )
+    config.stage_order = ("grid", *THEN[config.scale])
     if config.scale == "full":
         config.variants.fewer_epochs = ("optim.total_epochs=5.0",)
         config.variants.fewer_long_epochs = ("optim.total_epochs=5.0", "long.epoch_rate=0.6")

@@ -80,6 +80,7 @@ class StudySpec:
     system_fields: dict
     variants: dict
     stages: dict
+    stage_order: tuple
     finetune: Finetune
     free: tuple
     allow: tuple
@@ -89,7 +90,7 @@ class StudySpec:
 
     @property
     def stage_list(self) -> list[tuple[str, Stage]]:
-        """The stages in their order."""
+        """The stages in the study's order: what comes out of earlier ones depends on it."""
         return list(self.stages.items())
 
 
@@ -102,10 +103,22 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     """
     spec = fill(StudySpec, values)
     config_lib.resolve(values["pretrain"])
-    stages = {name: fill(Stage, stage, f"stages.{name}.") for name, stage in spec.stages.items()}
-    spec = dataclasses.replace(spec, stages=stages)
+    stages = {name: fill(Stage, spec.stages[name], f"stages.{name}.") for name in _order(spec)}
+    spec = dataclasses.replace(spec, stages=stages, stage_order=tuple(stages))
     _check(spec)
     return spec
+
+
+def _order(spec: StudySpec) -> tuple[str, ...]:
+    """The stages' names as the study orders them: a ConfigDict has sorted its own."""
+    given = spec.stage_order or (tuple(spec.stages) if len(spec.stages) < 2 else ())
+    _check_lines(given, "config.stage_order", "'main'")
+    if sorted(given) != sorted(spec.stages):
+        raise ValueError(
+            f"config.stage_order {tuple(given)!r}: expected every stage once, in the study's order:"
+            f" {', '.join(spec.stages)}"
+        )
+    return given
 
 
 def _check(spec: StudySpec) -> None:

@@ -108,6 +108,19 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("scale", "stages"),
+    [("full", ["grid", "before", "scaled", "larger"]), ("medium", ["grid", "scaled"]),
+     ("small", ["grid", "scaled"]), ("tiny", ["grid", "scaled"])],
+)  # fmt: skip
+def test_stages_are_in_the_protocols_order(scale: str, stages: list[str], tmp_path) -> None:
+    """7.5.5: the grid; then 7.7's net before and the scaled one; then 7.8's."""
+    made = load("thesis_7_5_5", scale)
+    assert [name for name, _ in made.stage_list] == stages
+    planned = [run.stage for run in expand.runs(made, tmp_path, foreseen=True)]
+    assert list(dict.fromkeys(planned)) == stages
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
     """So that printed numbers stand beside ours, which go by system, shape and variant."""
