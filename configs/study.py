@@ -32,6 +32,7 @@ formats and objectives stay the protocol's.
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
@@ -84,6 +85,16 @@ SMALLER = {
 def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
     """Returns a study's shapes at a scale; medium has small's, unless the study names its own."""
     return shapes["small"] if scale == "medium" and scale not in shapes else shapes[scale]
+
+
+def rows(
+    title: str, *, stages: tuple = (), shapes: tuple = (), variants: tuple = ()
+) -> dict[str, Any]:
+    """Returns rows that a study's tables may have; () is any, and a shape may be "2x*x2".
+
+    The title says what they are: the captions of their tables begin with it.
+    """
+    return dict(title=title, stages=stages, shapes=shapes, variants=variants)
 
 
 def parse(arguments: str) -> dict[str, str]:
@@ -141,7 +152,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
 
     config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
     config.allow = ()  # further fields, which every table then names
+    # A table is a kind of scalelab/lab/study_tables.py, with all rows: "large"; or with some rows,
+    # which have a name here: "large:width". See `rows`.
     config.tables = ("data", "large", "small")
+    config.rows = ml_collections.ConfigDict()
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ()
     if scale != "full":

@@ -11,7 +11,7 @@ import pytest
 import reported_study
 import scipy.stats
 
-from scalelab.lab import scored_table, study_figures, study_runs, study_tables, tables
+from scalelab.lab import report, scored_table, study_figures, study_runs, study_tables, tables
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Table, Value
 from scalelab.lab.study_runs import Point, Shape
@@ -191,6 +191,47 @@ def test_strategies_are_rows_of_one_net(tmp_path) -> None:
     assert column(table, "variant") == ["baseline", "half_steps"]
     assert "seconds" in [c.key for c in table.columns]
     assert "half_steps: optim.total_steps=x0.5." in table.notes
+
+
+def test_a_table_may_have_some_rows(tmp_path) -> None:
+    """By stage, shape and variant; a row may stand in several tables, a caption says what it is."""
+    rows = {
+        "width": {"title": "Width alone", "stages": ["main"], "shapes": ["2x*x2"], "variants": []},
+        "half": {"title": "Half", "stages": [], "shapes": [], "variants": ["half_steps"]},
+        "none": {"title": "None", "stages": ["later"], "shapes": [], "variants": []},
+    }
+    reported_study.write(
+        tmp_path, shapes=((2, 16, 2), (2, 32, 2), (2, 16, 4)), seeds=1, tasks=("qnli",),
+        variants=("baseline", "half_steps"), rows=rows,
+        tables=["large:width", "large:half", "large", "large:none", "data:none"],
+    )  # fmt: skip
+    study = study_runs.read(tmp_path)
+    built = {table.name: table for table in study_tables.build(study, Fixed(study.points))}
+    assert list(built) == ["large-width", "large-half", "large"]
+    assert [row[1:4] for row in built["large-width"].rows[:4]] == [(2, 16, 2)] * 2 + [
+        (2, 32, 2)
+    ] * 2
+    assert set(column(built["large-half"], "variant")) == {"half_steps"}
+    assert [len(table.rows) for table in built.values()] == [8, 6, 12]
+    assert built["large-width"].title == "Width alone. GLUE: the large tasks"
+    assert r"\caption{Half. GLUE: the large tasks}" in scored_table.latex(built["large-half"], "x")
+    report.write(study, tmp_path / "out")
+    assert (tmp_path / "out/tables/large-width.csv").exists()
+    assert "### Width alone. GLUE" in (tmp_path / "out/report.md").read_text()
+    assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
+
+
+def test_strategies_stand_net_by_net(tmp_path) -> None:
+    """As in Table 7.5, although a study trains one variant of all its nets after the other."""
+    reported_study.write(tmp_path, variants=("baseline", "half_steps"), tables=["strategies"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    facts["runs"].sort(key=lambda run: run["variant"])
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    assert [row[:2] for row in table.rows[:2]] == [("bert", "baseline"), ("bert", "half_steps")]
+    assert column(table, "H")[:4] == [16, 16, 32, 32]
 
 
 def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
