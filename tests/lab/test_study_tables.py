@@ -221,6 +221,33 @@ def test_a_table_may_have_some_rows(tmp_path) -> None:
     assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("tasks", "total_epochs", "captions"),
+    [
+        ((), None, ["Validation loss", "Validation loss", "Total time and validation loss"]),
+        (("qnli",), 6.0, ["Validation loss", "Validation loss",
+                          "Total time, epochs and validation loss"]),
+        (("mnli", "qqp", "qnli"), None, ["Validation loss and GLUE-Large", "Validation loss",
+                                         "Total time, GLUE-Large and validation loss"]),
+    ],
+)  # fmt: skip
+def test_a_caption_names_the_columns_that_are_there(
+    tmp_path, tasks, total_epochs, captions
+) -> None:
+    reported_study.write(tmp_path, tasks=tasks, tables=["grid", "loss", "cost"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    for run in facts["runs"]:
+        run["config"]["optim"]["total_epochs"] = total_epochs
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    tables = study_tables.build(study, Fixed(study.points))
+    assert [table.title for table in tables] == captions
+    for table in tables:
+        assert ("GLUE-Large" in [c.title for c in table.columns]) == ("GLUE-Large" in table.title)
+        assert r"\caption{" + table.title + "}" in scored_table.latex(table, "x")
+
+
 def test_strategies_stand_net_by_net(tmp_path) -> None:
     """As in Table 7.5, although a study trains one variant of all its nets after the other."""
     reported_study.write(tmp_path, variants=("baseline", "half_steps"), tables=["strategies"])

@@ -61,3 +61,6 @@ def test_a_packed_study_still_reports(name: str, workdir, tmp_path) -> None:
     report.make(workdir, name, tmp_path / "out")
     kinds = {path.stem for path in (tmp_path / "out/tables").glob("*.csv")}
     assert kinds & {"large", "grid", "loss"} and not [kind for kind in kinds if "-" in kind]
+    if name == "thesis_7_5_3":  # 98k to 2M parameters, nothing fine-tuned
+        assert "### Validation loss\n" in (tmp_path / "out/report.md").read_text()
+        assert r"\caption{Validation loss}" in (tmp_path / "out/tables/grid.tex").read_text()

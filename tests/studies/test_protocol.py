@@ -184,6 +184,32 @@ def test_other_scales_have_the_same_tables(name: str, scale: str, tmp_path) -> N
     assert len(set(titles)) == len(titles)
 
 
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
+@pytest.mark.parametrize("name", RUNS)
+def test_what_captions_say_of_rows_is_so(name: str, scale: str, tmp_path) -> None:
+    made = load(name, scale)
+    expand.write(made, expand.runs(made, tmp_path, foreseen=True), tmp_path, "")
+    study = study_runs.read(tmp_path)
+    for table in study.facts["tables"]:
+        _, points, title = study_tables.select(study, table)
+        heads, widths, depths, sizes = (
+            {getattr(p.shape, part) for p in points}
+            for part in ("num_heads", "width", "num_layers", "n_model")
+        )
+        if "of one size" in title:
+            assert max(sizes) < 1.1 * min(sizes) and len(widths) > 3
+            assert {p.runs[0].config["long"]["epoch_rate"] for p in points} == {0.0}
+        if "several sizes" in title:
+            assert max(sizes) > 3 * min(sizes)
+            total = {p.runs[0].config["optim"]["total_secs"] for p in points}
+            assert total == {None} or f"after {total.pop():g} seconds each" in title
+        if title == "Width alone":
+            assert (len(heads), len(depths)) == (1, 1) and len(widths) > 2
+        if title == "Depth alone":
+            assert (len(heads), len(widths)) == (1, 1) and len(depths) > 2
+        assert title or table in ("data", "strategies", "strategies_small")
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
     made = load(name)
