@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scalelab.lab import matched
+from scalelab.lab import matched, protocol
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.task_runs import TITLES, SeedRun
 
@@ -42,6 +42,7 @@ def of_scores(
     scores: Sequence[str],
     left_out: Sequence[str],
     has_published: bool,
+    departing: Sequence[str] = (),
 ) -> list[str]:
     """What a table's numbers are, and which are not there.
 
@@ -51,6 +52,7 @@ def of_scores(
       scores: keys of its columns of scores.
       left_out: titles of the columns whose tasks the study does not have.
       has_published: whether published numbers stand beside ours.
+      departing: where the study is not the protocol (protocol.departures).
     """
     found = []
     of_tasks = [s for s in scores if s not in ("loss", "seconds")]
@@ -72,6 +74,8 @@ def of_scores(
         found.append(
             f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
         )
+    elif departing:
+        found.append(protocol.said(departing))
     if left_out:
         found.append(f"Not in this study, so left out: {', '.join(left_out)}.")
     return found

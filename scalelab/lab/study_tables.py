@@ -20,7 +20,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from scalelab.lab import phases, study_notes, table_rows
+from scalelab.lab import phases, protocol, study_notes, table_rows
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
@@ -87,7 +87,7 @@ def build(
     Args:
       study: what is compared.
       evidence: its scores.
-      published: numbers to stand beside ours; shown only where the study's scale is "full".
+      published: numbers to stand beside ours; withheld where the study is not the protocol.
       footnotes: said below every table, such as what the comparability contract found.
 
     Returns:
@@ -98,13 +98,14 @@ def build(
       ValueError: an unknown table, or unknown rows.
     """
     found = []
-    beside = published if study.facts["scale"] == "full" else None
+    departing = protocol.departures(study, footnotes)
+    beside = None if departing else published
     for given in study.facts["tables"]:
         kind, points, title = select(study, given)
         if kind == "data":
             table = _data(study, points, footnotes)
         else:
-            table = _scored(kind, study, points, evidence, beside, footnotes)
+            table = _scored(kind, study, points, evidence, beside, departing, footnotes)
         if table and table.rows:
             caption = f"{title}. {table.title}" if title else table.title
             name = given.replace(":", "-")
@@ -135,6 +136,7 @@ def _scored(
     points: Sequence[Point],
     evidence: Evidence,
     published: Evidence | None,
+    departing: Sequence[str],
     footnotes: Sequence[str],
 ) -> Table | None:
     """A table of scores; None if the study has none of its tasks, or none of its rows is known."""
@@ -160,7 +162,7 @@ def _scored(
     left_out = [c.title for c in wanted if not planned.issuperset(c.tasks)]
     beside = any(isinstance(cell, Value) and cell.published is not None for r in rows for cell in r)
     asked = [c.key for c in columns if c.scored]
-    notes = study_notes.of_scores(study, points, asked, left_out, beside)
+    notes = study_notes.of_scores(study, points, asked, left_out, beside, departing)
     if beside and published:
         doubts = [x for c in columns if c.scored for x in published.remarks(c.key)]
         notes += [x for x in doubts if any(f" {p.label}, " in x for p in points)]

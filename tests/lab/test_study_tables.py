@@ -166,6 +166,7 @@ def test_what_was_not_the_whole_training_set_is_said(tmp_path) -> None:
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
+    """Whether full is the protocol is told from rows that it has: see test_departing."""
     for scale, expected in (("full", 0.16), ("tiny", None)):
         facts = study.facts | {"tables": ["large"], "scale": scale}
         scaled = study_runs.Study(study.workdir, facts, study.points)
