@@ -22,9 +22,9 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, metrics, pretrained, run_folder
+from scalelab import checkpoint, cli, metrics, pretrained, run_folder, systems
 from scalelab import config as config_lib
-from scalelab.data import pipeline
+from scalelab.data import load_data, pipeline
 from scalelab.fields import field_names
 from scalelab.lab import curves
 from scalelab.optim import schedules
@@ -99,6 +99,21 @@ def test_result_json(whole: Record) -> None:
         assert result["eval"][length]["step"] == at
         wanted = {"loss", "mlm_loss", "mlm_accuracy", "perplexity", "bits_per_byte"}
         assert wanted <= result["eval"][length].keys()
+
+
+def test_result_json_says_what_there_was_to_read(whole: Record, lab: Lab) -> None:
+    """An epoch of each phase, in the protocol's counts, and the text that both are made of."""
+    result = json.loads((whole.workdir / "result.json").read_text())
+    data = load_data(lab.config(), systems.load("roberta"), progress=False)
+    lengths = [np.diff(phase.train.array("starts")) for phase in data.phases]
+    assert result["phases"] == [
+        {"max_len": max_len, "examples": len(ours), "tokens": int(ours.sum())}
+        for max_len, ours in zip((32, 64), lengths, strict=True)
+    ]
+    # Sentences of a document, between two special tokens, each once; some are cut.
+    text = sum(int((ours - 2).sum()) for ours in lengths)
+    assert 0.8 * result["corpus"]["tokens"] < text <= result["corpus"]["tokens"]
+    assert result["corpus"]["documents"] > 0
 
 
 def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:

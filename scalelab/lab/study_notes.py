@@ -19,10 +19,6 @@ SCORES = {
     "stsb": "STS-B: Pearson's correlation",
     "mrpc": "MRPC: F1",
 }
-DATA = (
-    "Read in training, all epochs together, by the first seed. Tokens are real ones, without"
-    " padding; the average length is tokens by sequences."
-)
 DETECTABLE = (
     "Smallest detectable difference: a true difference to the first row that a two-sided test at 5%"
     " would find with power 80%; of all rows the largest. None where no run differs from another."
@@ -71,14 +67,17 @@ def of_scores(
     if has_published:
         found.append("In round brackets: the published number.")
     elif study.facts["scale"] != "full":
-        found.append(
-            f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
-        )
+        found.append(of_scale(study))
     elif departing:
         found.append(protocol.said(departing))
     if left_out:
         found.append(f"Not in this study, so left out: {', '.join(left_out)}.")
     return found
+
+
+def of_scale(study: Study) -> str:
+    """Why a study of another scale has no published numbers beside its own."""
+    return f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
 
 
 def detectable(points: Sequence[Point]) -> str:

@@ -1,6 +1,6 @@
 """The tables of a study, in the layout of the benchmark protocol's own (thesis, chapter 7).
 
-  data              tokens, sequences and steps by phase              (Table 7.1)
+  data              an epoch's tokens, and what was read, by phase    (Table 7.1)
   large             GLUE-Large and the large tasks                    (7.2, 7.3, 7.4, 7.8)
   small             the four small tasks                              (B.1, B.2, B.3, B.5)
   strategies        variants of one net: time and the large tasks     (7.5)
@@ -20,7 +20,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from scalelab.lab import phases, protocol, study_notes, table_rows
+from scalelab.lab import data_table, protocol, study_notes, table_rows
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
@@ -103,7 +103,7 @@ def build(
     for given in study.facts["tables"]:
         kind, points, title = select(study, given)
         if kind == "data":
-            table = _data(study, points, footnotes)
+            table = data_table.build(study, points, beside, departing, footnotes)
         else:
             table = _scored(kind, study, points, evidence, beside, departing, footnotes)
         if table and table.rows:
@@ -229,41 +229,3 @@ def _same_loss(a: Point, b: Point) -> bool:
     """Whether the validation losses of two rows compare."""
     lengths = study_notes.loss_length(a), study_notes.loss_length(b)
     return study_notes.loss_kind(a) == study_notes.loss_kind(b) and len(set(lengths)) == 1
-
-
-def _data(study: Study, among: Sequence[Point], footnotes: Sequence[str]) -> Table:
-    """Table 7.1: what each system was trained on, by phase, from a finished run of each."""
-    keys = ("vocabulary", "phase", "steps", "sequences", "tokens", "average")
-    titles = ("vocabulary", "partition", "steps", "sequences", "tokens", "average length")
-    kinds = ("count", "text", "count", "count", "count", "number")
-    columns = (
-        SYSTEM, Column("tokenizer", "tokenizer", "text"), *map(Column, keys, titles, kinds)
-    )  # fmt: skip
-    rows, points, seen = [], [], set()
-    for point in among:
-        config = point.runs[0].config
-        asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
-        key = (point.system, repr(asked))  # shapes that read the same data make one row
-        if key not in seen and point.finished:
-            seen.add(key)
-            points.append(point)
-            rows += _phases(point)
-    notes = [study_notes.DATA, *study_notes.of_study(study, points, footnotes)]
-    return Table(
-        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes),
-        tuple(footnotes),
-    )  # fmt: skip
-
-
-def _phases(point: Point) -> list[tuple[Cell, ...]]:
-    """A row for each phase of a finished run."""
-    run = point.finished[0]
-    tokenizer = run.config["tokenizer"]
-    return [
-        (
-            point.system, tokenizer["kind"], tokenizer["vocab_size"],
-            f"{phase.name} ({phase.max_len})", phase.steps, phase.sequences, phase.tokens,
-            phase.tokens / phase.sequences,
-        )
-        for phase in phases.of_run(run)
-    ]  # fmt: skip

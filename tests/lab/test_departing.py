@@ -1,5 +1,7 @@
 """Published numbers stand beside runs of the protocol alone; what departs from it is named."""
 
+import csv
+import io
 import json
 import math
 import re
@@ -9,7 +11,7 @@ import pytest
 import task_folders
 import tiny
 
-from scalelab.lab import protocol, published, study_figures, study_runs, study_tables
+from scalelab.lab import protocol, published, scored_table, study_figures, study_runs, study_tables
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Value
 from scalelab.studies import expand, spec
@@ -107,6 +109,32 @@ def test_of_the_protocol_every_published_number_is_shown(tmp_path) -> None:
     assert len(cells) == 2 * 7
     assert "In round brackets: the published number." in notes and "Not the protocol" not in notes
     assert "bert, published" in legend
+
+
+def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
+    """Out of a budget in epochs; what a folder says of an epoch goes before it."""
+    for name, share in (("whole", 1.0), ("half", 0.5)):
+        study = write(tmp_path / name, share=share)
+        table = study_tables.build(study, Flat(), published=published.evidence())[1]
+        lines = list(csv.DictReader(io.StringIO(scored_table.csv(table))))
+        printed = [(line["epoch_tokens_published"], line["epoch_average_published"],
+                    line["epoch_sequences_published"]) for line in lines]  # fmt: skip
+        if share == 0.5:
+            assert printed == [("", "", "")] * 3
+            assert any("Not the protocol" in note for note in table.notes)
+            continue
+        assert printed[:2] == [("110888186", "110.04", "1007708"), ("43274856", "375.52", "115240")]
+        assert printed[2] == ("", "", "")
+        # Whole batches: 15,745 of 64 sequences of 110 tokens, and 7,202 of 16.
+        assert float(lines[0]["epoch_sequences"]) == pytest.approx(1_007_708, rel=1e-4)
+        assert float(lines[1]["epoch_tokens"]) == pytest.approx(115_240 * 376, rel=1e-3)
+        assert float(lines[0]["epochs"]) == pytest.approx(6.0)
+        assert float(lines[1]["tokens"]) == 6016 * LONG_STEPS
+        assert "epoch_tokens_low" not in lines[0]
+        assert "110.00 (110.04)" in scored_table.markdown(table)
+        assert "[-]" not in scored_table.markdown(table).partition("\n\n")[0]
+        assert "110.00 (110.04)" in scored_table.latex(table, "x")
+        assert any("Table 7.1" in note for note in table.notes)
 
 
 DEPARTING = {

@@ -88,11 +88,64 @@ def test_loss_and_time_have_students_interval(study, built) -> None:
 
 
 def test_the_data_of_each_phase(built) -> None:
-    rows = [row[3:] for row in built["data"].rows[:2]]
+    """Of a folder that does not tell an epoch."""
+    short, long = 900 * 64, 100 * 16
+    tokens = 28 * short + 60 * long
+    rows = [row[2:] for row in built["data"].rows[:3]]
     assert rows == [
-        ("short (32)", 900, 900 * 64, 900 * 64 * 28, 28.0),
-        ("long (64)", 100, 100 * 16, 100 * 16 * 60, 60.0),
-    ]
+        ("short (32)", 8000, None, Value(28.0), None, 900, None, short, 28 * short, None, None),
+        ("long (64)", 8000, None, Value(60.0), None, 100, None, long, 60 * long, None, None),
+        ("both", 8000, None, Value(tokens / (short + long)), None, 1000, None, short + long, tokens,
+         None, None),
+    ]  # fmt: skip
+    assert not any("Different text" in note for note in built["data"].notes)
+
+
+def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    corpus = {"documents": 300, "tokens": 150_000}
+    phases = [{"max_len": 32, "examples": 9600, "tokens": 264_000},
+              {"max_len": 64, "examples": 3200, "tokens": 192_032}]  # fmt: skip
+    for path in (tmp_path / "runs").glob("*/result.json"):
+        more = {"corpus": corpus, "phases": phases}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    short, long, both = (
+        [c.value if isinstance(c, Value) else c for c in row] for row in table.rows
+    )
+    assert short[2:] == ["short (32)", 8000, 264_000, 27.5, 9600, 900, 6.0, 57_600, 1_612_800, None,
+                         None]  # fmt: skip
+    assert long[4:9] == [192_032, 60.01, 3200, 100, 0.5]
+    assert both[2:8] == ["both", 8000, 456_032, 456_032 / 12_800, 12_800, 1000]
+    assert both[8:] == [None, 59_200, 1_708_800, 150_000, 1_708_800 / 150_000]
+    assert any("Different text is" in note for note in table.notes)
+    said = scored_table.markdown(table)
+    assert "| 264,000 | 27.50 | 9,600 | 900 | 6 | 57,600 | 1,612,800 | - | - |" in said
+    # A phase that is left out leaves its documents unread: how many is not recorded.
+    for run in study.facts["runs"]:
+        run["config"]["long"]["epoch_rate"] = 0.0
+    (tmp_path / "studies/invented.json").write_text(json.dumps(study.facts))
+    left_out = study_runs.read(tmp_path)
+    (table,) = study_tables.build(left_out, Fixed(left_out.points))
+    assert column(table, "text_read")[-1] is None
+
+
+@pytest.mark.parametrize(
+    "damaged", [[], "x", [{"examples": 0, "tokens": 1}] * 2, [1, 2], [{"examples": "9"}] * 2]
+)
+def test_an_epoch_that_is_told_wrongly_is_not_known(tmp_path, damaged) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    for path in (tmp_path / "runs").glob("*/result.json"):
+        more = {"corpus": damaged, "phases": damaged}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    assert column(table, "epoch_tokens") == column(table, "text") == [None] * 3
 
 
 def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
