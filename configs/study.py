@@ -56,6 +56,7 @@ as the shares of the two lengths, masking, dropout, formats and objectives, is t
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
@@ -109,6 +110,16 @@ def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
     return shapes["small"] if scale == "medium" and scale not in shapes else shapes[scale]
 
 
+def rows(
+    title: str, *, stages: tuple = (), shapes: tuple = (), variants: tuple = ()
+) -> dict[str, Any]:
+    """Returns rows that a study's tables may have; () is any, and a shape may be "2x*x2".
+
+    The title says what they are: the captions of their tables begin with it.
+    """
+    return dict(title=title, stages=stages, shapes=shapes, variants=variants)
+
+
 def parse(arguments: str) -> dict[str, str]:
     """Reads "scale=tiny,data=DIR", as scalelab.config_files.arguments does; the scale is there.
 
@@ -147,6 +158,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     # Stages: systems x shapes x variants, each with all seeds. finetune: all, none, best:k (the k
     # shapes of least validation loss). A shape may be compound:STEP, see scalelab.studies.spec.
     config.stages = ml_collections.ConfigDict()
+    # Their names in their order, which a ConfigDict does not keep; one alone needs none.
+    config.stage_order = ()
 
     finetune = config.finetune = ml_collections.ConfigDict()
     finetune.tasks = GLUE_LARGE
@@ -159,7 +172,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
 
     config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
     config.allow = ()  # further fields, which every table then names
+    # A table is a kind of scalelab/lab/study_tables.py, with all rows: "large"; or with some rows,
+    # which have a name here: "large:width". See `rows`.
     config.tables = ("data", "large", "small")
+    config.rows = ml_collections.ConfigDict()
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ()
     if scale != "full":

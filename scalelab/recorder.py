@@ -252,8 +252,16 @@ class Recorder:
             {
                 "params": self._num_params,
                 "data_hash": data.corpus_hash,
-                "pass_tokens": data.pass_tokens,
                 "unigram_nats": data.unigram_nats,
+                "corpus": {"documents": data.num_documents, "tokens": data.num_tokens},
+                "phases": [
+                    {
+                        "max_len": phase.max_len,
+                        "examples": len(phase.train),
+                        "tokens": phase.train.meta["num_tokens"],
+                    }
+                    for phase in data.phases
+                ],
                 "departures": departures.held(system.DEPARTURES, science(self.config)),
             }
             | self._origin()

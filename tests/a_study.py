@@ -36,6 +36,8 @@ def values(**changes: Any) -> dict[str, Any]:
         _set(made, name, value)
     for name, value in changes.items():
         _set(made, name.replace("__", "."), value)
+    if "stage_order" not in changes:
+        made["stage_order"] = tuple(made["stages"])
     return made
 
 

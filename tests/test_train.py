@@ -101,12 +101,20 @@ def test_result_json(whole: Record) -> None:
         assert wanted <= result["eval"][length].keys()
 
 
-def test_a_run_says_what_a_pass_over_its_examples_has(whole: Record, lab: Lab) -> None:
-    """Of both phases; from it follows how often it has read its corpus."""
+def test_result_json_says_what_there_was_to_read(whole: Record, lab: Lab) -> None:
+    """An epoch of each phase, in the protocol's counts, and the text that both are made of."""
+    result = json.loads((whole.workdir / "result.json").read_text())
     data = load_data(lab.config(), systems.load("roberta"), progress=False)
-    lengths = [p.train.lengths(np.arange(len(p.train))) for p in data.phases]
-    assert whole.result is not None and len(lengths) == 2
-    assert whole.result["pass_tokens"] == sum(int(x.sum()) for x in lengths)
+    lengths = [np.diff(phase.train.array("starts")) for phase in data.phases]
+    assert result["phases"] == [
+        {"max_len": max_len, "examples": len(ours), "tokens": int(ours.sum())}
+        for max_len, ours in zip((32, 64), lengths, strict=True)
+    ]
+    # Sentences of a document, between two special tokens, each once; some are cut.
+    cut = sum(phase.train.meta["dropped_tokens"] for phase in data.phases)
+    text = sum(int((ours - 2).sum()) for ours in lengths)
+    assert result["corpus"]["tokens"] == text + cut
+    assert result["corpus"]["documents"] > 0
 
 
 def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:

@@ -55,6 +55,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         variants=("left_to_right",),
         finetune="all",
     )
+    config.stage_order = ("main", "one_side")
     config.tables = ("strategies", "large")
     config.figures = ("loss_by_tokens",)
     config.hypotheses = ("f1", "f2", "f3", "f4", "f5")

@@ -34,7 +34,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )  # fmt: skip
     if config.scale == "full":
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
-    config.tables = ("data", "large", "small")
+    base = "16" if config.scale == "tiny" else "128"
+    config.rows.width = study.rows("Width alone", shapes=("2x*x2",))
+    config.rows.depth = study.rows("Depth alone", shapes=(f"2x{base}x*",))
+    config.tables = ("data", "large:width", "large:depth", "small:width", "small:depth")
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ("1a", "1b", "2a", "2b", "2d", "6")
     if config.seeds > 1:

@@ -20,6 +20,8 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x64x8", "2x90x4", "2x256x2", "1x256x2"),
     "tiny": ("2x16x2", "2x32x2", "2x16x8", "2x22x4"),
 }
+# Of these the nets that have grown in both, or whose heads follow width: Tables 7.4 and B.3.
+SEVERAL = {"full": SHAPES["full"][:3], "small": ("2x90x4", "2x256x2"), "tiny": ("2x22x4",)}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -36,7 +38,11 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     )  # fmt: skip
     if config.scale == "full":
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
-    config.tables = ("large", "small")
+    several = study.of_scale(SEVERAL, config.scale)
+    beside = tuple(x for x in study.of_scale(SHAPES, config.scale) if x not in several)
+    config.rows.several = study.rows("Several dimensions", shapes=several)
+    config.rows.beside = study.rows("One dimension alone, to stand beside", shapes=beside)
+    config.tables = ("large:several", "small:several", "large:beside", "small:beside")
     config.figures = ("score_by_size", "loss_by_time")
     config.hypotheses = ("3", "4a") if config.scale == "tiny" else ("3", "4a", "4b")
     if config.seeds > 1:

@@ -28,9 +28,10 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Validation loss against seconds"
     config.question = "At a fixed time, does a larger net that takes fewer steps win?"
     config.protocol = "7.5.3"
-    variant = "baseline"
+    variant, after = "baseline", "the protocol's epochs"
     if config.scale != "full":
         variant, secs = "equal_seconds", SECS[config.scale]
+        after = f"{secs:g} seconds each"
         config.variants.equal_seconds = (
             "optim.total_tokens=None", "optim.warmup_tokens=None",
             f"optim.total_secs={secs}", f"optim.warmup_secs={secs / 10}",
@@ -43,7 +44,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         finetune="none",
     )
     config.finetune.tasks = ()
-    config.tables = ("grid",)
+    config.rows.sizes = study.rows(f"Nets of several sizes after {after}")
+    config.tables = ("loss:sizes",)
     config.figures = ("loss_by_time", "loss_by_tokens")
     config.hypotheses = ("6",)
     return config

@@ -44,6 +44,19 @@ THEN = {
     "small": {"scaled": (("compound:1",), "baseline")},
     "tiny": {"scaled": (("compound:1",), "baseline")},
 }
+# The tables and the stages that stand in them; at scale full those of the protocol.
+GRID_ROWS = ("Shapes of one size, short sequences alone", ("grid",))
+ROWS = {
+    "grid:grid": GRID_ROWS,
+    "cost:scaled": ("The grid and the shape scaled up from it", ("grid", "scaled")),
+    "large:larger": ("Scaled up", ("scaled",)),
+}
+FULL_ROWS = {
+    "grid:grid": GRID_ROWS,
+    "cost:scaled": ("The scaled-up shape against the best before it", ("before", "scaled")),
+    "large:larger": ("Scaled up further", ("larger",)),
+    "small:up": ("Scaled up", ("scaled", "larger")),
+}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
@@ -63,11 +76,15 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.stages[name] = dict(
             systems=("bert",), shapes=shapes, variants=(variant,), finetune="all"
         )
+    config.stage_order = ("grid", *THEN[config.scale])
     if config.scale == "full":
         config.variants.fewer_epochs = ("optim.total_epochs=5.0",)
         config.variants.fewer_long_epochs = ("optim.total_epochs=5.0", "long.epoch_rate=0.6")
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
-    config.tables = ("grid", "large", "small", "cost")
+    tables = FULL_ROWS if config.scale == "full" else ROWS
+    for table, (title, stages) in tables.items():
+        config.rows[table.partition(":")[2]] = study.rows(title, stages=stages)
+    config.tables = tuple(tables)
     config.figures = ("loss_by_time", "loss_by_tokens", "score_by_size")
     several = ("4a",) if config.scale == "full" else ("4a", "5")
     config.hypotheses = several if config.seeds > 1 else ()

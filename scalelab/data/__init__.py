@@ -35,6 +35,8 @@ class Data:
       tokenizer_dir: its files, in Hugging Face layout.
       corpus_hash: SHA-256 of the corpus as it was read.
       unigram_nats: entropy of the training tokens taken one by one; what a net must get below.
+      num_documents: for training.
+      num_tokens: of their text, each once, without special tokens.
       phases: the short phase, and the long one where there is one.
       facts: what to say of it at the start of a run, by name.
     """
@@ -43,6 +45,8 @@ class Data:
     tokenizer_dir: Path
     corpus_hash: str
     unigram_nats: float
+    num_documents: int
+    num_tokens: int
     phases: tuple[PhaseData, ...]
     facts: dict[str, str]
 
@@ -120,6 +124,8 @@ def load_data(
         Path(prepared.tokenizer_dir),
         prepared.corpus_hash,
         entropy,
+        train.num_documents,
+        len(train.tokens),
         made,
         facts,
     )

@@ -1,6 +1,7 @@
 """The numbers that the benchmark's thesis printed, to hold ours against.
 
-Tables 7.2 to 7.8 and B.1 to B.5, one file each in published/: a row's system, shape and variant,
+Table 7.1 is `epochs`, what its corpus made. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
+published/, are of runs: a row's system, shape and variant,
 then scores as printed, in percent. Each is of one pre-training and one fine-tuning, so none has an
 interval. published/doubts.csv names the cells that cannot be right, or not exactly: they are shown
 as doubtful and never used; GLUE-Large then is the mean of the three that it is the mean of.
@@ -15,6 +16,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -196,6 +198,31 @@ class Published:
     def remarks(self, score: str) -> list[str]:
         """Which cells of a score are doubtful, and what is done about them."""
         return self.doubts.get(score, [])
+
+
+class Epoch(NamedTuple):
+    """What one epoch of a phase has (Table 7.1).
+
+    Attributes:
+      sequences: total by average, rounded; not printed itself.
+      tokens: in total.
+      average: tokens of a sequence, as printed.
+    """
+
+    sequences: int
+    tokens: int
+    average: float
+
+
+@functools.cache
+def epochs() -> dict[tuple[str, str], Epoch]:
+    """Table 7.1: (system, "short" or "long") -> what an epoch of it has."""
+    return {
+        (line["system"], line["phase"]): Epoch(
+            int(line["sequences"]), int(line["tokens"]), float(line["average"])
+        )
+        for line in _read("7_1")
+    }
 
 
 @functools.cache

@@ -86,7 +86,7 @@ def write(
       folder: gets the files above; is made if it is not there.
       evidence: the study's scores; None: `StudyScores`.
       findings: its hypotheses with their verdicts.
-      published: numbers to stand beside ours, where the study's scale is "full".
+      published: numbers to stand beside ours, but where the study is not the protocol.
       footnotes: what the comparability contract says; printed below every table.
 
     Returns:
@@ -108,7 +108,9 @@ def write(
         _write(path.with_suffix(".md"), scored_table.markdown(table))
         _write(path.with_suffix(".tex"), scored_table.latex(table, f"{study.name}-{table.name}"))
         _write(path.with_suffix(".csv"), scored_table.csv(table))
-    figures = study_figures.write(study, evidence, folder / "figures", published=published)
+    figures = study_figures.write(
+        study, evidence, folder / "figures", published=published, footnotes=footnotes
+    )
     cards = _cards(study, folder / "cards")
     _write(folder / "report.md", markdown(report, figures, cards))
     _write(folder / "report.html", report_page.page(report))

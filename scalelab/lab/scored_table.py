@@ -16,8 +16,10 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "count": lambda x: f"{x:,.0f}",
     "effect": lambda x: f"{x:.3g}",
     "number": lambda x: f"{x:.4g}",
+    "fixed": lambda x: f"{x:.2f}",
     "text": str,
 }
+COUNTED = ("count", "number", "fixed")  # kinds of numbers that no chance is in
 
 
 class Value(NamedTuple):
@@ -41,12 +43,14 @@ class Column:
       title: for people.
       kind: a key of FORMATS.
       tasks: those that it needs; empty for what comes from pre-training.
+      exact: whether its cells are Values that were counted, and have no interval.
     """
 
     key: str
     title: str
     kind: str
     tasks: tuple[str, ...] = ()
+    exact: bool = False
 
     @property
     def scored(self) -> bool:
@@ -89,12 +93,14 @@ def text(cell: Cell, kind: str) -> str:
         return "-"
     if not isinstance(cell, Value):
         return FORMATS[kind](cell) if not isinstance(cell, str) else cell
-    said = f"{FORMATS[kind](cell.value)} {interval(cell, kind)}"
+    said = f"{FORMATS[kind](cell.value)} {interval(cell, kind)}".rstrip()
     return said if cell.published is None else f"{said} ({FORMATS[kind](cell.published)})"
 
 
 def interval(cell: Value, kind: str) -> str:
-    """The interval of a cell: "[63.0, 67.8]", or "[-]" if it has none."""
+    """The interval of a cell: "[63.0, 67.8]", "[-]" if it has none, "" of what was counted."""
+    if kind in COUNTED:
+        return ""
     ends = [FORMATS[kind](x) for x in (cell.low, cell.high) if x is not None]
     return f"[{', '.join(ends) or '-'}]"
 
@@ -136,13 +142,17 @@ def csv(table: Table) -> str:
     header: list[str] = []
     for column in table.columns:
         ends = ("", "_low", "_high", "_published") if column.scored else ("",)
+        ends = ("", "_published") if column.exact else ends
         header += [column.key + end for end in ends]
     header += ["footnotes"] * bool(table.footnotes)
     lines = []
     for row in table.rows:
         line: list[object] = []
         for column, cell in zip(table.columns, row, strict=True):
-            line += (cell or [None] * 4) if column.scored else [cell]  # type: ignore[operator]
+            if column.exact:
+                line += [cell.value, cell.published] if isinstance(cell, Value) else [None] * 2
+            else:
+                line += (cell or [None] * 4) if column.scored else [cell]  # type: ignore[operator]
         line += [" ".join(table.footnotes)] * bool(table.footnotes)
         lines.append(line)
     return tables.comma_separated(header, lines)

@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import curves, palette, study_notes, study_tables, task_figure
+from scalelab.lab import curves, palette, protocol, study_notes, study_tables, task_figure
 from scalelab.lab import losses as losses_of
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
@@ -27,15 +27,17 @@ PUBLISHED = "published"
 
 
 def write(
-    study: Study, evidence: Evidence, folder: pathlib.Path, *, published: Evidence | None = None
-) -> list[str]:
+    study: Study, evidence: Evidence, folder: pathlib.Path, *, published: Evidence | None = None,
+    footnotes: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
     """Draws the figures that a study asks for.
 
     Args:
       study: what is compared.
       evidence: its scores.
       folder: gets <figure>.png and <figure>.svg.
-      published: drawn beside ours where the study's scale is "full".
+      published: drawn beside ours, but where the study is not the protocol.
+      footnotes: of the comparability contract: what was allowed to differ.
 
     Returns:
       The names of those drawn; one that has nothing to show is left out.
@@ -43,7 +45,7 @@ def write(
     Raises:
       ValueError: an unknown figure.
     """
-    beside = published if study.facts["scale"] == "full" else None
+    beside = None if protocol.departures(study, footnotes) else published
     drawn = []
     for name in study.facts["figures"]:
         if name not in FIGURES:

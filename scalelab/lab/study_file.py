@@ -7,7 +7,8 @@ A study's file is written by `scalelab.study` before anything starts. It says wh
   matched                 the clock on which all runs come equally far, a name of matched.CLOCKS
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
-  tables, figures, hypotheses
+  tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"
+  rows                    name -> {"title", "stages", "shapes", "variants"}, see table_rows.py
   tasks, recipe, finetune_seeds
   adaptation              task -> {dotted field of a fine-tuning: value}, all that is science
   chosen                  fields that every fine-tuning chooses on dev itself, by its recipe's grid
@@ -46,6 +47,9 @@ def read(path: pathlib.Path) -> dict[str, Any]:
             if name in facts else f"{name} is missing"
             for name, kind in FACTS.items() if not isinstance(facts.get(name), kind)
         ]  # fmt: skip
+        rows = facts.get("rows", {})  # files from before tables had rows have none
+        whole = isinstance(rows, Mapping) and all(_is_rows(*item) for item in rows.items())
+        problems += [] if whole else ["rows are not what they should be"]
     if not problems:
         problems += [f"run {i} is damaged" for i, r in enumerate(facts["runs"]) if not _is_run(r)]
     if problems:
@@ -54,6 +58,18 @@ def read(path: pathlib.Path) -> dict[str, Any]:
             " run` writes it anew"
         )
     return facts
+
+
+def _is_rows(name: str, rows: Any) -> bool:
+    """Whether it is what a study's file says of some rows; their name is part of a file's."""
+    parts = {"title": str, "stages": list, "shapes": list, "variants": list}
+    return (
+        name.isidentifier()
+        and isinstance(rows, Mapping)
+        and rows.keys() == parts.keys()
+        and all(isinstance(rows[part], kind) for part, kind in parts.items())
+        and all(isinstance(x, str) for part in parts if part != "title" for x in rows[part])
+    )
 
 
 def _is_run(run: Any) -> bool:

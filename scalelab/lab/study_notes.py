@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scalelab.lab import matched
+from scalelab.lab import matched, protocol
 from scalelab.lab.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.task_runs import TITLES, SeedRun
 
@@ -19,10 +19,6 @@ SCORES = {
     "stsb": "STS-B: Pearson's correlation",
     "mrpc": "MRPC: F1",
 }
-DATA = (
-    "Read in training, all epochs together, by the first seed. Tokens are real ones, without"
-    " padding; the average length is tokens by sequences."
-)
 DETECTABLE = (
     "Smallest detectable difference: a true difference to the first row that a two-sided test at 5%"
     " would find with power 80%; of all rows the largest. None where no run differs from another."
@@ -42,6 +38,7 @@ def of_scores(
     scores: Sequence[str],
     left_out: Sequence[str],
     has_published: bool,
+    departing: Sequence[str] = (),
 ) -> list[str]:
     """What a table's numbers are, and which are not there.
 
@@ -51,6 +48,7 @@ def of_scores(
       scores: keys of its columns of scores.
       left_out: titles of the columns whose tasks the study does not have.
       has_published: whether published numbers stand beside ours.
+      departing: where the study is not the protocol (protocol.departures).
     """
     found = []
     of_tasks = [s for s in scores if s not in ("loss", "seconds")]
@@ -69,12 +67,17 @@ def of_scores(
     if has_published:
         found.append("In round brackets: the published number.")
     elif study.facts["scale"] != "full":
-        found.append(
-            f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
-        )
+        found.append(of_scale(study))
+    elif departing:
+        found.append(protocol.said(departing))
     if left_out:
         found.append(f"Not in this study, so left out: {', '.join(left_out)}.")
     return found
+
+
+def of_scale(study: Study) -> str:
+    """Why a study of another scale has no published numbers beside its own."""
+    return f"Scale {study.facts['scale']}, not the full protocol: no published number compares."
 
 
 def detectable(points: Sequence[Point]) -> str:

@@ -1,28 +1,30 @@
 """The tables of a study, in the layout of the benchmark protocol's own (thesis, chapter 7).
 
-  data              tokens, sequences and steps by phase              (Table 7.1)
+  data              an epoch's tokens, and what was read, by phase    (Table 7.1)
   large             GLUE-Large and the large tasks                    (7.2, 7.3, 7.4, 7.8)
   small             the four small tasks                              (B.1, B.2, B.3, B.5)
   strategies        variants of one net: time and the large tasks     (7.5)
   strategies_small  the same with the small tasks                     (B.4)
   probes            the self-labelled probe tasks and validation loss
   grid              validation loss and GLUE-Large                    (7.6)
+  loss              validation loss alone
   cost              time, epochs, GLUE-Large, validation loss         (7.7)
 
-A row is a point of the study: one system, shape and variant. A score is a mean over its seeds with
+A study names a kind, "large", or a kind and rows, "large:width"; see `table_rows`. A row is a point
+of the study: one system, shape and variant. A score is a mean over its seeds with
 its 95% interval. Where the protocol prints MNLI as "m/mm", we have two columns, so that each has
 its interval. The last line says what each column could tell apart.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
-from scalelab.lab import phases, study_notes
+from scalelab.lab import data_table, protocol, study_notes, table_rows
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.scored_table import Cell, Column, Table, Value
 from scalelab.lab.study_runs import BASELINE, Point, Study
-from scalelab.names import nearest
 
 DETECTABLE = "smallest detectable difference"
 LARGE = (
@@ -59,15 +61,16 @@ LENGTH = Column("loss_length", "at length", "count")  # beside losses, where row
 TIME = Column("seconds", "total time (s)", "seconds")
 EPOCHS = Column("epochs", "epochs", "number")
 
-# What a table shows beside system, shape and seeds.
+# What a table shows beside system, shape and seeds; without a caption its columns are it.
 SCORED = {
     "large": ("GLUE: the large tasks", LARGE),
     "small": ("GLUE: the small tasks", SMALL),
     "strategies": ("Training strategies: time and the large tasks", (TIME, *LARGE)),
     "strategies_small": ("Training strategies: time and the small tasks", (TIME, *SMALL)),
     "probes": ("Self-labelled probes, no benchmark; and validation loss", (*PROBES, LOSS)),
-    "grid": ("Shapes of one size: validation loss and GLUE-Large", (LOSS, LARGE[0])),
-    "cost": ("Cost: time, epochs, GLUE-Large and loss", (TIME, EPOCHS, LARGE[0], LOSS)),
+    "grid": ("", (LOSS, LARGE[0])),
+    "loss": ("", (LOSS,)),
+    "cost": ("", (TIME, EPOCHS, LARGE[0], LOSS)),
 }
 TABLES = ("data", *SCORED)
 
@@ -84,54 +87,72 @@ def build(
     Args:
       study: what is compared.
       evidence: its scores.
-      published: numbers to stand beside ours; shown only where the study's scale is "full".
+      published: numbers to stand beside ours; withheld where the study is not the protocol.
       footnotes: said below every table, such as what the comparability contract found.
 
     Returns:
-      The tables in the study's order; one of whose tasks the study has none is left out.
+      The tables in the study's order; one of whose tasks the study has none is left out, and one
+      whose rows are not known yet.
 
     Raises:
-      ValueError: an unknown table.
+      ValueError: an unknown table, or unknown rows.
     """
     found = []
-    beside = published if study.facts["scale"] == "full" else None
-    for name in study.facts["tables"]:
-        if name not in TABLES:
-            expected = nearest(name, TABLES)
-            raise ValueError(f"the study asks for an unknown table {name!r}: {expected}")
-        if name == "data":
-            table = _data(study, footnotes)
+    departing = protocol.departures(study, footnotes)
+    beside = None if departing else published
+    for given in study.facts["tables"]:
+        kind, points, title = select(study, given)
+        if kind == "data":
+            table = data_table.build(study, points, beside, departing, footnotes)
         else:
-            table = _scored(name, study, evidence, beside, footnotes)
-        found += [table] if table and table.rows else []
+            table = _scored(kind, study, points, evidence, beside, departing, footnotes)
+        if table and table.rows:
+            caption = f"{title}. {table.title}" if title else table.title
+            name = given.replace(":", "-")
+            found.append(dataclasses.replace(table, name=name, title=caption))
     return found
 
 
+def select(study: Study, table: str) -> tuple[str, list[Point], str]:
+    """What stands in a table: its kind, its rows in their order, and what these are.
+
+    Raises:
+      ValueError: an unknown table, or unknown rows.
+    """
+    known = study.facts.get("rows") or {}
+    kind, name = table_rows.parse(table, TABLES, known, "the study asks for an unknown table")
+    rows = table_rows.Rows(**known[name]) if name else table_rows.Rows("")
+    points = rows.of(study.points)
+    if kind.startswith("strategies"):
+        nets = [(p.system, p.shape) for p in points]
+        several = [p for p in points if nets.count((p.system, p.shape)) > 1]
+        points = sorted(several, key=lambda p: nets.index((p.system, p.shape)))
+    return kind, points, rows.title
+
+
 def _scored(
-    name: str,
+    kind: str,
     study: Study,
+    points: Sequence[Point],
     evidence: Evidence,
     published: Evidence | None,
+    departing: Sequence[str],
     footnotes: Sequence[str],
 ) -> Table | None:
-    """A table of scores; None if the study has none of its tasks."""
-    title, wanted = SCORED[name]
+    """A table of scores; None if the study has none of its tasks, or none of its rows is known."""
+    title, wanted = SCORED[kind]
     planned = set(study.facts["tasks"])
     scores = tuple(c for c in wanted if planned.issuperset(c.tasks))
-    if name in ("large", "small", "strategies_small", "probes") and not any(
-        c.tasks for c in scores
-    ):
+    of_tasks = kind in ("large", "small", "strategies_small", "probes")
+    if not points or (of_tasks and not any(c.tasks for c in scores)):
         return None
-    points = list(study.points)
-    if name.startswith("strategies"):
-        nets = [(p.system, p.shape) for p in points]
-        points = [p for p in points if nets.count((p.system, p.shape)) > 1]
     varied = any(p.variant != BASELINE for p in points)
     names = (SYSTEM, *SHAPE, *((STRATEGY,) if varied else ()))
-    if name.startswith("strategies"):
+    if kind.startswith("strategies"):
         names = (SYSTEM, STRATEGY, *SHAPE)
     if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
         scores = tuple(c for c in scores if c is not EPOCHS)
+    title = title or _listed([column.title for column in scores])
     if len({study_notes.loss_length(p) for p in points} - {None}) > 1:
         scores = tuple(x for c in scores for x in ((c, LENGTH) if c is LOSS else (c,)))
     waiting = any(len(p.finished) < len(p.runs) for p in points)
@@ -141,7 +162,7 @@ def _scored(
     left_out = [c.title for c in wanted if not planned.issuperset(c.tasks)]
     beside = any(isinstance(cell, Value) and cell.published is not None for r in rows for cell in r)
     asked = [c.key for c in columns if c.scored]
-    notes = study_notes.of_scores(study, points, asked, left_out, beside)
+    notes = study_notes.of_scores(study, points, asked, left_out, beside, departing)
     if beside and published:
         doubts = [x for c in columns if c.scored for x in published.remarks(c.key)]
         notes += [x for x in doubts if any(f" {p.label}, " in x for p in points)]
@@ -150,7 +171,14 @@ def _scored(
     tasks = {task for c in columns for task in c.tasks}
     notes += study_notes.of_study(study, points, footnotes, tasks)
     notes += evidence.caveats(asked)
-    return Table(name, title, columns, tuple(rows), footer, tuple(notes), tuple(footnotes))
+    return Table(kind, title, columns, tuple(rows), footer, tuple(notes), tuple(footnotes))
+
+
+def _listed(titles: Sequence[str]) -> str:
+    """A caption out of the titles of columns: "Validation loss and GLUE-Large"."""
+    words = [title.removesuffix(" (s)") for title in titles]
+    said = " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    return said[:1].upper() + said[1:]
 
 
 def _cell(column: Column, point: Point, evidence: Evidence, published: Evidence | None) -> Cell:
@@ -201,41 +229,3 @@ def _same_loss(a: Point, b: Point) -> bool:
     """Whether the validation losses of two rows compare."""
     lengths = study_notes.loss_length(a), study_notes.loss_length(b)
     return study_notes.loss_kind(a) == study_notes.loss_kind(b) and len(set(lengths)) == 1
-
-
-def _data(study: Study, footnotes: Sequence[str]) -> Table:
-    """Table 7.1: what each system was trained on, by phase, from a finished run of each."""
-    keys = ("vocabulary", "phase", "steps", "sequences", "tokens", "average")
-    titles = ("vocabulary", "partition", "steps", "sequences", "tokens", "average length")
-    kinds = ("count", "text", "count", "count", "count", "number")
-    columns = (
-        SYSTEM, Column("tokenizer", "tokenizer", "text"), *map(Column, keys, titles, kinds)
-    )  # fmt: skip
-    rows, points, seen = [], [], set()
-    for point in study.points:
-        config = point.runs[0].config
-        asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
-        key = (point.system, repr(asked))  # shapes that read the same data make one row
-        if key not in seen and point.finished:
-            seen.add(key)
-            points.append(point)
-            rows += _phases(point)
-    notes = [study_notes.DATA, *study_notes.of_study(study, points, footnotes)]
-    return Table(
-        "data", "Data: what was read in training", columns, tuple(rows), None, tuple(notes),
-        tuple(footnotes),
-    )  # fmt: skip
-
-
-def _phases(point: Point) -> list[tuple[Cell, ...]]:
-    """A row for each phase of a finished run."""
-    run = point.finished[0]
-    tokenizer = run.config["tokenizer"]
-    return [
-        (
-            point.system, tokenizer["kind"], tokenizer["vocab_size"],
-            f"{phase.name} ({phase.max_len})", phase.steps, phase.sequences, phase.tokens,
-            phase.tokens / phase.sequences,
-        )
-        for phase in phases.of_run(run)
-    ]  # fmt: skip

@@ -15,7 +15,9 @@ from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.fields import field_names, fill
 from scalelab.finetune_config import FinetuneConfig
+from scalelab.lab import table_rows
 from scalelab.lab.study_runs import BASELINE, Shape
+from scalelab.lab.table_rows import Rows
 from scalelab.names import module_names, nearest
 
 FACTORS = ("system", "shape", "variant", "seed")
@@ -80,16 +82,18 @@ class StudySpec:
     system_fields: dict
     variants: dict
     stages: dict
+    stage_order: tuple
     finetune: Finetune
     free: tuple
     allow: tuple
     tables: tuple
+    rows: dict
     figures: tuple
     hypotheses: tuple
 
     @property
     def stage_list(self) -> list[tuple[str, Stage]]:
-        """The stages in their order."""
+        """The stages in the study's order: what comes out of earlier ones depends on it."""
         return list(self.stages.items())
 
 
@@ -102,10 +106,23 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     """
     spec = fill(StudySpec, values)
     config_lib.resolve(values["pretrain"])
-    stages = {name: fill(Stage, stage, f"stages.{name}.") for name, stage in spec.stages.items()}
-    spec = dataclasses.replace(spec, stages=stages)
+    stages = {name: fill(Stage, spec.stages[name], f"stages.{name}.") for name in _order(spec)}
+    rows = {name: fill(Rows, values, f"rows.{name}.") for name, values in spec.rows.items()}
+    spec = dataclasses.replace(spec, stages=stages, stage_order=tuple(stages), rows=rows)
     _check(spec)
     return spec
+
+
+def _order(spec: StudySpec) -> tuple[str, ...]:
+    """The stages' names as the study orders them: a ConfigDict has sorted its own."""
+    given = spec.stage_order or (tuple(spec.stages) if len(spec.stages) < 2 else ())
+    _check_lines(given, "config.stage_order", "'main'")
+    if sorted(given) != sorted(spec.stages):
+        raise ValueError(
+            f"config.stage_order {tuple(given)!r}: expected every stage once, in the study's order:"
+            f" {', '.join(spec.stages)}"
+        )
+    return given
 
 
 def _check(spec: StudySpec) -> None:
@@ -166,13 +183,36 @@ def _check_report(spec: StudySpec) -> None:
     from scalelab.lab.study_tables import TABLES
 
     matched.check(spec.matched, "config.matched")
-    _check_names(spec.tables, TABLES, "config.tables")
+    _check_tables(spec, TABLES)
     _check_names(spec.figures, FIGURES, "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(), "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *finetune_contract.WORDS]
     known = [*field_names(Config), *(finetune_contract.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*contract.WORDS, *science], "config.allow")
+
+
+def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:
+    """Refuses tables of no kind, or of rows that are not named, or that no run can be in."""
+    for name, rows in spec.rows.items():
+        if not name.isidentifier():  # it becomes part of a file's name
+            raise ValueError(f"config.rows: {name!r}: expected a word, such as width")
+        _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")
+        _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
+        _check_lines(rows.shapes, f"config.rows.{name}.shapes", "'2x*x2'")
+    _check_lines(spec.tables, "config.tables", "'large'")
+    for table in spec.tables:
+        kind, name = table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
+        if name and not any(
+            shape.startswith(COMPOUND) or spec.rows[name].hold(stage, shape, variant)
+            for stage, runs in spec.stages.items()
+            for shape in runs.shapes
+            for variant in runs.variants
+        ):
+            raise ValueError(
+                f"config.tables {table!r}: no run of the study is one of config.rows.{name}; a"
+                f""" table of all runs: --config.tables="('{kind}',)\""""
+            )
 
 
 def _check_lines(given: Any, where: str, example: str) -> None:

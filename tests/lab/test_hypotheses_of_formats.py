@@ -79,7 +79,7 @@ def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = N
         result = tmp_path / "runs" / run["name"] / "result.json"
         said = json.loads(result.read_text())
         if pass_tokens[run["variant"]] is not None:
-            said["pass_tokens"] = pass_tokens[run["variant"]]
+            said["phases"] = [{"examples": 10, "tokens": pass_tokens[run["variant"]]}]
         result.write_text(json.dumps(said))
     path.write_text(json.dumps(facts))
     (found,) = hypotheses.evaluate(StudyScores(study_runs.read(tmp_path)), ["f3"])

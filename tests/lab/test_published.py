@@ -32,6 +32,19 @@ def test_every_table_is_there() -> None:
         published.table("7.9")
 
 
+def test_what_an_epoch_has() -> None:
+    """Table 7.1: totals and averages as printed, and the protocol's steps out of them (7.3)."""
+    found = published.epochs()
+    assert {system for system, _ in found} == {"bert", "roberta", "gpt2"} and len(found) == 6
+    assert found["bert", "short"] == (1_007_708, 110_888_186, 110.04)
+    assert found["gpt2", "long"] == (60_591, 27_729_551, 457.65)
+    for epoch in found.values():
+        assert f"{epoch.tokens / epoch.sequences:.2f}" == f"{epoch.average:.2f}"
+    for system, epochs, steps in (("bert", 6, 137_682), ("roberta", 10, 137_040)):
+        of_phases = [found[system, name].sequences for name in ("short", "long")]
+        assert epochs * (of_phases[0] // 64 + of_phases[1] // 16) == steps
+
+
 def test_single_cells_as_printed() -> None:
     """Read off the thesis by eye, first and last rows."""
     small = Row("bert", Shape(2, 128, 2), BASELINE)
@@ -107,4 +120,4 @@ def test_an_installed_package_has_the_tables(monkeypatch) -> None:
     exec((tiny.ROOT / "setup.py").read_text(), {"__file__": str(tiny.ROOT / "setup.py")})
     folder = tiny.ROOT / "scalelab/lab"
     (pattern,) = said["package_data"]["scalelab.lab"]
-    assert len(list(folder.glob(pattern))) == len(published.TITLES) + 1
+    assert len(list(folder.glob(pattern))) == len(published.TITLES) + 2  # 7.1, doubts

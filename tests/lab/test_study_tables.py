@@ -11,7 +11,7 @@ import pytest
 import reported_study
 import scipy.stats
 
-from scalelab.lab import scored_table, study_figures, study_runs, study_tables, tables
+from scalelab.lab import report, scored_table, study_figures, study_runs, study_tables, tables
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Table, Value
 from scalelab.lab.study_runs import Point, Shape
@@ -88,11 +88,64 @@ def test_loss_and_time_have_students_interval(study, built) -> None:
 
 
 def test_the_data_of_each_phase(built) -> None:
-    rows = [row[3:] for row in built["data"].rows[:2]]
+    """Of a folder that does not tell an epoch."""
+    short, long = 900 * 64, 100 * 16
+    tokens = 28 * short + 60 * long
+    rows = [row[2:] for row in built["data"].rows[:3]]
     assert rows == [
-        ("short (32)", 900, 900 * 64, 900 * 64 * 28, 28.0),
-        ("long (64)", 100, 100 * 16, 100 * 16 * 60, 60.0),
-    ]
+        ("short (32)", 8000, None, Value(28.0), None, 900, None, short, 28 * short, None, None),
+        ("long (64)", 8000, None, Value(60.0), None, 100, None, long, 60 * long, None, None),
+        ("both", 8000, None, Value(tokens / (short + long)), None, 1000, None, short + long, tokens,
+         None, None),
+    ]  # fmt: skip
+    assert not any("Different text" in note for note in built["data"].notes)
+
+
+def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    corpus = {"documents": 300, "tokens": 150_000}
+    phases = [{"max_len": 32, "examples": 9600, "tokens": 264_000},
+              {"max_len": 64, "examples": 3200, "tokens": 192_032}]  # fmt: skip
+    for path in (tmp_path / "runs").glob("*/result.json"):
+        more = {"corpus": corpus, "phases": phases}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    short, long, both = (
+        [c.value if isinstance(c, Value) else c for c in row] for row in table.rows
+    )
+    assert short[2:] == ["short (32)", 8000, 264_000, 27.5, 9600, 900, 6.0, 57_600, 1_612_800, None,
+                         None]  # fmt: skip
+    assert long[4:9] == [192_032, 60.01, 3200, 100, 0.5]
+    assert both[2:8] == ["both", 8000, 456_032, 456_032 / 12_800, 12_800, 1000]
+    assert both[8:] == [None, 59_200, 1_708_800, 150_000, 1_708_800 / 150_000]
+    assert any("Different text is" in note for note in table.notes)
+    said = scored_table.markdown(table)
+    assert "| 264,000 | 27.50 | 9,600 | 900 | 6 | 57,600 | 1,612,800 | - | - |" in said
+    # A phase that is left out leaves its documents unread: how many is not recorded.
+    for run in study.facts["runs"]:
+        run["config"]["long"]["epoch_rate"] = 0.0
+    (tmp_path / "studies/invented.json").write_text(json.dumps(study.facts))
+    left_out = study_runs.read(tmp_path)
+    (table,) = study_tables.build(left_out, Fixed(left_out.points))
+    assert column(table, "text_read")[-1] is None
+
+
+@pytest.mark.parametrize(
+    "damaged", [[], "x", [{"examples": 0, "tokens": 1}] * 2, [1, 2], [{"examples": "9"}] * 2]
+)
+def test_an_epoch_that_is_told_wrongly_is_not_known(tmp_path, damaged) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    for path in (tmp_path / "runs").glob("*/result.json"):
+        more = {"corpus": damaged, "phases": damaged}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    assert column(table, "epoch_tokens") == column(table, "text") == [None] * 3
 
 
 def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
@@ -166,6 +219,7 @@ def test_what_was_not_the_whole_training_set_is_said(tmp_path) -> None:
 
 
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
+    """Whether full is the protocol is told from rows that it has: see test_departing."""
     for scale, expected in (("full", 0.16), ("tiny", None)):
         facts = study.facts | {"tables": ["large"], "scale": scale}
         scaled = study_runs.Study(study.workdir, facts, study.points)
@@ -191,6 +245,74 @@ def test_strategies_are_rows_of_one_net(tmp_path) -> None:
     assert column(table, "variant") == ["baseline", "half_steps"]
     assert "seconds" in [c.key for c in table.columns]
     assert "half_steps: optim.total_steps=x0.5." in table.notes
+
+
+def test_a_table_may_have_some_rows(tmp_path) -> None:
+    """By stage, shape and variant; a row may stand in several tables, a caption says what it is."""
+    rows = {
+        "width": {"title": "Width alone", "stages": ["main"], "shapes": ["2x*x2"], "variants": []},
+        "half": {"title": "Half", "stages": [], "shapes": [], "variants": ["half_steps"]},
+        "none": {"title": "None", "stages": ["later"], "shapes": [], "variants": []},
+    }
+    reported_study.write(
+        tmp_path, shapes=((2, 16, 2), (2, 32, 2), (2, 16, 4)), seeds=1, tasks=("qnli",),
+        variants=("baseline", "half_steps"), rows=rows,
+        tables=["large:width", "large:half", "large", "large:none", "data:none"],
+    )  # fmt: skip
+    study = study_runs.read(tmp_path)
+    built = {table.name: table for table in study_tables.build(study, Fixed(study.points))}
+    assert list(built) == ["large-width", "large-half", "large"]
+    assert [row[1:4] for row in built["large-width"].rows[:4]] == [(2, 16, 2)] * 2 + [
+        (2, 32, 2)
+    ] * 2
+    assert set(column(built["large-half"], "variant")) == {"half_steps"}
+    assert [len(table.rows) for table in built.values()] == [8, 6, 12]
+    assert built["large-width"].title == "Width alone. GLUE: the large tasks"
+    assert r"\caption{Half. GLUE: the large tasks}" in scored_table.latex(built["large-half"], "x")
+    report.write(study, tmp_path / "out")
+    assert (tmp_path / "out/tables/large-width.csv").exists()
+    assert "### Width alone. GLUE" in (tmp_path / "out/report.md").read_text()
+    assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "total_epochs", "captions"),
+    [
+        ((), None, ["Validation loss", "Validation loss", "Total time and validation loss"]),
+        (("qnli",), 6.0, ["Validation loss", "Validation loss",
+                          "Total time, epochs and validation loss"]),
+        (("mnli", "qqp", "qnli"), None, ["Validation loss and GLUE-Large", "Validation loss",
+                                         "Total time, GLUE-Large and validation loss"]),
+    ],
+)  # fmt: skip
+def test_a_caption_names_the_columns_that_are_there(
+    tmp_path, tasks, total_epochs, captions
+) -> None:
+    reported_study.write(tmp_path, tasks=tasks, tables=["grid", "loss", "cost"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    for run in facts["runs"]:
+        run["config"]["optim"]["total_epochs"] = total_epochs
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    tables = study_tables.build(study, Fixed(study.points))
+    assert [table.title for table in tables] == captions
+    for table in tables:
+        assert ("GLUE-Large" in [c.title for c in table.columns]) == ("GLUE-Large" in table.title)
+        assert r"\caption{" + table.title + "}" in scored_table.latex(table, "x")
+
+
+def test_strategies_stand_net_by_net(tmp_path) -> None:
+    """As in Table 7.5, although a study trains one variant of all its nets after the other."""
+    reported_study.write(tmp_path, variants=("baseline", "half_steps"), tables=["strategies"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    facts["runs"].sort(key=lambda run: run["variant"])
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    (table,) = study_tables.build(study, Fixed(study.points))
+    assert [row[:2] for row in table.rows[:2]] == [("bert", "baseline"), ("bert", "half_steps")]
+    assert column(table, "H")[:4] == [16, 16, 32, 32]
 
 
 def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:

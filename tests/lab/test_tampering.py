@@ -87,7 +87,7 @@ def middle_cut_off(text: str) -> str:
 def test_the_whole_one_is_whole(workdir) -> None:
     text = said(workdir)
     assert "damaged" not in text and "Could not be used" not in text
-    assert "| 2 |" in row(text, "Shapes of one size")
+    assert "| 2 |" in row(text, "Validation loss")
 
 
 DAMAGES = {
@@ -131,7 +131,7 @@ def test_a_damaged_run_is_named_and_left_out(workdir, name) -> None:
     text = said(workdir)
     assert re.search(DAMAGED + ".*" + re.escape(expected), text), text
     assert str(workdir) not in text.partition("## Reproduce")[0]
-    bert, gpt2 = row(text, "Shapes of one size"), row(text, "Shapes of one size", "gpt2")
+    bert, gpt2 = row(text, "Validation loss"), row(text, "Validation loss", "gpt2")
     assert "| 1 | 2 |" in bert and "| 2 | 2 |" in gpt2  # finished, and planned
     assert "[-]" in bert  # the loss of the seed that is left, which has no interval
 
@@ -164,6 +164,7 @@ def test_a_damaged_fine_tuning_is_named_and_left_out(workdir, name) -> None:
     assert "99.0" not in row(text, "GLUE: the large tasks")
 
 
+ROWS = {"title": "", "stages": [], "shapes": [], "variants": []}
 REFUSED = {
     "config edited": (f"{RUN}/config", field("net/width", 3), "not what the study planned: net.w"),
     "numerics changed": (f"{RUN}/environment", field("numerics", 2), "numerics: version 2 in "),
@@ -177,6 +178,10 @@ REFUSED = {
     "study with half a run": (STUDY, field("runs/1/shape", {}), "run 1 is damaged"),
     "unknown clock": (STUDY, field("matched", "tokenz"), "unknown clock 'tokenz': did you"),
     "unknown table": (STUDY, field("tables", ["probe"]), "unknown table 'probe'"),
+    "unknown rows": (STUDY, field("tables", ["large:x"]), "unknown table rows 'x' in 'large:x'"),
+    "rows in words": (STUDY, field("rows", "all"), "rows are not what they should be"),
+    "rows with half of it": (STUDY, field("rows", {"x": {"title": ""}}), "rows are not what"),
+    "rows that leave the folder": (STUDY, field("rows", {"../x": ROWS}), "rows are not what"),
     "unknown figure": (STUDY, field("figures", ["loss"]), "unknown figure 'loss'"),
     "unknown hypothesis": (STUDY, field("hypotheses", ["1x"]), "no hypothesis '1x'"),
     "unknown field allowed": (STUDY, field("allow", ["optim.x"]), "--allow=optim.x: no such field"),

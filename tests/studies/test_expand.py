@@ -8,6 +8,7 @@ import pytest
 import tiny
 
 from scalelab import config as config_lib
+from scalelab import config_files
 from scalelab.lab import study_runs
 from scalelab.studies import expand, spec
 
@@ -49,6 +50,45 @@ def test_layers(tmp_path) -> None:
     assert half.seed == 1
     assert (half.objective, half.mask_rate) == ("clm", 0.2)
     assert runs["bert-2x8x1-seed0"].config.data.format == "segment_pair"
+
+
+def test_stages_keep_the_studys_order(tmp_path) -> None:
+    """Not that of their names, in which a ConfigDict has them; what a scaled shape is of follows.
+
+    By name `before` comes before `up`; by the study it is `zero`, whose shapes `up` scales.
+    """
+    stages = {
+        "zero": a_study.stage(systems=("bert",), shapes=("2x8x1", "2x10x1", "2x12x1")),
+        "up": a_study.stage(systems=("bert",), shapes=("compound:1",)),
+        "before": a_study.stage(systems=("bert",), shapes=("2x64x2",)),
+    }
+    path = a_study.config_file(tmp_path / "staged.py", stages=stages)
+    values = config_files.load(path).get_config().to_dict()
+    assert list(values["stages"]) == ["before", "up", "zero"]
+    made = spec.resolve(values)
+    assert [name for name, _ in made.stage_list] == ["zero", "up", "before"]
+    found = expand.runs(made, tmp_path, foreseen=True)
+    assert [run.stage for run in found] == ["zero"] * 3 + ["up", "before"]
+    assert found[3].shape.n_model < 12 * 2 * 64**2
+    expand.write(made, found, tmp_path, "")
+    facts = json.loads((tmp_path / "studies/two.json").read_text())
+    assert list(facts["stages"]) == ["zero", "up", "before"]
+    assert [run["stage"] for run in facts["runs"]] == [run.stage for run in found]
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ((), "expected every stage once, in the study's order: a, b"),
+        (("b",), r"stage_order \('b',\): expected every stage once"),
+        (("b", "a", "b"), "expected every stage once"),
+        (("b", "c"), "expected every stage once"),
+        (("b", 1), "config.stage_order: expected words"),
+    ],
+)
+def test_an_order_that_is_not_of_all_stages(order: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        a_study.make(stages={"a": a_study.stage(), "b": a_study.stage()}, stage_order=order)
 
 
 def test_the_studys_clock_wins_over_a_departure(tmp_path) -> None:

@@ -6,6 +6,7 @@ import tiny
 
 from scalelab.studies import expand, spec
 
+ROWS = {"title": "X", "stages": (), "shapes": (), "variants": ()}
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
 
 
@@ -51,6 +52,19 @@ def test_the_quickstart_has_one_scale(tmp_path) -> None:
         ({"matched": "tokenz"}, "config.matched: unknown clock 'tokenz': did you mean 'tokens'"),
         ({"matched": ""}, "config.matched: unknown clock '': valid names: examples, flops, secs"),
         ({"tables": ("larg",)}, "config.tables: unknown 'larg': did you mean 'large'"),
+        ({"tables": ("large:wide",)}, "rows 'wide' in 'large:wide': the study names no rows"),
+        ({"tables": (1,)}, "config.tables: expected words"),
+        ({"rows": {"x": ROWS}, "tables": ("large:y",)}, "unknown rows 'y' in 'large:y'"),
+        ({"rows": {"x": ROWS}, "tables": ("larg:x",)}, "config.tables: unknown 'larg': did you"),
+        ({"rows": {"x": ROWS | {"stages": ("min",)}}}, "config.rows.x.stages: unknown 'min'"),
+        ({"rows": {"x": ROWS | {"variants": ("v",)}}}, "config.rows.x.variants: unknown 'v'"),
+        ({"rows": {"x": ROWS | {"shape": ()}}}, "unknown config field 'rows.x.shape'"),
+        ({"rows": {"x": {"title": "X"}}}, "missing config fields: rows.x.stages"),
+        ({"rows": {"../x": ROWS}}, "config.rows: '../x': expected a word"),
+        (
+            {"rows": {"x": ROWS | {"shapes": ("4x*x1",)}}, "tables": ("large:x",)},
+            "'large:x': no run of the study is one of config.rows.x",
+        ),
         ({"figures": ("loss_by_tim",)}, "config.figures: unknown .*'loss_by_time'"),
         ({"hypotheses": ("1x",)}, "config.hypotheses: unknown '1x'"),
         ({"allow": ("optim.lerning_rate",)}, "config.allow: unknown .*'optim.learning_rate'"),

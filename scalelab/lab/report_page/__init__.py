@@ -138,7 +138,8 @@ def _cell(cell: Cell, kind: str) -> str:
         return _escape(scored_table.text(cell, kind))
     show = scored_table.FORMATS[kind]
     text = _escape(show(cell.value))
-    text += f'<span class="interval">{_escape(scored_table.interval(cell, kind))}</span>'
+    interval = scored_table.interval(cell, kind)
+    text += f'<span class="interval">{_escape(interval)}</span>' if interval else ""
     if cell.published is not None:
         text += f'<span class="published">({_escape(show(cell.published))})</span>'
     return text

@@ -1,0 +1,66 @@
+"""What is packed in results/ goes on being used: skipped by `run`, and told by `report`."""
+
+import json
+import shutil
+
+import pytest
+import tiny
+
+from scalelab import config as config_lib
+from scalelab.lab import report, study_runs
+from scalelab.studies import expand, jobs, spec
+
+PACKED = tiny.ROOT / "results/thesis_small"
+STUDIES = sorted(path.stem for path in (PACKED / "studies").glob("*.json"))
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A folder whose runs are the packed ones."""
+    shutil.copytree(PACKED / "studies", tmp_path / "studies")
+    (tmp_path / "runs").symlink_to(PACKED / "runs")
+    return tmp_path
+
+
+def done(workdir, name: str) -> set[str]:
+    return {job.name for job in jobs.read(workdir, name)[1] if job.state == jobs.DONE}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
+    """Its runs have the names and configs of today, and what was done is done."""
+    before = study_runs.read(workdir, name)
+    finished = done(workdir, name)
+    assert finished and before.facts["stages"]
+    corpus = before.runs[0].config["data"]["corpus"]
+    data = before.facts["finetune"]["data"]
+    arguments = f"scale=small,corpus={corpus}" + (f",data={data}" if data else "")
+    values = tiny.config_module(f"studies/{name}").get_config(arguments).to_dict()
+    made = spec.resolve(values)
+    planned = expand.runs(made, workdir)
+    assert [run.name for run in planned] == [run["name"] for run in before.facts["runs"]]
+    configs = {run.name: run.config for run in before.runs}
+    for run in planned:
+        assert config_lib.science_diff(run.config, configs[run.name]) == []
+    expand.write(made, planned, workdir, "")
+    assert done(workdir, name) == finished
+
+
+SLOW = {"thesis_7_5_1"}  # it has fine-tunings
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in STUDIES]
+)
+def test_a_packed_study_still_reports(name: str, workdir, tmp_path) -> None:
+    """Its file is of before tables had rows: a list of kinds."""
+    facts = json.loads((workdir / f"studies/{name}.json").read_text())
+    facts["tables"] = [table.partition(":")[0] for table in facts["tables"]]
+    facts.pop("rows", None)
+    (workdir / f"studies/{name}.json").write_text(json.dumps(facts))
+    report.make(workdir, name, tmp_path / "out")
+    kinds = {path.stem for path in (tmp_path / "out/tables").glob("*.csv")}
+    assert kinds & {"large", "grid", "loss"} and not [kind for kind in kinds if "-" in kind]
+    if name == "thesis_7_5_3":  # 98k to 2M parameters, nothing fine-tuned
+        assert "### Validation loss\n" in (tmp_path / "out/report.md").read_text()
+        assert r"\caption{Validation loss}" in (tmp_path / "out/tables/grid.tex").read_text()
