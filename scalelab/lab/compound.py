@@ -42,14 +42,16 @@ def grid_text(n_model: float, depths: Sequence[int]) -> str:
     return tables.plain(("A x H x L", "N", "off"), rows) + note
 
 
-def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
-    """The base shape, and how it was chosen, in words."""
+def base_of(given: argparse.Namespace, notes: list[str]) -> tuple[Shape, str]:
+    """The base shape, and how it was chosen, in words; `notes` takes which runs are left out."""
     if given.base:
         return shape_rules.parse(given.base), ""
     score = None if given.score.lower() == "none" else given.score
     if score == "score" and given.results.is_dir():
         score = "glue_large"
-    losses, scores = grid_results.losses_and_scores(given.results, given.loss, score, given.where)
+    losses, scores = grid_results.losses_and_scores(
+        given.results, given.loss, score, given.where, notes
+    )
     base, looked_at = shape_rules.choose(losses, scores, given.best)
     rows = [
         [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
@@ -59,8 +61,10 @@ def base_of(given: argparse.Namespace) -> tuple[Shape, str]:
     return base, said + f"base: {base}, of {len(losses)} shapes\n\n"
 
 
-def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, float]]:
-    """The phi of each target, with the target in words.
+def sizes_of(
+    given: argparse.Namespace, scaling: Scaling, notes: list[str]
+) -> list[tuple[str, float]]:
+    """The phi of each target, with the target in words; `notes` takes which runs are left out.
 
     Raises:
       ValueError: a target is not a number, or lies too far outside of the costs that are known.
@@ -75,7 +79,9 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
                 for text in given.target_n.split(",")]  # fmt: skip
     clock, texts = ("flops", given.target_flops) if given.target_flops else (
         "seconds", given.target_secs)  # fmt: skip
-    law = grid_results.cost_law(given.costs, clock, given.where) if given.costs else None
+    law = None
+    if given.costs:
+        law = grid_results.cost_law(given.costs, clock, given.where, notes)
     for text in texts.split(","):
         cost = quantities.parse(text)
         if law is None:
@@ -88,20 +94,22 @@ def sizes_of(given: argparse.Namespace, scaling: Scaling) -> list[tuple[str, flo
 
 def proposals(given: argparse.Namespace) -> str:
     """The coefficients and the shapes, for a terminal."""
-    base, said = base_of(given)
+    notes: list[str] = []
+    base, said = base_of(given, notes)
     scaling = Scaling(base)
     said += (
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
     rows = []
-    for name, phi in sizes_of(given, scaling) if _targets(given) else []:
+    for name, phi in sizes_of(given, scaling, notes) if _targets(given) else []:
         shape, size = scaling.at(phi), 12 * 2**phi
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
         rows.append([name, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
     header = ("target", "phi", "beta^phi", "alpha^phi", "A x H x L", "N", "off")
-    return said + ("\n" + tables.plain(header, rows) if rows else "")
+    said += "\n" + tables.plain(header, rows) if rows else ""
+    return said + "".join(f"* {note}\n" for note in notes)
 
 
 def check(given: argparse.Namespace) -> None:

@@ -16,7 +16,11 @@ Means = dict[Shape, float]
 
 
 def losses_and_scores(
-    path: pathlib.Path, loss: str = LOSS, score: str | None = "score", where: str = ""
+    path: pathlib.Path,
+    loss: str = LOSS,
+    score: str | None = "score",
+    where: str = "",
+    notes: list[str] | None = None,
 ) -> tuple[Means, Means]:
     """Reads what each shape of a grid reached, as the mean over its rows or runs.
 
@@ -26,20 +30,24 @@ def losses_and_scores(
       loss: column of a CSV; for runs it is always the validation loss.
       score: column of a CSV, or what `run_points.read` measures of runs; None: no score.
       where: conditions on runs.
+      notes: takes what has to be said of runs: which are left out, and why.
 
     Raises:
       ValueError: a column is missing, or runs are of several systems.
       OSError: the CSV cannot be read.
     """
     if path.is_dir():
-        found = [_of_runs(path, LOSS, where)]
-        found.append({} if score is None else _of_runs(path, score, where))
+        notes = [] if notes is None else notes
+        found = [_of_runs(path, LOSS, where, notes)]
+        found.append({} if score is None else _of_runs(path, score, where, notes))
         return found[0], found[1]
     rows = _rows(path)
     return _column(path, rows, loss), {} if score is None else _column(path, rows, score)
 
 
-def cost_law(path: pathlib.Path, clock: str, where: str = "") -> Law:
+def cost_law(
+    path: pathlib.Path, clock: str, where: str = "", notes: list[str] | None = None
+) -> Law:
     """Fits cost = A N^-a, with a below 0, to measured costs.
 
     Args:
@@ -47,12 +55,14 @@ def cost_law(path: pathlib.Path, clock: str, where: str = "") -> Law:
         runs that trained alike but for their size.
       clock: "flops" or "seconds".
       where: conditions on runs.
+      notes: as for `losses_and_scores`.
 
     Raises:
       ValueError: a column is missing, sizes are too few or too close, or the cost does not rise.
     """
     if path.is_dir():
-        points, _ = run_points.read([path], LOSS, where)
+        points, said = run_points.read([path], LOSS, where)
+        _add(notes, said)
         pairs = [(p.clocks["n_model"], p.clocks[clock]) for p in points if clock in p.clocks]
     else:
         rows = _rows(path)
@@ -78,8 +88,15 @@ def size_at(cost: float, law: Law, limit: float = fitting.MAX_EXTRAPOLATION) -> 
     return size
 
 
-def _of_runs(folder: pathlib.Path, measure: str, where: str) -> Means:
-    points, _ = run_points.read([folder], measure, where)
+def _add(notes: list[str] | None, said: list[str]) -> None:
+    """Takes notes, each once."""
+    if notes is not None:
+        notes += [note for note in said if note not in notes]
+
+
+def _of_runs(folder: pathlib.Path, measure: str, where: str, notes: list[str]) -> Means:
+    points, said = run_points.read([folder], measure, where)
+    _add(notes, said)
     systems = run_points.by_system(points)
     if len(systems) > 1:
         raise ValueError(

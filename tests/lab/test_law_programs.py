@@ -1,6 +1,7 @@
 """Laws and frontiers of run folders: what is read, printed, drawn and refused."""
 
 import csv
+import json
 import math
 import pathlib
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab import frontier, laws, run_points
+from scalelab.lab import compound, frontier, laws, run_points, run_table
+from scalelab.lab import runs as runs_program
 from scalelab.lab.run_points import RunPoint
 
 WIDTHS = (16, 24, 32, 48, 64, 96, 128)
@@ -27,7 +29,7 @@ def write(folder: pathlib.Path, widths=WIDTHS, system: str = "bert", num_seeds: 
         for seed in range(num_seeds):
             config = run_folders.config_of(system, f"2x{width}x2", seed=seed)
             value = loss(n_model) * math.exp(0.004 * rng.normal())
-            own = {"eval": {"128": {"loss": value}}, "seconds": 1e-3 * n_model} | fields
+            own = {"eval": {"128": {"loss": value, "step": 10}}, "seconds": 1e-3 * n_model} | fields
             run_folders.write(folder / f"{system}{width}-{seed}", config=config, steps=10, **own)
     return folder
 
@@ -91,6 +93,53 @@ def test_losses_at_different_lengths_do_not_mix(tmp_path) -> None:
     assert len(points) == 1
 
 
+EDITS = {
+    "a loss": ("result.json", ("eval", "128", "loss"), 0.01, "last loss at length 128 is 0.01"),
+    "tokens": ("result.json", ("tokens",), 1, "tokens are 1 in result.json"),
+    "a width": ("config.json", ("net", "width"), 512, "512"),
+    "a score": ("tasks/rte/seed1/result.json", ("eval", "dev", "accuracy"), 0.99,
+                "has accuracy 0.883333, but result.json beside it 0.990000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_run_is_damaged_and_no_point(tmp_path, capsys, name) -> None:
+    """In the run table, for laws, frontiers and compound scaling, and for a card."""
+    file, path, value, said = EDITS[name]
+    runs = write(tmp_path / "runs", num_seeds=1)
+    for run in runs.iterdir():
+        run_folders.add_tasks(run, ("rte",), 6, 2)
+    spoilt = runs / "bert32-0" / file
+    content = json.loads(spoilt.read_text())
+    group = content
+    for part in path[:-1]:
+        group = group[part]
+    group[path[-1]] = value
+    spoilt.write_text(json.dumps(content))
+    rows = {row["run"]: row for row in run_table.read([runs])}
+    row = rows.pop(str(spoilt.parent))
+    assert row["status"] == "damaged" and said in row["note"]
+    assert not any(row[column] for column in run_table.MEASURED)
+    assert {row["status"] for row in rows.values()} == {"completed"}
+    measure = "rte" if name == "a score" else "loss"
+    points, notes = run_points.read([runs], measure)
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {spoilt.parent}: ")
+    right = dict.fromkeys(WIDTHS, 53.5 / 60) | {32: 54 / 60}
+    if measure == "rte":
+        found = {p.clocks["n_model"]: p.value for p in points}
+        assert found == pytest.approx({24 * width**2: right[width] for width in WIDTHS})
+    else:
+        assert len(points) == len(WIDTHS) - 1
+    assert said in output(capsys, frontier, runs, f"--figure={tmp_path / 'f.png'}")
+    assert said in output(capsys, laws, runs, f"--figure={tmp_path / 'l.png'}")
+    assert said in output(capsys, compound, f"--results={runs}", "--score=none", "--step=1")
+    if name == "a score":
+        card = output(capsys, runs_program, "card", runs / "bert32-0")
+        assert said in card and "1 of 2 seeds finished" in card and "99.0" not in card
+    else:
+        assert said in fails(capsys, runs_program, "card", runs / "bert32-0")
+
+
 # --- Laws -----------------------------------------------------------------------------------------
 
 
@@ -128,7 +177,8 @@ def test_a_joint_law_of_runs(tmp_path, capsys) -> None:
             value = 1.7 + 30 * (24 * width**2) ** -0.3 + 400 * tokens**-0.4
             name = f"{width}-{tokens:g}"
             run_folders.write(tmp_path / name, config=run_folders.config_of(shape=f"2x{width}x2"),
-                              steps=10, tokens=tokens, eval={"128": {"loss": value}})  # fmt: skip
+                              steps=10, tokens=tokens,
+                              eval={"128": {"loss": value, "step": 10}})  # fmt: skip
     said = output(capsys, laws, tmp_path, "--form=joint", f"--figure={tmp_path / 'law.png'}")
     assert "E + A N^-a + B D^-b, x = n_model and tokens; 12 points" in said
     values = dict(line.split()[:2] for line in said.splitlines()[3:8])
