@@ -22,7 +22,7 @@ def write(folder: pathlib.Path, widths=WIDTHS, system: str = "bert", num_seeds: 
         for seed in range(num_seeds):
             config = run_folders.config_of(system, f"2x{width}x2", seed=seed)
             value = loss(n_model) * math.exp(0.004 * rng.normal())
-            own = {"eval": {"128": {"loss": value}}, "seconds": 1e-3 * n_model} | fields
+            own = {"eval": {"128": {"loss": value, "step": 10}}, "seconds": 1e-3 * n_model} | fields
             run_folders.write(folder / f"{system}{width}-{seed}", config=config, steps=10, **own)
     return folder
 
@@ -48,6 +48,7 @@ def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Pa
             config = run_folders.config_of(
                 "bert", f"2x{width}x2", optim__total_steps=steps, optim__warmup_steps=warmups[k]
             )
+            reached = {"loss": loss(24 * width**2) - k, "step": steps}
             run_folders.write(folder / f"{width}-{steps}", config=config, steps=steps,
-                              eval={"128": {"loss": loss(24 * width**2) - k}})  # fmt: skip
+                              eval={"128": reached})  # fmt: skip
     return folder

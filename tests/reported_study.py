@@ -24,13 +24,14 @@ COMMAND = "python -m scalelab.study run --config=configs/studies/invented.py --w
 
 
 def config_of(system: str, shape: tuple[int, int, int], seed: int) -> dict[str, Any]:
-    """The part of a resolved config that reports read."""
+    """The part of a resolved config that reports and cards read."""
+    net = dict(zip(("num_heads", "width", "num_layers"), shape, strict=True))
     return {
         "system": system,
         "seed": seed,
-        "net": dict(zip(("num_heads", "width", "num_layers"), shape, strict=True)),
+        "net": net | {"max_len": 64},
         "tokenizer": {"kind": "wordpiece" if system == "bert" else "bytebpe", "vocab_size": 8000},
-        "data": {"corpus": "invented"},
+        "data": {"corpus": "invented", "format": "doc_sentences"},
         "short": {"max_len": 32, "batch_size": 64},
         "long": {"max_len": 64, "batch_size": 16},
         "optim": {"total_epochs": None, "total_steps": LONG_STEPS},
@@ -105,9 +106,11 @@ def write_pretraining(
         "seed": seed,
         "steps": now.pop("step"),
         "eval": {
-            "32": {"loss": loss_of(system, shape, seed, STEPS) + 0.1},
-            "64": {"loss": loss_of(system, shape, seed, until) + 0.1},
+            str(length): {"loss": loss + 0.1, "bits_per_byte": loss / 3, "step": step}
+            for length, step in ((32, STEPS), (64, until))
+            for loss in [loss_of(system, shape, seed, step)]
         },
+        "data_hash": "ab" * 32,
     }
     result |= now | {"seconds": now["seconds"] * (1 + 0.01 * seed)}
     (folder / "result.json").write_text(json.dumps(result))

@@ -62,7 +62,6 @@ def write(
         lines.append(line_of(step, loss_at(step, offset)))
         if step % 100 == 0:
             lines.append(eval_line(step, loss_at(step, offset) + 0.5))
-    (folder / "metrics.jsonl").write_text("".join(lines))
     net = config["net"]
     result = {
         "status": "completed",
@@ -81,11 +80,24 @@ def write(
     }
     if finished:
         (folder / "result.json").write_text(json.dumps(result | fields))
+        lines = [line for line in lines if json.loads(line)["step"] < steps]
+        lines += [line_of(steps, loss_at(steps, offset)), *_last(result | fields)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
     for large in ("checkpoints/0", "tensorboard", "tokenizer"):
         (folder / large).mkdir(parents=True)
         (folder / large / "large").write_bytes(bytes(10_000))
     (folder / ".lock").touch()
     return folder
+
+
+def _last(result: dict[str, Any]) -> list[str]:
+    """The validations that vouch for a result."""
+    clocks = {name: result[name] for name in ("tokens", "flops", "seconds")}
+    return [
+        json.dumps({"step": result["steps"]} | clocks
+                   | {"eval/loss": values["loss"], "eval/max_len": int(length)}) + "\n"
+        for length, values in result["eval"].items()
+    ]  # fmt: skip
 
 
 def add_tasks(run: Path, tasks: tuple[str, ...], num_wrong: int = 10, num_seeds: int = 3) -> Path:
@@ -104,15 +116,18 @@ def complete(seed: Path, num_lines: int = 40) -> None:
         "seed": result["seed"],
         "system": "bert",
         "init": "0123abcd",
+        "mnli_first": result["mnli_first"],
         "net": config_of()["net"],
         "recipe": "thesis",
         "machine": {"init": "runs/bert"},
     }
     (seed / "config.json").write_text(json.dumps(config))
     (seed / "environment.json").write_text("{}")
-    lines = [line_of(50 * k, 1.0) for k in range(1, num_lines + 1)]
+    share = 60.5 / num_lines
+    lines = [line_of(50 * k, 1.0, seconds=share * k) for k in range(1, num_lines + 1)]
     lines.insert(20, eval_line(1000, 0.5).replace("eval/loss", "eval/dev/accuracy"))
     (seed / "metrics.jsonl").write_text("".join(lines))
-    clocks = {"steps": 2000, "tokens": 200_000, "flops": 2e12, "seconds": 60.5}
+    steps = 50 * num_lines
+    clocks = {"steps": steps, "tokens": 100 * steps, "flops": 1e9 * steps, "seconds": 60.5}
     shape = {"A": 2, "H": 128, "L": 2}
     (seed / "result.json").write_text(json.dumps(result | clocks | {"shape": shape}))

@@ -3,11 +3,12 @@
 Of a run that has no result yet the clocks and losses are those of metrics.jsonl so far.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab.lab import run_files, task_runs
+from scalelab.lab import finetune_check, run_files, task_runs
 
 CLOCKS = ("steps", "tokens", "flops", "seconds")
 
@@ -110,11 +111,20 @@ def text(
 
 
 def _task_scores(folder: pathlib.Path) -> dict[str, str]:
-    """For each task the mean over finished seeds of each metric on each dev split."""
+    """For each task the mean over finished seeds of each metric on each dev split.
+
+    Seeds whose files are damaged or were edited are left out, and named.
+    """
     if not any(folder.glob("*/seed*")):
         return {}
     found = {}
-    for task in task_runs.read(folder).values():
+    for task in task_runs.read(folder, tolerant=True).values():
+        broken = {run.seed: problems for run in task.runs
+                  if (problems := _damage(run))}  # fmt: skip
+        task = dataclasses.replace(task, runs=tuple(
+            dataclasses.replace(run, scores={}, failed="damaged") if run.seed in broken else run
+            for run in task.runs
+        ))  # fmt: skip
         num, splits = len(task.finished), {split for split, _ in task.keys}
         scores = [
             f"{metric}{f' ({split})' * (len(splits) > 1)}"
@@ -122,8 +132,17 @@ def _task_scores(folder: pathlib.Path) -> dict[str, str]:
             for split, metric in task.keys
         ]
         seeds = f"{num} of {len(task.runs)} seeds finished"
-        found[task.title] = f"{', '.join(scores) or 'no score'}; {seeds}"
+        named = (f"; seed {seed}: {'; '.join(problems)}" for seed, problems in broken.items())
+        said = "".join(named).replace(f"{folder.parent}/", "")
+        found[task.title] = f"{', '.join(scores) or 'no score'}; {seeds}{said}"
     return found
+
+
+def _damage(run: task_runs.SeedRun) -> list[str]:
+    """What is wrong with the files of an ended fine-tuning, and is no failure of its own."""
+    if run.finished:
+        return [f"damaged: {problem}" for problem in finetune_check.of_run(run)[:1]]
+    return [run.failed] if run.failed and not run.result else []
 
 
 def _departures(result: Mapping[str, Any]) -> dict[str, Any]:

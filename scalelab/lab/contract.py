@@ -2,23 +2,29 @@
 
 For every pair of finished runs of a study: fields of their configs may differ where the study sets
 the factor free that the two differ in (system: its departures and the study's fields for it; shape:
-heads, width, layers; variant: the variant's fields; seed); their data and the version of the
-numerics may not; and they must have come equally far on the clock that the study matches, within a
-variant and stage. Their fine-tunings are held to it in finetune_contract.py. What is named in
-`allow` may differ too, and every table then says so.
+heads, width, layers; variant: the variant's fields; seed); their data, the version of the
+numerics and, where the seed alone differs, the number of parameters may not; what none of them
+tells is said below every table; and they must have come equally far on the clock that the study
+matches, within a variant and stage. Their fine-tunings are held to it in finetune_contract.py. What
+is named in `allow` may differ too, and every table then says so.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from scalelab.fields import flatten
 from scalelab.lab import finetune_contract, matched, run_check, run_files
+from scalelab.lab.run_check import science
 from scalelab.lab.study_runs import Point, PretrainRun, Study
 from scalelab.names import nearest
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
-WORDS = ("data", "numerics", "matched")  # what may be allowed to differ beside config fields
+WORDS = (
+    "data",
+    "numerics",
+    "params",
+    "matched",
+)  # what may be allowed to differ beside config fields
 SHOWN = 8
 
 
@@ -26,12 +32,12 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     """Checks every pair of finished runs, and all their fine-tunings.
 
     Args:
-      study: the study.
+      study: what `study_runs.checked` gave: the runs that are left in it are what was planned.
       allow: fields that may differ beyond those of the study's own `allow`; also WORDS, and
         fields of fine-tunings, "finetune.epochs".
 
     Returns:
-      Footnotes: what differs that was allowed.
+      Footnotes: what differs that was allowed, and what nobody knows to be equal.
 
     Raises:
       ValueError: something undeclared differs; the message names the fields and two runs for each.
@@ -56,7 +62,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     return [
         f"Allowed to differ, though the comparison is not about it: {field}: {text}."
         for field, text in sorted(found.items())
-    ]
+    ] + [f"Not known to be equal: {text}." for text in _unknown(study)]
 
 
 def names(study: Study) -> set[str]:
@@ -71,7 +77,7 @@ def names(study: Study) -> set[str]:
 def _pretrainings(study: Study) -> dict[str, str]:
     """Where pre-trainings differ in what is not free: field -> which, and how."""
     runs = [run for run in study.runs if run.finished]
-    flat = {run.name: _science(_actual(run)) for run in runs}
+    flat = {run.name: science(run.config) for run in runs}
     numerics = {run.name: _numerics(run) for run in runs}
     clock = study.facts["matched"]
     readings = {run.name: matched.reading(run, clock) for run in runs}
@@ -85,8 +91,15 @@ def _pretrainings(study: Study) -> dict[str, str]:
             if x != y and field not in free:
                 found.setdefault(field, f"{x!r} in {a.name}, {y!r} in {b.name}")
         one, two = a.result or {}, b.result or {}
+        for x, y, no, yes in ((one, two, a, b), (two, one, b, a)):
+            if not x.get("data_hash") and y.get("data_hash"):
+                said = f"{no.name} does not tell its texts (data_hash), {yes.name} does"
+                found.setdefault("data", said)
         if one.get("data_hash") != two.get("data_hash"):
             found.setdefault("data", f"{a.name} and {b.name} were trained on different texts")
+        x, y = one.get("params"), two.get("params")
+        if x != y and p == q:
+            found.setdefault("params", f"{x} in {a.name}, {y} in {b.name}, of one net")
         x, y = numerics[a.name], numerics[b.name]
         if x != y:
             found.setdefault("numerics", f"version {x} in {a.name}, {y} in {b.name}")
@@ -120,36 +133,14 @@ def _fields(lines: Iterable[str]) -> set[str]:
     return {line.partition("=")[0] for line in lines}
 
 
-def _actual(run: PretrainRun) -> Mapping[str, Any]:
-    """The config that the run was really trained with.
-
-    Raises:
-      ValueError: its file is missing or damaged, or is not what the study planned.
-    """
-    path = run.folder / "config.json"
-    problems: list[str] = []
-    values, there = run_files.read_json(path, problems)
-    if problems or not there:
-        why = "; ".join(problems) or "it is missing"
-        raise ValueError(f"{path} cannot be read ({why}); move {run.folder} away and run again")
-    planned, actual = _science(run.config), _science(values)
-    differing = [k for k in sorted(planned.keys() | actual.keys())
-                 if planned.get(k, "absent") != actual.get(k, "absent")]  # fmt: skip
-    if differing:
-        field = differing[0]
-        raise ValueError(
-            f"{path} is not what the study planned: {field} is {actual.get(field, 'absent')!r},"
-            f" planned {planned.get(field, 'absent')!r}"
-            + f", and {len(differing) - 1} more fields" * (len(differing) > 1)
-            + "; a folder must not be edited: move it away and run the study again"
-        )
-    return values
-
-
-def _science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The science fields by dotted name; one that is None is off, as if it were not there."""
-    flat = flatten({k: v for k, v in config.items() if k != "machine"})
-    return {field: value for field, value in flat.items() if value is not None}
+def _unknown(study: Study) -> list[str]:
+    """What no finished run tells, so that nobody knows whether it is equal."""
+    runs, found = [run for run in study.runs if run.finished], []
+    if len(runs) > 1 and not any((run.result or {}).get("data_hash") for run in runs):
+        found.append("no run tells what texts it was trained on (data_hash in result.json)")
+    if len(runs) > 1 and any(run_files.UNKNOWN in _numerics(run) for run in runs):
+        found.append("not every start of a run tells its version of the numerics")
+    return found + finetune_contract.unknown(study)
 
 
 def _numerics(run: PretrainRun) -> str:
@@ -157,5 +148,4 @@ def _numerics(run: PretrainRun) -> str:
     problems: list[str] = []
     environment, _ = run_files.read_json(run.folder / "environment.json", problems)
     sound = not problems and not run_check.of_environment(environment)
-    found = run_files.numerics(environment) if sound else ()
-    return " and ".join(map(str, found)) or "not recorded"
+    return run_files.numerics_said(environment if sound else {})

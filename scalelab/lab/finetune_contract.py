@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scalelab.fields import flatten
-from scalelab.lab import run_check, run_files
+from scalelab.lab import finetune_check, run_check, run_files
 from scalelab.lab.study_runs import PretrainRun, Study
 from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
 
@@ -72,8 +72,19 @@ def differences(study: Study) -> dict[str, str]:
     return found
 
 
+def unknown(study: Study) -> list[str]:
+    """What fine-tunings do not tell, so that nobody knows whether it is equal."""
+    everyone, found = list(_read(study)), []
+    if any(run_files.UNKNOWN in one.fields["numerics"] for one in everyone):
+        found.append("not every fine-tuning tells its version of the numerics")
+    silent = sorted({one.task for one in everyone if not one.fields["data"]})
+    if silent:
+        found.append(f"fine-tunings on {', '.join(silent)} do not tell the contents of their data")
+    return found
+
+
 def checked(study: Study) -> Study:
-    """The study with every fine-tuning held to its own files: for reports.
+    """The study with every fine-tuning held to the plan and to its own files: for reports.
 
     One that fails has no scores, and says in `failed` why.
     """
@@ -81,9 +92,13 @@ def checked(study: Study) -> Study:
     def hold(run: PretrainRun, part: str, task: str, one: SeedRun) -> SeedRun:
         try:
             _adapted(study, run, part, task, one)
+            problems = finetune_check.of_run(one)
         except ValueError as error:
-            return dataclasses.replace(one, result={}, scores={}, failed=f"damaged: {error}")
-        return one
+            problems = [str(error)]
+        if not problems:
+            return one
+        why = f"damaged: {'; '.join(problems)}"
+        return dataclasses.replace(one, result={}, scores={}, failed=why)
 
     def of_part(run: PretrainRun, part: str) -> dict[str, TaskRuns]:
         return {
@@ -165,7 +180,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
     fields = flatten(own) | {
         "data": _mapping(config.get("data")),
         "init": config.get("init"),
-        "numerics": " and ".join(map(str, run_files.numerics(environment))) or "not recorded",
+        "numerics": run_files.numerics_said(environment),
     }
     name = str(one.folder.relative_to(study.workdir / "runs"))
     return Adapted(name, task, f"{part} of {run.name}", fields)
@@ -173,25 +188,12 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
 
 def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> None:
     """Refuses a result.json that says other things than the config.json beside it."""
-    result = one.result
-    settings, data = _mapping(result.get("settings")), _mapping(result.get("data"))
-    by_config = {**flatten(config), **_mapping(config.get("optim")), **config}
-    pairs = [
-        (name, result[name], config.get(name))
-        for name in ("task", "system", "seed", "recipe", "mnli_first") if name in result
-    ]  # fmt: skip
-    pairs += [(f"settings.{name}", v, by_config.get(name)) for name, v in settings.items()]
-    pairs += [(f"data.{name}", data.get(name), digest)
-              for name, digest in _mapping(config.get("data")).items() if data]  # fmt: skip
-    if "init_digest" in result:
-        pairs.append(("init_digest", result["init_digest"], config.get("init")))
-    pairs.append(("pretrain_seed", result.get("pretrain_seed", run.seed), run.seed))
-    for field, said, expected in pairs:
-        if said != expected:
-            raise ValueError(
-                f"{one.folder / 'result.json'}: {field} is {said!r}, expected {expected!r} as in"
-                f" config.json; {_remedy(one.folder)}"
-            )
+    found = finetune_check.of_config(one.result, config)
+    seed = one.result.get("pretrain_seed", run.seed)
+    if seed != run.seed:
+        found.append(f"pretrain_seed is {seed!r} in result.json, {run.seed!r} by the pre-training")
+    if found:
+        raise ValueError(f"{one.folder}: {'; '.join(found)}; {_remedy(one.folder)}")
 
 
 def _given(value: Any) -> Any:

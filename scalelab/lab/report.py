@@ -7,7 +7,6 @@ FOLDER/figures/<figure>.png and .svg
 FOLDER/cards/<run>.md      the card of every finished run
 """
 
-import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from scalelab.lab import (
     scored_table,
     study_figures,
     study_findings,
+    study_notes,
     study_runs,
     tables,
 )
@@ -60,7 +60,9 @@ def make(
       ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
         what was not declared. A damaged run is named in the notes, and the others are reported.
     """
-    study = finetune_contract.checked(study_runs.checked(study_runs.read(workdir, name)))
+    study = finetune_contract.checked(
+        study_runs.checked(study_runs.read(workdir, name, tolerant=True))
+    )
     footnotes = contract.check(study, allow)
     evidence = StudyScores(study)
     findings = study_findings.of_study(study, evidence)
@@ -111,21 +113,27 @@ def write(
     figures = study_figures.write(
         study, evidence, folder / "figures", published=published, footnotes=footnotes
     )
-    cards = _cards(study, folder / "cards")
+    cards, missing = _cards(study, folder / "cards")
+    notes = (*report.runs.notes, *missing)
+    report = dataclasses.replace(report, runs=dataclasses.replace(report.runs, notes=notes))
     _write(folder / "report.md", markdown(report, figures, cards))
     _write(folder / "report.html", report_page.page(report))
     return folder / "report.html"
 
 
-def _cards(study: Study, folder: pathlib.Path) -> list[str]:
-    """Writes the cards of finished runs; returns the names of those that could be read."""
-    written = []
+def _cards(study: Study, folder: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Writes the cards of finished runs; returns who has one, and why others have none."""
+    written, missing = [], []
     for run in study.runs:
-        with contextlib.suppress(ValueError, OSError, KeyError):  # damaged: said elsewhere
-            if run.finished:
-                _write(folder / f"{run.name}.md", card.of_run(run.folder))
-                written.append(run.name)
-    return written
+        try:
+            text = card.of_run(run.folder) if run.finished else ""
+        except (ValueError, OSError) as error:
+            missing.append(study_notes.relative(study, f"No card of {run.name}: {error}."))
+            continue
+        if text:
+            _write(folder / f"{run.name}.md", text)
+            written.append(run.name)
+    return written, missing
 
 
 def markdown(report: Report, figures: Sequence[str], cards: Sequence[str] = ()) -> str:

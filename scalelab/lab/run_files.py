@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 SEED = re.compile(r"seed\d+")
+UNKNOWN = "not recorded"
 OF_VALIDATION = ("step", "tokens", "flops", "seconds", "eval/loss", "eval/max_len")
 
 
@@ -59,6 +60,13 @@ def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
     """Versions of the numbers of all starts in an environment.json; see `Run.numerics`."""
     starts = [*environment.get("earlier_starts", []), environment]
     return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
+
+
+def numerics_said(environment: Mapping[str, Any]) -> str:
+    """Versions of the numbers of all starts in words: "1", "1 and 2", "1 and not recorded"."""
+    starts = [*(environment.get("earlier_starts") or []), environment]
+    versions = dict.fromkeys(start.get("numerics") for start in starts)
+    return " and ".join(UNKNOWN if version is None else str(version) for version in versions)
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -171,8 +179,11 @@ def is_locked(folder: pathlib.Path) -> bool:
 
 def data_hash(folder: pathlib.Path, result: Mapping[str, Any]) -> str | None:
     """Digest of a pre-training's corpus: its result's or, before there is one, its tokenizer's."""
-    if result.get("data_hash"):
-        return str(result["data_hash"])
+    return str(result["data_hash"]) if result.get("data_hash") else manifest_hash(folder)
+
+
+def manifest_hash(folder: pathlib.Path) -> str | None:
+    """Digest of the corpus in the manifest of a run's tokenizer; None where there is none."""
     value, _ = read_json(folder / "tokenizer/manifest.json", [])
     for key in ("key", "text", "corpus"):
         value = value.get(key) if isinstance(value, dict) else None

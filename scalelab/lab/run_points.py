@@ -24,6 +24,8 @@ CLOCKS = {
 }
 MEANS = {"glue_large": ("mnli", "qqp", "qnli"), "glue": tuple(TITLES)}
 LOSS = "loss"
+DAMAGED = "runs are damaged, and left out"
+SHOWN = 8
 EQUAL = 1.05  # clocks that differ by less count as equal
 
 
@@ -78,7 +80,8 @@ def read(
     if measure != LOSS and measure not in TITLES and measure not in MEANS:
         known = ", ".join([LOSS, *MEANS, *TITLES])
         raise ValueError(f"unknown measure {measure!r}; there are {known}")
-    rows = run_query.where(run_table.read(folders), where)
+    everything = run_table.read(folders)
+    rows, notes = run_query.where(everything, where), damaged(everything)
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
     if not rows:
         raise ValueError(f"no runs in {places}")
@@ -87,9 +90,9 @@ def read(
     found = [(row, value(row, measure)) for row in pretrained]
     tasks = () if measure == LOSS else MEANS.get(measure, (measure,))
     points = [_point(row, y, tuple(CLOCKS), tasks) for row, y in found if y is not None]
-    notes = []
-    if len(done) < len(rows):
-        notes.append(f"{len(rows) - len(done)} runs are not finished, and left out")
+    unfinished = len(rows) - len(done) - sum(row["status"] == "damaged" for row in rows)
+    if unfinished:
+        notes.append(f"{unfinished} runs are not finished, and left out")
     if not points and measure in TITLES:
         tuned = [(row, row["score"]) for row in done if row["task"] == measure]
         points = [_point(row, float(y), ("n_model",)) for row, y in tuned if is_number(y)]  # type: ignore
@@ -101,10 +104,18 @@ def read(
         raise ValueError(
             f"no finished run with {measure} in {places}, of {len(rows)} runs: wait for them,"
             " fine-tune them, or ask for something else that was measured"
+            + "".join(f"; {note}" for note in notes if DAMAGED in note)
         )
     if measure == LOSS:
         _check_lengths([row for row, y in found if y is not None])
     return points, notes
+
+
+def damaged(rows: Sequence[Row]) -> list[str]:
+    """The runs whose files are damaged or were edited, with the reason: one line, or none."""
+    found = [f"{row['run']}: {row['note']}" for row in rows if row["status"] == "damaged"]
+    more = f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
+    return [f"{len(found)} {DAMAGED}: {'; '.join(found[:SHOWN])}{more}"] if found else []
 
 
 def value(row: Row, measure: str) -> float | None:

@@ -3,7 +3,9 @@
 A run is a folder with metrics.jsonl, or with a config.json that names a system; before it has
 either, one that a process holds locked. Reading changes nothing, may go on while runs write, and
 never fails for what a folder holds: a file that is missing or damaged makes the run's status
-"damaged" and says why in its note, beside what could be read.
+"damaged" and says why in its note, beside what could be read. A run that has ended is held to its
+own files (run_held.py); one whose files say different things is damaged too, and no number that it
+measured is shown.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalelab.fields import flatten
+from scalelab.lab import run_held
 from scalelab.lab.run_files import (
     SEED,
     data_hash,
@@ -36,6 +39,7 @@ COLUMNS = (
     "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
+MEASURED = ("steps", "tokens", "flops", "seconds", "loss", "score", "scores")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 RECENT_SECS = 600  # what wrote so lately on another host runs: its lock may not show on this one
 
@@ -81,6 +85,10 @@ def read_run(folder: pathlib.Path) -> Row | None:
     row |= {"run": str(folder)} | _of_config(flat, result)
     row |= _of_progress(result, lines) | _of_origin(folder, environment, result)
     row |= {name: value for name, value in flat.items() if name not in row}
+    if result.get("status") in ("completed", "failed") and not problems:
+        said = run_held.of_run(folder, config, result, environment, lines)
+        row |= dict.fromkeys(MEASURED) if said else {}
+        problems += [problem.replace(f"{folder}/", "") for problem in said]
     running = locked or _wrote_lately(folder, environment)
     row["status"], row["note"] = _status(row, result, running, config_there, problems)
     return row if folder.is_dir() else None
@@ -126,7 +134,7 @@ def _gather_scores(rows: Mapping[pathlib.Path, Row]) -> None:
                 tasks = gathered.setdefault(path.parent.parent.parent, {})
                 tasks.setdefault(task, []).append(score)
     for path, tasks in gathered.items():
-        if path in rows:
+        if path in rows and rows[path]["status"] != "damaged":
             means = {task: sum(scores) / len(scores) for task, scores in tasks.items()}
             rows[path].update(means)
             rows[path]["scores"] = " ".join(f"{t} {100 * mean:.1f}" for t, mean in means.items())

@@ -88,13 +88,13 @@ def compare(given: argparse.Namespace) -> str:
     """What two runs have in common and what not.
 
     Raises:
-      ValueError: one is no run, or has no metrics.
+      ValueError: one is no run, is damaged, or has no metrics.
     """
-    from scalelab.lab import run_files, run_pair
+    from scalelab.lab import run_held, run_pair
 
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
-    a, b = run_files.open_run(given.a), run_files.open_run(given.b)
+    a, b = run_held.opened(given.a), run_held.opened(given.b)
     said = run_pair.text(a, b, config.science_diff(b.config, a.config), given.points)
     if given.figure:
         run_pair.draw(given.figure, a, b)
@@ -107,8 +107,9 @@ def card(given: argparse.Namespace) -> str:
     Raises:
       ValueError: there is no run, or it is damaged.
     """
-    from scalelab.lab import card
+    from scalelab.lab import card, run_held
 
+    run_held.opened(given.run)
     text = card.of_run(given.run)
     if given.to is None:
         return text

@@ -135,12 +135,14 @@ class Study:
         return [run for point in self.points for run in point.runs]
 
 
-def read(workdir: pathlib.Path, name: str | None = None) -> Study:
+def read(workdir: pathlib.Path, name: str | None = None, *, tolerant: bool = False) -> Study:
     """Reads a study and the state of its runs.
 
     Args:
       workdir: holds studies/ and runs/.
       name: of the study; None where there is only one.
+      tolerant: where a fine-tuning's result.json is damaged, reads that one alone as failed, and
+        not its pre-training as damaged.
 
     Raises:
       ValueError: there is no such study, or its file is damaged. A damaged run is read as such.
@@ -157,13 +159,14 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
     for run in facts["runs"]:
         key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
-        found = read_run(workdir / "runs" / run["name"], run, facts["finetune_seeds"])
+        folder, seeds = workdir / "runs" / run["name"], facts["finetune_seeds"]
+        found = read_run(folder, run, seeds, tolerant=tolerant)
         points.setdefault(key, []).append(found)
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
 
 
 def checked(study: Study) -> Study:
-    """The study with every finished run held against its own files (run_check): for reports.
+    """The study with every finished run held to its own files and the plan: for reports.
 
     A run that fails has no result and says in `damaged` why.
     """
@@ -171,11 +174,20 @@ def checked(study: Study) -> Study:
     for point in study.points:
         runs = []
         for run in point.runs:
-            problems = run_check.of_folder(run.folder, run.result) if run.result else []
+            problems = contradictions(run)
             damaged = dataclasses.replace(run, result=None, damaged="; ".join(problems))
             runs.append(damaged if problems else run)
         points.append(dataclasses.replace(point, runs=tuple(runs)))
     return dataclasses.replace(study, points=tuple(points))
+
+
+def contradictions(run: PretrainRun) -> list[str]:
+    """Where the files of a finished run say other things than each other or the plan."""
+    if run.result is None:
+        return []
+    config, there = run_files.read_json(run.folder / "config.json", unread := [])
+    planned = run_check.of_plan(config, run.config) if there and not unread else []
+    return planned + run_check.of_folder(run.folder, run.result)
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> dict[str, dict[str, float]]:
@@ -194,8 +206,9 @@ def _is_expected(run: Mapping[str, Any]) -> bool:
 
 
 def read_run(
-    folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None
-) -> PretrainRun:
+    folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None,
+    *, tolerant: bool = False,
+) -> PretrainRun:  # fmt: skip
     """Reads the state of one run; what is wrong with its files is said in `damaged`.
 
     Args:
@@ -203,6 +216,7 @@ def read_run(
       planned: what the study's file says of it.
       finetune_seeds: how many the study has: more of them, which another study of the same folder
         may have, are left out; None: all that are there.
+      tolerant: as for `read`.
     """
     problems: list[str] = []
     result, there = run_files.read_json(folder / "result.json", problems)
@@ -212,7 +226,7 @@ def read_run(
     for place, part in enumerate(("tasks", "scratch")):
         try:
             if any((folder / part).glob("*/seed*")):
-                found = task_runs.read(folder / part)
+                found = task_runs.read(folder / part, tolerant=tolerant)
                 tasks[place] = {name: _first(task, finetune_seeds) for name, task in found.items()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             problems.append(str(error))

@@ -10,6 +10,7 @@ import json
 import math
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -149,8 +150,13 @@ class TaskRuns:
         return [run.scores[key] for run in self.finished]
 
 
-def read(workdir: pathlib.Path) -> dict[str, TaskRuns]:
+def read(workdir: pathlib.Path, *, tolerant: bool = False) -> dict[str, TaskRuns]:
     """Reads all fine-tunings in a folder, those from scratch beside them left out.
+
+    Args:
+      workdir: the folder.
+      tolerant: reads one whose result.json is damaged, or of another task or other metrics than
+        the rest, as a failed one, where otherwise nothing is read.
 
     Returns:
       Task -> its runs: GLUE's nine in GLUE's order, then others by name.
@@ -165,7 +171,8 @@ def read(workdir: pathlib.Path) -> dict[str, TaskRuns]:
         raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
     found = {}
     for folder in folders:
-        runs = tuple(_read_run(path, seed) for seed, path in sorted(_seeds(folder).items()))
+        seeds = sorted(_seeds(folder).items())
+        runs = tuple(_each(seeds) if tolerant else (read_seed(path, k) for k, path in seeds))
         names = {run.result["task"] for run in runs if run.result} or {_planned(folder, runs)}
         keys = {tuple(run.scores) for run in runs if run.finished}
         if len(names) > 1 or len(keys) > 1:
@@ -238,7 +245,31 @@ def _planned(folder: pathlib.Path, runs: Sequence[SeedRun]) -> str:
     return folder.name
 
 
-def _read_run(folder: pathlib.Path, seed: int) -> SeedRun:
+def _each(seeds: Sequence[tuple[int, pathlib.Path]]) -> list[SeedRun]:
+    """The runs in some folders, those failed that cannot be read or are not scored as most are."""
+    runs = []
+    for seed, path in seeds:
+        try:
+            runs.append(read_seed(path, seed))
+        except ValueError as error:
+            runs.append(SeedRun(path, seed, {}, {}, failed=f"damaged: {error}"))
+    kinds = Counter((str(r.result["task"]), tuple(r.scores)) for r in runs if r.finished)
+    task, keys = kinds.most_common(1)[0][0] if kinds else (None, ())
+
+    def is_usual(run: SeedRun) -> bool:
+        return str(run.result["task"]) == task and (not run.finished or tuple(run.scores) == keys)
+
+    other = {"result": {}, "scores": {}, "failed": "damaged: of another task, or scored otherwise"}
+    return [r if not (kinds and r.result) or is_usual(r) else dataclasses.replace(r, **other)
+            for r in runs]  # fmt: skip
+
+
+def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
+    """Reads one fine-tuning.
+
+    Raises:
+      ValueError: its result.json is damaged, or not that of a fine-tuning.
+    """
     path = folder / "result.json"
     if not path.exists():
         return SeedRun(folder, seed, {}, {}, unfinished=True)

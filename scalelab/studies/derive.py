@@ -1,10 +1,11 @@
 """Shapes that come out of the results of an earlier stage: compound scaling (protocol, 7.5.5)."""
 
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import shape_rules
+from scalelab.lab import finetune_check, shape_rules, study_runs
 from scalelab.lab.study_runs import PretrainRun, Shape
 
 LARGE = ("mnli", "qqp", "qnli")
@@ -26,7 +27,12 @@ def scaled(
 
     Returns:
       The shape; None as long as runs or their fine-tunings are not finished.
+
+    Raises:
+      ValueError: the files of a run, or of a fine-tuning that counts, say different things.
     """
+    for _, run in runs:
+        _refuse(run.folder, study_runs.contradictions(run))
     shapes: dict[Shape, list[PretrainRun]] = {}
     for shape, run in runs:
         shapes.setdefault(shape, []).append(run)
@@ -43,9 +49,20 @@ def scaled(
     if tasks:
         if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
             return None
+        for run in (run for shape in best for run in shapes[shape]):
+            for one in (one for task in tasks for one in run.tasks[task].finished):
+                _refuse(one.folder, finetune_check.of_run(one))
         scores = {shape: _score(shapes[shape]) for shape in best}
     scaling = shape_rules.Scaling(shape_rules.choose(losses, scores)[0])
     return scaling.at(scaling.phi + step)
+
+
+def _refuse(folder: pathlib.Path, problems: Sequence[str]) -> None:
+    if problems:
+        raise ValueError(
+            f"no shape is scaled from {folder}, which is damaged: {'; '.join(problems)}; move it"
+            " away and run the study again"
+        )
 
 
 def foreseen(shapes: Sequence[Shape], step: float) -> Shape:

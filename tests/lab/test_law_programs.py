@@ -1,6 +1,7 @@
 """Laws of run folders: what is read, printed, drawn and refused."""
 
 import csv
+import json
 import pathlib
 
 import matplotlib.image
@@ -8,7 +9,8 @@ import pytest
 import run_folders
 from law_folders import WIDTHS, budgets, fails, loss, output, write
 
-from scalelab.lab import kinds, laws, run_points
+from scalelab.lab import compound, frontier, kinds, laws, run_points, run_table
+from scalelab.lab import runs as runs_program
 from scalelab.lab.run_points import RunPoint
 
 # --- Points ---------------------------------------------------------------------------------------
@@ -54,6 +56,53 @@ def test_losses_at_different_lengths_do_not_mix(tmp_path) -> None:
         run_points.read([tmp_path], "loss")
     points, _ = run_points.read([tmp_path], "loss", "long.example_rate=0")
     assert len(points) == 1
+
+
+EDITS = {
+    "a loss": ("result.json", ("eval", "128", "loss"), 0.01, "last loss at length 128 is 0.01"),
+    "tokens": ("result.json", ("tokens",), 1, "tokens are 1 in result.json"),
+    "a width": ("config.json", ("net", "width"), 512, "512"),
+    "a score": ("tasks/rte/seed1/result.json", ("eval", "dev", "accuracy"), 0.99,
+                "has accuracy 0.883333, but result.json beside it 0.990000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_run_is_damaged_and_no_point(tmp_path, capsys, name) -> None:
+    """In the run table, for laws, frontiers and compound scaling, and for a card."""
+    file, path, value, said = EDITS[name]
+    runs = write(tmp_path / "runs", num_seeds=1)
+    for run in runs.iterdir():
+        run_folders.add_tasks(run, ("rte",), 6, 2)
+    spoilt = runs / "bert32-0" / file
+    content = json.loads(spoilt.read_text())
+    group = content
+    for part in path[:-1]:
+        group = group[part]
+    group[path[-1]] = value
+    spoilt.write_text(json.dumps(content))
+    rows = {row["run"]: row for row in run_table.read([runs])}
+    row = rows.pop(str(spoilt.parent))
+    assert row["status"] == "damaged" and said in row["note"]
+    assert not any(row[column] for column in run_table.MEASURED)
+    assert {row["status"] for row in rows.values()} == {"completed"}
+    measure = "rte" if name == "a score" else "loss"
+    points, notes = run_points.read([runs], measure)
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {spoilt.parent}: ")
+    right = dict.fromkeys(WIDTHS, 53.5 / 60) | {32: 54 / 60}
+    if measure == "rte":
+        found = {p.clocks["n_model"]: p.value for p in points}
+        assert found == pytest.approx({24 * width**2: right[width] for width in WIDTHS})
+    else:
+        assert len(points) == len(WIDTHS) - 1
+    assert said in output(capsys, frontier, runs, f"--figure={tmp_path / 'f.png'}")
+    assert said in output(capsys, laws, runs, f"--figure={tmp_path / 'l.png'}")
+    assert said in output(capsys, compound, f"--results={runs}", "--score=none", "--step=1")
+    if name == "a score":
+        card = output(capsys, runs_program, "card", runs / "bert32-0")
+        assert said in card and "1 of 2 seeds finished" in card and "99.0" not in card
+    else:
+        assert said in fails(capsys, runs_program, "card", runs / "bert32-0")
 
 
 # --- Laws -----------------------------------------------------------------------------------------
@@ -157,7 +206,7 @@ def test_a_joint_law_of_runs(tmp_path, capsys) -> None:
             name = f"{width}-{tokens:g}"
             config = run_folders.config_of(shape=f"2x{width}x2", optim__total_steps=tokens // 100)
             run_folders.write(tmp_path / name, config=config, steps=10, tokens=tokens,
-                              eval={"128": {"loss": value}})  # fmt: skip
+                              eval={"128": {"loss": value, "step": 10}})  # fmt: skip
     said = output(capsys, laws, tmp_path, "--form=joint", f"--figure={tmp_path / 'law.png'}")
     assert "E + A N^-a + B D^-b, x = n_model and tokens; 12 points" in said
     values = dict(line.split()[:2] for line in said.splitlines()[3:8])

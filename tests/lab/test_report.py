@@ -1,5 +1,6 @@
 """The report's files, figures and page, over invented studies; the browser is in another file."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import reported_study
 
-from scalelab.lab import hypotheses, palette, report, study_figures, study_runs
+from scalelab.lab import card, hypotheses, palette, report, study_figures, study_runs
 from scalelab.lab.study_scores import StudyScores
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^'
@@ -33,12 +34,12 @@ def made(tmp_path_factory):
 def test_every_file_is_there(made) -> None:
     folder = made[2].parent
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    assert (folder / "cards").is_dir()  # empty: the invented runs have no config.json
     tables = ("data", "large", "grid", "cost", "hypotheses", "departures")
     expected = {f"tables/{t}.{e}" for t in tables for e in ("md", "tex", "csv")}
     # No task of GLUE-Large but QNLI: nothing stands in score_by_size.
     figures = ("loss_by_time", "loss_by_tokens")
     expected |= {f"figures/{f}.{e}" for f in figures for e in ("png", "svg")}
+    expected |= {f"cards/{run.name}.md" for run in made[0].runs if run.finished}
     assert names == expected | {"report.md", "report.html"}
 
 
@@ -82,6 +83,47 @@ def test_a_study_without_finished_runs_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="a report over no finished runs, 2 planned"):
         report.write(study, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_card_that_cannot_be_made_is_named(tmp_path, monkeypatch) -> None:
+    """And a mistake of ours in a card is no missing card."""
+    reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=("qnli",))
+    make = card.of_run
+
+    def failing(folder, error):
+        if folder.name.endswith("seed1"):
+            raise error
+        return make(folder)
+
+    monkeypatch.setattr(card, "of_run", lambda f: failing(f, ValueError(f"{f} is odd")))
+    path = report.make(tmp_path)
+    said = "No card of bert-2x16x2-seed1: runs/bert-2x16x2-seed1 is odd."
+    assert said in path.with_name("report.md").read_text() and said in path.read_text()
+    assert [p.name for p in (path.parent / "cards").iterdir()] == ["bert-2x16x2-seed0.md"]
+    monkeypatch.setattr(card, "of_run", lambda f: failing(f, KeyError("max_len")))
+    with pytest.raises(KeyError):
+        report.make(tmp_path)
+
+
+def test_what_no_run_tells_is_said_below_every_table(tmp_path) -> None:
+    reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=("qnli",))
+    assert "Not known" not in report.make(tmp_path).read_text()
+    for path in tmp_path.glob("runs/**/environment.json"):
+        path.write_text("{}")
+    for path in tmp_path.glob("runs/*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"data_hash": None}))
+    page = report.make(tmp_path)
+    for said in (
+        "no run tells what texts it was trained on",
+        "not every start of a run tells its version",
+        "not every fine-tuning tells its version",
+    ):
+        for path in (page, page.with_name("report.md"), *page.parent.glob("tables/*.csv")):
+            assert f"Not known to be equal: {said}" in path.read_text() or "depart" in path.name
+    one = tmp_path / "runs/bert-2x16x2-seed1/result.json"
+    one.write_text(json.dumps(json.loads(one.read_text()) | {"data_hash": "d"}))
+    with pytest.raises(ValueError, match=r"data: \S*seed0 does not tell its texts .*seed1 does"):
+        report.make(tmp_path)
 
 
 def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None:

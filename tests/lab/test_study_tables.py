@@ -354,7 +354,8 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
         said.append("Losses of different objectives" in "".join(table.notes))
         titles = [axis.get_title() for axis in study_figures.loss_by_clock(study, "tokens").axes]
     assert said == [False, True]
-    assert titles[0] == "bert, mlm+nsp on None, length 32" and "bert, mlm on None" in titles[2]
+    assert titles[0] == "bert, mlm+nsp on doc_sentences, length 32"
+    assert "bert, mlm on doc_sentences" in titles[2]
 
 
 def test_an_unknown_table_is_refused(study) -> None:

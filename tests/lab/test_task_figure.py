@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import reported_study
-import run_folders
 
 from scalelab.lab import (
     bootstrap,
@@ -65,16 +64,15 @@ def test_a_study_without_scores_has_no_such_figure(tmp_path) -> None:
 
 def test_finished_runs_have_cards(tmp_path) -> None:
     reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=())
-    good, bad = (tmp_path / f"runs/bert-2x16x2-seed{k}" for k in (0, 1))
-    source = run_folders.write(tmp_path / "source")
-    for name in ("config.json", "result.json", "metrics.jsonl", "environment.json"):
-        (good / name).write_bytes((source / name).read_bytes())
+    bad = tmp_path / "runs/bert-2x16x2-seed1"
+    (bad / "config.json").unlink()
     path = report.write(study_runs.read(tmp_path), tmp_path / "out")
     (card,) = (path.parent / "cards").iterdir()
     assert card.read_text().startswith("# bert-2x16x2-seed0")
     text = (path.parent / "report.md").read_text()
     assert "[bert-2x16x2-seed0](cards/bert-2x16x2-seed0.md)" in text
     assert f"| {bad.name} |" in text  # without config.json: no card, and no link
+    assert f"No card of {bad.name}: runs/{bad.name} holds no run" in text
 
 
 # --- Where nothing varies -------------------------------------------------------------------------

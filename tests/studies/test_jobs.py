@@ -104,13 +104,45 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
     for name, loss, wrong in (("bert-2x8x1-seed0", 5.0, 30), ("bert-2x12x1-seed0", 5.5, 3)):
         assert len(expand.runs(made, tmp_path)) == 2
         finish(tmp_path, name, loss)
-        task_folders.write_run(tmp_path / "runs" / name / "tasks/wnli", "wnli", 0, wrong)
+        folder = tmp_path / "runs" / name
+        alone = expand.runs(a_study.make(stages={"grid": grid}), tmp_path)
+        complete(folder, next(run for run in alone if run.name == name))
+        task_folders.write_run(folder / "tasks/wnli", "wnli", 0, wrong)
+        config = {"task": "wnli", "seed": 0, "system": "bert", "init": "0123abcd"}
+        config |= {"recipe": "thesis", "mnli_first": False}
+        (folder / "tasks/wnli/seed0/config.json").write_text(json.dumps(config))
     *_, last = expand.runs(made, tmp_path)
     assert last.stage == "up"
     scaling = shape_rules.Scaling(study_runs.Shape(2, 12, 1))
     assert last.shape == scaling.at(scaling.phi + 1)
     assert last.shape.n_model == pytest.approx(2 * 12 * 12**2, rel=0.2)  # whole heads
     assert derive.scaled([], 1.0, (), 1) is None
+    for file, old, new, said in (
+        ("result.json", "5.5", "1.5", "last loss at length 32 is 1.5"),
+        ("config.json", '"seed": 0', '"seed": 3', "planned: seed is 3, planned 0"),
+        ("tasks/wnli/seed0/result.json", "0.95", "0.99", "has accuracy 0.95"),
+    ):
+        path = tmp_path / "runs/bert-2x12x1-seed0" / file
+        before = path.read_text()
+        assert old in before
+        path.write_text(before.replace(old, new))
+        with pytest.raises(ValueError, match=f"no shape is scaled from .*2x12x1-seed0.*{said}"):
+            expand.runs(made, tmp_path)
+        path.write_text(before)
+
+
+def complete(folder: pathlib.Path, run: expand.PlannedRun) -> None:
+    """Adds what a finished run has beside its result, which then repeats it."""
+    facts = expand.describe(run)
+    path = folder / "result.json"
+    result = json.loads(path.read_text()) | {k: facts[k] for k in ("system", "shape", "seed")}
+    result |= {"n_model": run.shape.n_model}
+    result["eval"]["32"]["step"] = result["steps"]
+    path.write_text(json.dumps(result))
+    (folder / "config.json").write_text(json.dumps(facts["config"]))
+    line = {"step": 6, "tokens": 1000, "flops": 1e9, "seconds": 2.0, "eval/max_len": 32}
+    line |= {"eval/loss": result["eval"]["32"]["loss"]}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
 
 
 def test_damage_is_seen(tmp_path) -> None:
