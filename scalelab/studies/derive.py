@@ -31,8 +31,6 @@ def scaled(
     Raises:
       ValueError: the files of a run, or of a fine-tuning that counts, say different things.
     """
-    for _, run in runs:
-        _refuse(run.folder, study_runs.contradictions(run))
     shapes: dict[Shape, list[PretrainRun]] = {}
     for shape, run in runs:
         shapes.setdefault(shape, []).append(run)
@@ -45,11 +43,14 @@ def scaled(
     if not losses:
         return None
     best = sorted(losses, key=losses.__getitem__)[: shape_rules.NUM_BEST]
+    chosen = [run for shape in best for run in shapes[shape]]
+    if not all(_tuned(run, tasks, num_seeds) for run in chosen):
+        return None
+    for _, run in runs:
+        _refuse(run.folder, study_runs.contradictions(run))
     scores: dict[Shape, float] = {}
     if tasks:
-        if not all(_tuned(run, tasks, num_seeds) for shape in best for run in shapes[shape]):
-            return None
-        for run in (run for shape in best for run in shapes[shape]):
+        for run in chosen:
             for one in (one for task in tasks for one in run.tasks[task].finished):
                 _refuse(one.folder, finetune_check.of_run(one))
         scores = {shape: _score(shapes[shape]) for shape in best}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import a_study
 import pytest
@@ -106,11 +107,8 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
         finish(tmp_path, name, loss)
         folder = tmp_path / "runs" / name
         alone = expand.runs(a_study.make(stages={"grid": grid}), tmp_path)
-        complete(folder, next(run for run in alone if run.name == name))
-        task_folders.write_run(folder / "tasks/wnli", "wnli", 0, wrong)
-        config = {"task": "wnli", "seed": 0, "system": "bert", "init": "0123abcd"}
-        config |= {"recipe": "thesis", "mnli_first": False}
-        (folder / "tasks/wnli/seed0/config.json").write_text(json.dumps(config))
+        complete(folder, expand.describe(next(run for run in alone if run.name == name)))
+        tune(folder, wrong)
     *_, last = expand.runs(made, tmp_path)
     assert last.stage == "up"
     scaling = shape_rules.Scaling(study_runs.Shape(2, 12, 1))
@@ -131,12 +129,19 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
         path.write_text(before)
 
 
-def complete(folder: pathlib.Path, run: expand.PlannedRun) -> None:
-    """Adds what a finished run has beside its result, which then repeats it."""
-    facts = expand.describe(run)
+def tune(folder: pathlib.Path, wrong: int) -> None:
+    """Adds a fine-tuning on WNLI."""
+    task_folders.write_run(folder / "tasks/wnli", "wnli", 0, wrong)
+    config = {"task": "wnli", "seed": 0, "system": "bert", "init": "0123abcd"}
+    config |= {"recipe": "thesis", "mnli_first": False}
+    (folder / "tasks/wnli/seed0/config.json").write_text(json.dumps(config))
+
+
+def complete(folder: pathlib.Path, facts: dict[str, Any]) -> None:
+    """Adds what a finished run has beside its result, which then repeats the study's file."""
     path = folder / "result.json"
     result = json.loads(path.read_text()) | {k: facts[k] for k in ("system", "shape", "seed")}
-    result |= {"n_model": run.shape.n_model}
+    result |= {"n_model": 12 * facts["shape"]["L"] * facts["shape"]["H"] ** 2}
     result["eval"]["32"]["step"] = result["steps"]
     path.write_text(json.dumps(result))
     (folder / "config.json").write_text(json.dumps(facts["config"]))
