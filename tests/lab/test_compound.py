@@ -236,12 +236,14 @@ def test_what_is_allowed_in_costs_is_said(tmp_path, capsys) -> None:
 def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> None:
     write_runs(tmp_path / "runs", EQUAL)
     results = f"--results={tmp_path / 'runs'}"
-    path = tmp_path / "runs/2x64x8/tasks/mnli/seed0/config.json"
-    text = path.read_text()
-    path.write_text(text.replace('"thesis"', '"small"'))
+    folder = tmp_path / "runs/2x64x8/tasks/mnli/seed0"
+    kept = {path: path.read_text() for path in (folder / "config.json", folder / "result.json")}
+    for path, text in kept.items():
+        path.write_text(text.replace('"thesis"', '"small"'))
     assert "runs differ in finetune.recipe, which" in fails(capsys, results)
     output(capsys, results, "--score=none")
-    path.write_text(text)
+    for path, text in kept.items():
+        path.write_text(text)
     output(capsys, results)
     path = tmp_path / "runs/2x64x8/environment.json"
     path.write_text(path.read_text().replace('"numerics": 1', '"numerics": 2'))

@@ -97,7 +97,8 @@ def test_an_edited_run_is_damaged_and_no_point(tmp_path, capsys, name) -> None:
         assert len(points) == len(WIDTHS) - 1
     assert said in output(capsys, frontier, runs, f"--figure={tmp_path / 'f.png'}")
     assert said in output(capsys, laws, runs, f"--figure={tmp_path / 'l.png'}")
-    assert said in output(capsys, compound, f"--results={runs}", "--score=none", "--step=1")
+    costs = ("--base=2x104x3", "--target_secs=300", f"--costs={runs}")
+    assert said in output(capsys, compound, *costs)
     if name == "a score":
         card = output(capsys, runs_program, "card", runs / "bert32-0")
         assert said in card and "1 of 2 seeds finished" in card and "99.0" not in card
@@ -252,8 +253,9 @@ def test_what_systems_declare_may_differ() -> None:
 def rising(folder: pathlib.Path) -> pathlib.Path:
     """Losses that rise with the size, which no form of a loss can follow."""
     for k, width in enumerate(WIDTHS):
-        run_folders.write(folder / str(width), config=run_folders.config_of(shape=f"2x{width}x2"),
-                          steps=10, eval={"128": {"loss": 7 + 0.1 * k**2}})  # fmt: skip
+        config, reached = run_folders.config_of(shape=f"2x{width}x2"), 7 + 0.1 * k**2
+        run_folders.write(folder / str(width), config=config, steps=10,
+                          eval={"128": {"loss": reached, "step": 10}})  # fmt: skip
     return folder
 
 
