@@ -56,15 +56,17 @@ def train_together(runs: list[TaskRun], seeds: list[int]) -> None:
                     training.advance()
                 if not training.over:
                     training.save()
-        if not training.over:
+        if training.over:
+            training.finish()
+            secs = time.perf_counter() - started
+            print(f"{training.name}: finished {training.step} steps in {secs:.0f} s")
+        if interrupt.received is not None:  # in the last evaluation, it may be: others would follow
+            where = f"which is saved in {training.directory}" if not training.over else "its last"
             raise cli.Stopped(
-                f"stopped by {interrupt.received} after step {training.step}, which is saved in"
-                f" {training.directory}; start the same command again to continue",
+                f"stopped by {interrupt.received} after step {training.step}, {where}; start the"
+                " same command again to continue",
                 cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
             )
-        training.finish()
-    secs = time.perf_counter() - started
-    print(f"{training.name}: finished {training.step} steps in {secs:.0f} s")
 
 
 class Training:

@@ -594,6 +594,22 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     assert timeless(whole) == timeless(cut)
 
 
+def test_a_signal_in_the_last_evaluation_is_not_forgotten(prepare, monkeypatch) -> None:
+    """The run is finished, and no other begins."""
+    run = prepare("bert", "cola")
+    real = finetune_loop.Group.outputs
+
+    def stopping(self: Any, params: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return real(self, params)
+
+    monkeypatch.setattr(finetune_loop.Group, "outputs", stopping)
+    with pytest.raises(cli.Stopped, match="stopped by SIGTERM after step 10, its last;") as stopped:
+        finetune_loop.train(run, [0])
+    assert stopped.value.exit_code == cli.PREEMPTED
+    assert result(run, 0)["status"] == "completed"
+
+
 def killed_at_step_7(run: TaskRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains seed 0 until then."""
     real = TaskBatches.__call__
