@@ -14,6 +14,7 @@ from scalelab.lab.claims import BELOW, Case, Claim, Finding, Region, claim
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.hypothesis_parts import MARGIN, SIMILAR, all_values, compare, make_finding, value
 from scalelab.lab.ladders import Row
+from scalelab.lab.matched import TOLERANCE
 from scalelab.lab.statistics import LEVEL
 from scalelab.lab.study_runs import BASELINE
 
@@ -167,9 +168,8 @@ def _where(pairs: Sequence[TimedPair]) -> str:
     """At which times and lengths: " (55 to 104 s, length 128)"."""
     if not pairs:
         return ""
-    times = sorted(
-        f"{secs:,.0f}" for secs in {min(p.secs for p in pairs), max(p.secs for p in pairs)}
-    )
+    ends = min(pair.secs for pair in pairs), max(pair.secs for pair in pairs)
+    times = dict.fromkeys(f"{secs:,.0f}" for secs in ends)
     lengths = sorted({pair.length for pair in pairs})
     return f" ({' to '.join(times)} s, length {' or '.join(map(str, lengths))})"
 
@@ -202,7 +202,9 @@ def _at_common_time(evidence: Evidence, small: Row, large: Row) -> TimedPair | N
     found = None
     for length in set.intersection(*(set(run) for run in runs)):
         secs = min(float(run[length][-1, 0]) for run in runs)
-        if all(run[length][0, 0] <= secs for run in runs) and (found is None or secs > found[0]):
+        began = max(float(run[length][0, 0]) for run in runs)
+        # Runs of equal seconds may have one validation at the last length each, a moment apart.
+        if began <= secs * (1 + TOLERANCE) and (found is None or secs > found[0]):
             found = secs, length
     if found is None:
         return None

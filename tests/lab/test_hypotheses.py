@@ -167,6 +167,12 @@ def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
 
     effect, what = found()
     assert effect == pytest.approx(0.2) and what.endswith("(20 s, length 512)")
-    evidence.found_curves[small] = [{128: short, 512: np.array([(11.0, 9.0), (11.5, 8.5)])}] * 2
+    evidence.found_curves[small] = [{128: short, 512: np.array([(20.1, 8.5)])}] * 2
+    assert found() == (pytest.approx(0.2), what)
+    evidence.found_curves[small] = [{128: short, 512: np.array([(11.0, 9.0), (11.3, 8.5)])}] * 2
     effect, what = found()
     assert effect == pytest.approx(-1) and what.endswith("(10 s, length 128)")
+    slow = Row("bert", Shape(2, 256, 2), BASELINE)
+    evidence.rows.append(slow)
+    evidence.found_curves[slow] = [{128: short * [0.8, 1]}] * 2
+    assert found()[1].endswith("(8 to 10 s, length 128)")
