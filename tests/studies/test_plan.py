@@ -1,6 +1,7 @@
 """The plan of a study: shapes that are not known yet, chosen fine-tunings, time left, memory."""
 
 import dataclasses
+import json
 import pathlib
 import sys
 import types
@@ -8,8 +9,7 @@ import types
 import a_study
 import numpy as np
 import pytest
-import task_folders
-from test_jobs import finish
+from test_jobs import complete, finish, tune
 
 from scalelab.data import probe_rows, probes
 from scalelab.lab import study_plan, study_runs
@@ -25,19 +25,34 @@ def staged(rule: str = "best:2", shapes=GRID, **changes):
     return a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up}, **changes)
 
 
+def write(made, workdir: pathlib.Path) -> None:
+    """Writes the study's file, as `run` does."""
+    expand.write(made, expand.runs(made, workdir), workdir, "")
+
+
+def trained(workdir: pathlib.Path, shape: str, loss: float) -> pathlib.Path:
+    """Finishes a run of the grid, in 2 s."""
+    name = f"bert-{shape}-seed0"
+    (file,) = (workdir / "studies").glob("*.json")
+    (facts,) = (run for run in json.loads(file.read_text())["runs"] if run["name"] == name)
+    finish(workdir, name, loss)
+    complete(workdir / "runs" / name, facts)
+    return workdir / "runs" / name
+
+
 def test_a_shape_that_is_not_known_is_foreseen_by_its_size(tmp_path) -> None:
     made = staged()
+    write(made, tmp_path)
     assert [r.name for r in expand.runs(made, tmp_path)] == [f"bert-{s}-seed0" for s in GRID]
     *_, last = expand.runs(made, tmp_path, foreseen=True)
     assert (last.name, last.stage) == ("bert-compound:1-seed0", "up")
     assert last.shape.n_model == pytest.approx(2 * 12 * 10**2, rel=0.1)
     assert last.config.net.width == last.shape.width
     for shape, loss, wrong in zip(GRID, (5.0, 5.5, 6.0), (30, 3, 0), strict=True):
-        finish(tmp_path, f"bert-{shape}-seed0", loss)
+        run = trained(tmp_path, shape, loss)
         if loss < 6:
-            folder = tmp_path / f"runs/bert-{shape}-seed0/tasks/wnli"
-            task_folders.write_run(folder, "wnli", 0, wrong)
-    task_folders.write_run(tmp_path / "runs/bert-2x20x1-seed0/tasks/wnli", "wnli", 0, 20)
+            tune(run, wrong)
+    tune(tmp_path / "runs/bert-2x20x1-seed0", 20)
     *_, last = expand.runs(made, tmp_path, foreseen=True)
     assert ":" not in last.name and last.stage == "up"
 
@@ -74,17 +89,15 @@ def left(workdir) -> status.Left:
 def test_the_time_left_counts_what_will_be_chosen_and_later_stages(tmp_path) -> None:
     """By hand, with seconds as planned: 3 x 10 + 2 of 3 x 6 + (10 + 6)."""
     made = staged()
-    write = lambda: expand.write(made, expand.runs(made, tmp_path), tmp_path, "")  # noqa: E731
-    write()
+    write(made, tmp_path)
     assert left(tmp_path).secs == pytest.approx(30 + 12 + 16)
     for shape, loss in zip(GRID, (5.0, 5.5, 6.0), strict=True):
-        finish(tmp_path, f"bert-{shape}-seed0", loss)  # in 2 s each, of 9 planned
+        trained(tmp_path, shape, loss)  # in 2 s each, of 9 planned
     assert left(tmp_path).ratio == pytest.approx(2 / 9)
     assert left(tmp_path).secs == pytest.approx(2 / 9 * (12 + 16))
     for shape in GRID:
-        folder = tmp_path / f"runs/bert-{shape}-seed0/tasks/wnli"
-        task_folders.write_run(folder, "wnli", 0, 3)
-    write()
+        tune(tmp_path / f"runs/bert-{shape}-seed0", 3)
+    write(made, tmp_path)
     assert [run.stage for run in study_runs.read(tmp_path).runs][-1] == "up"
     assert left(tmp_path).secs == pytest.approx(2 / 9 * 16)
     assert left(tmp_path).unplanned == 0
