@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.lab import bootstrap, comparison, contrasts, losses, phases, run_files, task_runs
+from scalelab.lab import bootstrap, comparison, contrasts, losses, phases, study_seconds, task_runs
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.contrasts import Contrast, student
 from scalelab.lab.evidence import OF_PRETRAINING, OF_TASKS, Evidence, check, parts_of, tasks_of
@@ -25,7 +25,6 @@ OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "seconds": lambda run: (run.result or {}).get("seconds"),
 }
 NUM_RESAMPLES = 2000  # as in comparison.py
-UNEVEN = 0.05  # of the speed of runs that should be equally fast
 
 Weights = tuple[tuple[tuple[Point, float], ...], ...]  # of rows, by block
 
@@ -75,33 +74,10 @@ class StudyScores(Evidence):
         parts = {part for score in scores for part in parts_of(score)}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
         found = [f"Could not be used: {note}." for note in named]
-        if "seconds" in scores and len(machines := self._once(self._machines)) > 1:
-            found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
-        if "seconds" in scores and (uneven := self._once(self._uneven)):
-            found.append(uneven)
-        return found
+        return found + (self._once(self._of_seconds) if "seconds" in scores else [])
 
-    def _uneven(self) -> str:
-        """Whether runs of one row went at different speeds, which seconds then hide."""
-        spreads = {}
-        for row in self.rows:
-            results = [run.result for run in row.finished if run.result]
-            rates = [r["steps"] / r["seconds"] for r in results if r.get("seconds")]
-            if len(rates) > 1:
-                spreads[row.label] = max(rates) / min(rates) - 1
-        label = max(spreads, key=spreads.__getitem__, default="")
-        if not label or spreads[label] <= UNEVEN:
-            return ""
-        return (
-            f"Runs of one row took steps at speeds up to {spreads[label]:.0%} apart ({label}): what"
-            " rests on seconds is no surer than that."
-        )
-
-    def _machines(self) -> list[str]:
-        """The devices that finished runs were trained on."""
-        folders = [run.folder for run in self.study.runs if run.finished]
-        read = [run_files.read_json(folder / "environment.json", []) for folder in folders]
-        return sorted({run_files.machine(found) for found, there in read if there})
+    def _of_seconds(self) -> list[str]:
+        return study_seconds.remarks(self.study)
 
     def num_runs(self, row: Point, score: str) -> tuple[int, int]:
         """Pre-training seeds and, of each, fine-tuning seeds behind a score; 0, 0: none."""
