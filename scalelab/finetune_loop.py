@@ -61,10 +61,12 @@ def train_together(runs: list[TaskRun], seeds: list[int]) -> None:
             secs = time.perf_counter() - started
             print(f"{training.name}: finished {training.step} steps in {secs:.0f} s")
         if interrupt.received is not None:  # in the last evaluation, it may be: others would follow
-            where = f"which is saved in {training.directory}" if not training.over else "its last"
+            at = f"stopped by {interrupt.received} after step {training.step}"
             raise cli.Stopped(
-                f"stopped by {interrupt.received} after step {training.step}, {where}; start the"
-                " same command again to continue",
+                f"{at}: {training.name} is finished; start the same command again for what follows"
+                if training.over
+                else f"{at}, which is saved in {training.directory}; start the same command again"
+                " to continue",
                 cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
             )
 
