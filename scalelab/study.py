@@ -67,6 +67,8 @@ def run(workdir: pathlib.Path) -> None:
     failed = workers.run()
     print(ending.text(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
+    if workers.refused:
+        raise cli.Stopped(f"later stages have not begun: {workers.refused}")
     if failed:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 

@@ -19,12 +19,9 @@ from scalelab.lab.study_runs import Point, PretrainRun, Study
 from scalelab.names import nearest
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
-WORDS = (
-    "data",
-    "numerics",
-    "params",
-    "matched",
-)  # what may be allowed to differ beside config fields
+# What may be allowed to differ beside config fields.
+WORDS = ("data", "numerics", "params", "matched")
+ALLOWED = "Allowed to differ"  # how a footnote on such begins
 SHOWN = 8
 
 
@@ -60,7 +57,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
             + f"\n--allow={','.join(undeclared)} compares all the same, and the report says so"
         )
     return [
-        f"Allowed to differ, though the comparison is not about it: {field}: {text}."
+        f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
         for field, text in sorted(found.items())
     ] + [f"Not known to be equal: {text}." for text in _unknown(study)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from scalelab.fields import flatten
 from scalelab.lab import run_check, run_files
+from scalelab.lab.run_files import mapping
 from scalelab.lab.task_runs import SeedRun
 
 REPEATED = ("task", "recipe", "mnli_first")  # beside what every run repeats (run_check)
@@ -30,12 +31,12 @@ def of_run(one: SeedRun) -> list[str]:
 
 def of_config(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """Where result.json says other things than config.json, as far as it says anything."""
-    settings, data = _mapping(result.get("settings")), _mapping(result.get("data"))
-    by_config = {**flatten(dict(config)), **_mapping(config.get("optim")), **config}
+    settings, data = mapping(result.get("settings")), mapping(result.get("data"))
+    by_config = {**flatten(dict(config)), **mapping(config.get("optim")), **config}
     pairs = [(name, result[name], config.get(name)) for name in REPEATED if name in result]
     pairs += [(f"settings.{name}", v, by_config.get(name)) for name, v in settings.items()]
     pairs += [(f"data.{name}", data.get(name), digest)
-              for name, digest in _mapping(config.get("data")).items() if data]  # fmt: skip
+              for name, digest in mapping(config.get("data")).items() if data]  # fmt: skip
     return run_check.of_config(config, result) + [
         f"{name} is {said!r} in result.json, {expected!r} by config.json"
         for name, said, expected in pairs if said != expected
@@ -60,7 +61,3 @@ def _of_clocks(one: SeedRun, lines: list[dict[str, Any]]) -> list[str]:
     """Where its clocks are not those of its last line; nothing, where there is none."""
     there = bool(lines) and one.finished and "steps" in one.result
     return run_check.of_clocks(one.result, lines[-1]) if there else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -14,6 +14,7 @@ from typing import Any
 
 from scalelab.fields import flatten
 from scalelab.lab import finetune_check, run_check, run_files
+from scalelab.lab.run_files import mapping
 from scalelab.lab.study_runs import PretrainRun, Study
 from scalelab.lab.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
 
@@ -178,7 +179,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
     not_shared = (*expected, "machine", "data", "init", "tokenizer_digest")
     own = {k: v for k, v in config.items() if k not in not_shared}
     fields = flatten(own) | {
-        "data": _mapping(config.get("data")),
+        "data": mapping(config.get("data")),
         "init": config.get("init"),
         "numerics": run_files.numerics_said(environment),
     }
@@ -199,10 +200,6 @@ def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> N
 def _given(value: Any) -> Any:
     """A group without what is off in it, which older folders do not name."""
     return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _remedy(folder: pathlib.Path) -> str:

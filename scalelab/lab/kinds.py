@@ -122,8 +122,10 @@ def undeclared(kinds: Kinds, free: Collection[str], allow: Collection[str] = ())
              for pair in pairs), key=len,
         )  # fmt: skip
         if found:
-            notes.append(f"{ours} and {theirs} differ in {', '.join(found)}, which neither declares"
-                         " as a departure: the contract forbids to compare them")  # fmt: skip
+            notes.append(
+                f"{ours} and {theirs} differ in {', '.join(found)}, which neither declares as a"
+                " departure: only a study that declares them may compare the two"
+            )
     return notes
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalelab.fields import flatten
-from scalelab.lab import phases, published
+from scalelab.lab import contract, phases, published
 from scalelab.lab.study_runs import Point, Study
 
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
@@ -72,7 +72,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
 
     Args:
       study: as read.
-      footnotes: of the comparability contract: what was allowed to differ.
+      footnotes: of the comparability contract; what it does not know to be equal is no departure.
     """
     facts = study.facts
     if facts["scale"] != "full":
@@ -85,7 +85,8 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     if facts["tasks"] and points:
         found += _of_finetuning(facts)
         found += [line for point in points for line in _of_task_data(point)]
-    found += ["runs differ in what --allow names"] if footnotes else []
+    allowed = any(note.startswith(contract.ALLOWED) for note in footnotes)
+    found += ["runs differ in what --allow names"] if allowed else []
     return list(dict.fromkeys(found))
 
 

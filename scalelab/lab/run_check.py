@@ -4,7 +4,8 @@ What result.json says of clocks and validations stands in metrics.jsonl too; wha
 net, the seed, the departures and the weights that it began with, in config.json; what it says of
 the text, in the tokenizer's manifest, where that is still there. Where two files differ, one has
 been edited or cut off, and neither is believed. Nothing else tells the number of parameters, the
-memory, the nats of single tokens, and the seconds beside training.
+memory, the nats of single tokens, the seconds beside training, and how many documents, examples and
+tokens the corpus gave.
 """
 
 import math
@@ -20,6 +21,8 @@ CLOCKS = {"steps": "step", "tokens": "tokens", "flops": "flops", "seconds": "sec
 CLOSE = 1e-6  # what writing a number and reading it back may change
 SECONDS_CLOSE = 1e-3  # metrics.jsonl rounds them
 OF_NET = ("system", "seed", "shape", "n_model")  # what result.json repeats of config.json
+DEPARTURE = {"field", "value", "source"}
+PHASES = ("short", "long")
 SHOWN = 8
 # What other readers of environment.json take for granted, where it is there at all.
 ENVIRONMENT = {
@@ -92,7 +95,7 @@ def of_contents(
       result: that of result.json.
       lines: those of metrics.jsonl.
     """
-    found = of_config(config, result, OF_NET)
+    found = of_config(config, result, OF_NET) + _of_phases(config, result)
     text, kept = result.get("data_hash"), run_files.manifest_hash(folder)
     if text and kept and text != kept and not config.get("init"):  # else of another run's text
         found.append(f"data_hash is {text!r} in result.json, {kept!r} in tokenizer/manifest.json")
@@ -132,13 +135,38 @@ def of_config(
         for name, value in expected.items() if name in result and result[name] != value
     ]  # fmt: skip
     declared, flat = result.get("departures") or [], flatten(dict(config))
-    if not isinstance(declared, list) or not all(isinstance(d, Mapping) for d in declared):
-        return [*found, "result.json: departures are no list of fields"]
+    listed = declared if isinstance(declared, list) else [None]
+    if not all(DEPARTURE <= {*run_files.mapping(each)} for each in listed):
+        return [*found, "result.json: departures are no list of fields, values and sources"]
     return found + [
         f"departure {d.get('field')} is {d.get('value')!r} in result.json,"
         f" {flat.get(str(d.get('field')), 'absent')!r} in config.json"
         for d in declared if flat.get(str(d.get("field")), "absent") != d.get("value")
     ]  # fmt: skip
+
+
+def _of_phases(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
+    """Where what result.json says of the examples of each phase cannot be."""
+    said = result.get("phases")
+    if said is None:
+        return []
+    if not isinstance(said, list) or len(said) > len(PHASES):
+        return ["result.json: phases are no list of one or two"]
+    found = []
+    for name, phase in zip(PHASES, map(run_files.mapping, said), strict=False):
+        length, examples, tokens = (phase.get(key) for key in ("max_len", "examples", "tokens"))
+        expected = run_files.mapping(config.get(name)).get("max_len")
+        if length != expected:
+            found.append(
+                f"{name}.max_len is {length!r} in result.json, {expected!r} by config.json"
+            )
+        elif not (
+            isinstance(length, int) and isinstance(examples, int) and isinstance(tokens, int)
+        ):
+            found.append(f"result.json: the examples or tokens of phase {name} are no numbers")
+        elif not 0 < tokens <= examples * length:
+            found.append(f"result.json: {tokens} tokens in {examples} examples of phase {name}")
+    return found
 
 
 def of_plan(config: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:

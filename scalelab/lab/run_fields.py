@@ -12,6 +12,7 @@ from typing import Any
 from scalelab.fields import flatten
 from scalelab.lab import run_files
 from scalelab.lab.finetune_contract import PREFIX
+from scalelab.lab.run_files import mapping
 
 INIT = PREFIX + "init"  # the weights that a fine-tuning began with
 OWN = ("task", "seed", "system", "net", "machine", "init", "tokenizer_digest")  # of a fine-tuning
@@ -19,13 +20,20 @@ OWN = ("task", "seed", "system", "net", "machine", "init", "tokenizer_digest")  
 Fields = dict[str, Any]
 
 
-def of_pretraining(folder: pathlib.Path, tasks: Sequence[str] = ()) -> Fields:
-    """The fields of a pre-training, and of its fine-tunings on the tasks."""
+def of_pretraining(
+    folder: pathlib.Path, tuned: Mapping[str, Sequence[pathlib.Path]] | None = None
+) -> Fields:
+    """The fields of a pre-training, and of its fine-tunings.
+
+    Args:
+      folder: its run folder, whose files agree.
+      tuned: task -> the folders of those of its fine-tunings whose scores count.
+    """
     config, _ = run_files.read_json(folder / "config.json", [])
     result, _ = run_files.read_json(folder / "result.json", [])
     found = flatten({k: v for k, v in config.items() if k not in ("machine", "seed")})
     found |= {"data": run_files.data_hash(folder, result), "numerics": _numerics(folder)}
-    found |= _of_tasks(folder, tasks)
+    found |= _of_tasks(tuned or {})
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -35,7 +43,7 @@ def of_finetuning(folder: pathlib.Path) -> Fields:
     With those of its net, and INIT: nothing else is known of what it began with.
     """
     config, _ = run_files.read_json(folder / "config.json", [])
-    net = {k: v for k, v in (config.get("net") or {}).items() if k != "dropout_rate"}
+    net = {k: v for k, v in mapping(config.get("net")).items() if k != "dropout_rate"}
     found = flatten({"net": net}) | {INIT: config.get("init")} | _adaptation(folder)
     return {name: value for name, value in found.items() if value is not None}
 
@@ -47,12 +55,9 @@ def departures(folder: pathlib.Path) -> frozenset[str]:
     return frozenset(str(departure.get("field")) for departure in held)
 
 
-def _of_tasks(folder: pathlib.Path, tasks: Sequence[str]) -> Fields:
+def _of_tasks(tuned: Mapping[str, Sequence[pathlib.Path]]) -> Fields:
     """A field that is alike everywhere has its value, another what each task has, as text."""
-    by_task: dict[str, list[Fields]] = {}
-    for task in tasks:
-        seeds = sorted((folder / "tasks" / task).glob("seed*"))
-        by_task[task] = [_adaptation(seed) for seed in seeds if (seed / "result.json").exists()]
+    by_task = {task: [_adaptation(seed) for seed in seeds] for task, seeds in tuned.items()}
     names = sorted({name for of in by_task.values() for one in of for name in one})
     found: Fields = {}
     for name in names:
@@ -67,14 +72,14 @@ def _adaptation(folder: pathlib.Path) -> Fields:
     config, _ = run_files.read_json(folder / "config.json", [])
     result, _ = run_files.read_json(folder / "result.json", [])
     own = flatten({name: value for name, value in config.items() if name not in OWN})
-    chosen = result.get("chosen") or {}
+    chosen = mapping(result.get("chosen"))
     found = {PREFIX + name: value for name, value in own.items() if name not in chosen}
     return found | {PREFIX + "numerics": _numerics(folder)}
 
 
 def _numerics(folder: pathlib.Path) -> str:
     environment, _ = run_files.read_json(folder / "environment.json", [])
-    return " and ".join(map(str, run_files.numerics(environment))) or "not recorded"
+    return run_files.numerics_said(environment)
 
 
 def _distinct(values: Any) -> list[Any]:

@@ -58,15 +58,19 @@ class Run:
 
 def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
     """Versions of the numbers of all starts in an environment.json; see `Run.numerics`."""
-    starts = [*environment.get("earlier_starts", []), environment]
-    return tuple(dict.fromkeys(s["numerics"] for s in starts if "numerics" in s))
+    return tuple(dict.fromkeys(s["numerics"] for s in _starts(environment) if "numerics" in s))
 
 
 def numerics_said(environment: Mapping[str, Any]) -> str:
     """Versions of the numbers of all starts in words: "1", "1 and 2", "1 and not recorded"."""
-    starts = [*(environment.get("earlier_starts") or []), environment]
-    versions = dict.fromkeys(start.get("numerics") for start in starts)
-    return " and ".join(UNKNOWN if version is None else str(version) for version in versions)
+    versions = dict.fromkeys(str(s.get("numerics", UNKNOWN)) for s in _starts(environment))
+    return " and ".join(versions)
+
+
+def _starts(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A run's starts, oldest first; those that are damaged tell nothing."""
+    earlier = environment.get("earlier_starts")
+    return [*map(mapping, earlier if isinstance(earlier, list) else []), environment]
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -196,6 +200,11 @@ def loss_of(evals: Mapping[str, Any]) -> float | None:
     last = evals[max(lengths, key=int)] if lengths else None
     loss = last.get("loss") if isinstance(last, Mapping) else None
     return loss if is_number(loss) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The fields that json gave; none, where it gave something else."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def is_finite(value: Any) -> bool:

@@ -26,6 +26,7 @@ MEANS = {"glue_large": ("mnli", "qqp", "qnli"), "glue": tuple(TITLES)}
 LOSS = "loss"
 DAMAGED = "runs are damaged, and left out"
 SHOWN = 8
+Tuned = dict[pathlib.Path, dict[str, list[pathlib.Path]]]  # of a run: task -> fine-tunings
 EQUAL = 1.05  # clocks that differ by less count as equal
 
 
@@ -81,7 +82,8 @@ def read(
         known = ", ".join([LOSS, *MEANS, *TITLES])
         raise ValueError(f"unknown measure {measure!r}; there are {known}")
     everything = run_table.read(folders)
-    rows, notes = run_query.where(everything, where), damaged(everything)
+    rows = run_query.where(everything, where)
+    notes = damaged(_concerned(everything, rows))
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
     if not rows:
         raise ValueError(f"no runs in {places}")
@@ -89,13 +91,14 @@ def read(
     pretrained = [row for row in done if row["task"] is None]
     found = [(row, value(row, measure)) for row in pretrained]
     tasks = () if measure == LOSS else MEANS.get(measure, (measure,))
-    points = [_point(row, y, tuple(CLOCKS), tasks) for row, y in found if y is not None]
+    tuned = _tuned(everything, tasks)
+    points = [_point(row, y, tuple(CLOCKS), tuned) for row, y in found if y is not None]
     unfinished = len(rows) - len(done) - sum(row["status"] == "damaged" for row in rows)
     if unfinished:
         notes.append(f"{unfinished} runs are not finished, and left out")
     if not points and measure in TITLES:
-        tuned = [(row, row["score"]) for row in done if row["task"] == measure]
-        points = [_point(row, float(y), ("n_model",)) for row, y in tuned if is_number(y)]  # type: ignore
+        alone = [(row, row["score"]) for row in done if row["task"] == measure]
+        points = [_point(row, float(y), ("n_model",), {}) for row, y in alone if is_number(y)]  # type: ignore
         notes += ["each point is one fine-tuning: they do not lie below a pre-training, so what"
                   " those have in common is not known"]  # fmt: skip
     elif len(points) < len(pretrained):
@@ -159,13 +162,39 @@ def differing(points: Sequence[RunPoint], clock: str) -> bool:
     return bool(readings) and max(readings) > EQUAL * min(readings)
 
 
-def _point(row: Row, y: float, clocks: Sequence[str], tasks: Sequence[str] = ()) -> RunPoint:
+def _concerned(everything: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Of all runs those that were asked for, their fine-tunings, and what tells no system."""
+    asked = {str(row["run"]) for row in rows}
+    return [
+        row for row in everything
+        if row["system"] is None or str(row["run"]) in asked or str(_pretraining(row)) in asked
+    ]  # fmt: skip
+
+
+def _tuned(rows: Sequence[Row], tasks: Sequence[str]) -> Tuned:
+    """The fine-tunings on tasks whose scores count, of each pre-training, by its folder."""
+    found: Tuned = {}
+    for row in rows:
+        if row["status"] == "completed" and row["task"] in tasks:
+            of = found.setdefault(_pretraining(row), {})
+            of.setdefault(str(row["task"]), []).append(pathlib.Path(str(row["run"])))
+    return found
+
+
+def _pretraining(row: Row) -> pathlib.Path:
+    """Where its pre-training is, of a fine-tuning that lies below it: RUN/tasks/TASK/seedN."""
+    return pathlib.Path(str(row["run"])).parent.parent.parent
+
+
+def _point(row: Row, y: float, clocks: Sequence[str], tuned: Tuned) -> RunPoint:
     known = {name: float(row[name]) for name in clocks if is_number(row[name])}  # type: ignore
     folder = pathlib.Path(str(row["run"]))
-    alone = row["task"] is not None
+    if row["task"] is None:
+        fields = run_fields.of_pretraining(folder, tuned.get(folder))
+    else:
+        fields = run_fields.of_finetuning(folder)
     return RunPoint(
-        str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""),
-        run_fields.of_finetuning(folder) if alone else run_fields.of_pretraining(folder, tasks),
+        str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""), fields,
         run_fields.departures(folder),
     )  # fmt: skip
 

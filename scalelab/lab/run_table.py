@@ -85,10 +85,11 @@ def read_run(folder: pathlib.Path) -> Row | None:
     row |= {"run": str(folder)} | _of_config(flat, result)
     row |= _of_progress(result, lines) | _of_origin(folder, environment, result)
     row |= {name: value for name, value in flat.items() if name not in row}
-    if result.get("status") in ("completed", "failed") and not problems:
-        said = run_held.of_run(folder, config, result, environment, lines)
-        row |= dict.fromkeys(MEASURED) if said else {}
-        problems += [problem.replace(f"{folder}/", "") for problem in said]
+    if result.get("status") in ("completed", "failed"):
+        if not problems:
+            said = run_held.of_run(folder, config, result, environment, lines)
+            problems += [problem.replace(f"{folder}/", "") for problem in said]
+        row |= dict.fromkeys(MEASURED) if problems else {}
     running = locked or _wrote_lately(folder, environment)
     row["status"], row["note"] = _status(row, result, running, config_there, problems)
     return row if folder.is_dir() else None
@@ -127,7 +128,7 @@ def _gather_scores(rows: Mapping[pathlib.Path, Row]) -> None:
     """Gives a pre-training the mean main scores of the finished fine-tunings in its tasks/."""
     gathered: dict[pathlib.Path, dict[str, list[float]]] = {}
     for path, row in rows.items():
-        task, score = row["task"], row["score"]
+        task, score = row["task"], row["score"] if row["status"] == "completed" else None
         if isinstance(task, str) and isinstance(score, int | float):
             row[task] = score
             if SEED.fullmatch(path.name) and path.parent.parent.name == "tasks":

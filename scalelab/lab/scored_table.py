@@ -69,7 +69,7 @@ class Table:
       rows: a cell a column.
       footer: the smallest detectable difference of every column; None where nothing is compared.
       notes: sentences.
-      footnotes: those of them that the CSV has too, in a column: what was allowed to differ.
+      footnotes: those of them that the CSV has too, in a column: of the comparability contract.
     """
 
     name: str

@@ -37,7 +37,7 @@ def write(
       evidence: its scores.
       folder: gets <figure>.png and <figure>.svg.
       published: drawn beside ours, but where the study is not the protocol.
-      footnotes: of the comparability contract: what was allowed to differ.
+      footnotes: of the comparability contract.
 
     Returns:
       The names of those drawn; one that has nothing to show is left out.

@@ -1,6 +1,6 @@
 """What a run will take: a model of seconds and bytes, fitted to a few steps measured here.
 
-A training step takes  sum_i c_i f_i  seconds with c_i > 0, where the f_i count
+A training step takes  sum_i c_i f_i  seconds, where the f_i count
 
   matmul     FLOPs of the matrix products (flops.py)
   width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F)

@@ -42,8 +42,7 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
         if source.exists():
             (to / part).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, to / part / source.name)
-    if (workdir / passes.FILE).exists():
-        shutil.copyfile(workdir / passes.FILE, to / passes.FILE)
+    passes.keep(workdir, to)
     left = len({run.name for run in study.runs} & open_runs)
     return (
         f"{study.name}: packed {packed} runs into {to}, {kept} were there"

@@ -49,6 +49,13 @@ def tokens(config: Config, workdir: pathlib.Path) -> int:
     return known[key]
 
 
+def keep(workdir: pathlib.Path, to: pathlib.Path) -> None:
+    """Adds the counts of one study's folder to those of another."""
+    found = _read(workdir / FILE)
+    if found:
+        write_json(to / FILE, _read(to / FILE) | found)
+
+
 def _key(config: Config) -> str:
     """What decides which examples there are."""
     parts = {name: getattr(config, name) for name in ("data", "tokenizer", "short", "long")}

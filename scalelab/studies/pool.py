@@ -61,9 +61,12 @@ class Pool:
       name: the study's.
       num_workers: processes at a time.
       refresh: called when a job has ended, before the jobs are read again: later stages may have
-        got runs.
+        got runs. With a ValueError they get none; what there is goes on.
       num_together: pre-trainings of one net that a process does at a time.
       show: called now and then with (study, jobs, working, failed) for the table of progress.
+
+    Attributes:
+      refused: why later stages have got no runs when `refresh` was last called; None: they have.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Pool:
         self.num_together = num_together
         self.one_by_one: set[str] = set()  # jobs that failed together
         self.refresh, self.show = refresh, show
+        self.refused: str | None = None
         self.working: list[Working] = []
         self.failed: dict[str, str] = {}
         for folder in ("locks", "logs", "runs"):
@@ -190,9 +194,16 @@ class Pool:
                     self.failed[one.jobs[0].name] = last_words(one)
                     _note(self.workdir, one.jobs[0]).write_text(last_words(one))
             if ended:
-                self.refresh()
+                self._refresh()
                 return
             time.sleep(POLL_SECS)
+
+    def _refresh(self) -> None:
+        self.refused = None
+        try:
+            self.refresh()
+        except ValueError as error:
+            self.refused = str(error)
 
     def _somebody_works(self, left: list[Job]) -> bool:
         """Whether another process holds a job that is left, so that there may be more to do."""

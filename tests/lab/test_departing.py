@@ -11,7 +11,15 @@ import pytest
 import task_folders
 import tiny
 
-from scalelab.lab import protocol, published, scored_table, study_figures, study_runs, study_tables
+from scalelab.lab import (
+    contract,
+    protocol,
+    published,
+    scored_table,
+    study_figures,
+    study_runs,
+    study_tables,
+)  # fmt: skip
 from scalelab.lab.bootstrap import Estimate
 from scalelab.lab.scored_table import Value
 from scalelab.studies import expand, spec
@@ -167,8 +175,11 @@ def test_what_departs_is_named_and_no_published_number_shown(name: str, tmp_path
 
 
 def test_what_was_allowed_to_differ_departs(tmp_path) -> None:
-    cells, notes, _ = shown(write(tmp_path), ["numerics differ"])
+    study = write(tmp_path)
+    cells, notes, _ = shown(study, [f"{contract.ALLOWED}: numerics: version 2 in a."])
     assert cells == [] and "runs differ in what --allow names" in notes
+    cells, notes, _ = shown(study, ["Not known to be equal: no run tells its texts."])
+    assert cells and "Not the protocol" not in notes
 
 
 def test_a_row_that_the_protocol_has_not_is_no_departure(tmp_path) -> None:

@@ -106,6 +106,25 @@ def test_an_edited_run_is_damaged_and_no_point(tmp_path, capsys, name) -> None:
         assert said in fails(capsys, runs_program, "card", runs / "bert32-0")
 
 
+def test_a_damaged_fine_tuning_says_nothing_of_how_the_others_were_made(tmp_path) -> None:
+    """Nor does it count in a mean; runs that were not asked for are not told of."""
+    runs = write(tmp_path / "runs", num_seeds=1)
+    for run in runs.iterdir():
+        run_folders.add_tasks(run, ("rte",), 6, 2)
+    whole, _ = run_points.read([runs], "rte")
+    seed = runs / "bert32-0/tasks/rte/seed1"
+    for name, content in (
+        ("config.json", {"seed": 1, "system": "bert", "task": "rte", "epochs": 9, "net": 5}),
+        ("environment.json", {"earlier_starts": [5]}),
+    ):
+        (seed / name).write_text(json.dumps(content))
+    points, notes = run_points.read([runs], "rte")
+    assert [p.setting for p in points] == [p.setting for p in whole]
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {seed}: ")
+    assert run_points.read([runs], "rte", where="width>32")[1] == []
+    assert run_points.read([runs], "rte", where="width<=32")[1] == notes
+
+
 # --- Laws -----------------------------------------------------------------------------------------
 
 

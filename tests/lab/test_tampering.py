@@ -20,6 +20,8 @@ RUN = "bert-2x16x2-seed0"
 TASK = f"{RUN}/tasks/qnli/seed0"
 STUDY = "../studies/invented"
 GONE = object()
+DEPARTURE = {"field": "seed", "value": 7, "source": ""}
+PHASE = {"max_len": 32, "examples": 5, "tokens": 160}
 DAMAGED = rf"1 of 4 runs are damaged: {RUN}: "
 BROKEN = rf"1 of 4 fine-tunings failed: runs/{TASK}: .*damaged: .*"
 
@@ -117,8 +119,17 @@ DAMAGES = {
     "bits gone": ("result.json", field("eval/64/bits_per_byte", GONE), "64 is absent in result"),
     "step of a loss edited": ("result.json", field("eval/64/step", 1), "last step at length 64 is"),
     "best loss edited": ("result.json", field("eval/64/best_loss", 1), "best_loss at length 64 is"),
-    "departure edited": ("result.json", field("departures", [{"field": "seed", "value": 7}]),
+    "departure edited": ("result.json", field("departures", [DEPARTURE]),
                          "departure seed is 7 in result.json, 0 in config.json"),
+    "departure without source": ("result.json", field("departures", [{"field": "x", "value": 0}]),
+                                 "departures are no list of fields, values and sources"),
+    "phase edited": ("result.json", field("phases", [PHASE | {"max_len": 512}]),
+                     "short.max_len is 512 in result.json, 32 by config.json"),
+    "phase in words": ("result.json", field("phases", "two"), "phases are no list"),
+    "examples in words": ("result.json", field("phases", [PHASE | {"examples": "x"}]),
+                          "examples or tokens of phase short are no numbers"),
+    "too many tokens": ("result.json", field("phases", [PHASE | {"tokens": 200}]),
+                        "200 tokens in 5 examples of phase short"),
     "width edited": ("config.json", field("net/width", 3), "planned: net.width is 3, planned 16"),
     "seed edited": ("config.json", field("seed", 5), "planned: seed is 5, planned 0"),
     "rate edited": ("config.json", field("optim/learning_rate", 1.0),

@@ -211,6 +211,18 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     assert set(states(tmp_path).values()) == {DONE}
 
 
+def test_what_later_stages_lack_does_not_stop_the_rest(tmp_path) -> None:
+    """They are planned after each job; why they cannot be, is told at the end."""
+    name = planned(tmp_path, seeds=2)
+
+    def refuse() -> None:
+        raise ValueError("no shape is scaled")
+
+    one = Invented(tmp_path, name, 2, refuse, lambda *_: None, 1)
+    assert not one.run() and one.refused == "no shape is scaled"
+    assert set(states(tmp_path).values()) == {DONE}
+
+
 def test_a_damaged_run_is_told_and_not_tried_for_ever(tmp_path) -> None:
     """Its training would find a finished run, and the pool a damaged one, again and again."""
     name = planned(tmp_path)

@@ -79,6 +79,12 @@ def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
     expand.write(made, expand.runs(made, tmp_path), tmp_path, "")
     packing.pack(tmp_path, None, tmp_path / "to")
     assert by_variant(made, tmp_path / "to") == before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / passes.FILE).write_text('{"of another study": 5}')
+    passes.keep(other, tmp_path / "to")
+    assert by_variant(made, tmp_path / "to") == before
+    assert json.loads((tmp_path / "to" / passes.FILE).read_text())["of another study"] == 5
     (tmp_path / passes.FILE).write_text("[]")
     with pytest.raises(ValueError, match="no corpus"):
         by_variant(made, tmp_path)
