@@ -13,6 +13,7 @@ from scalelab.lab.evidence import LARGE, OF_TASKS, Evidence
 from scalelab.lab.hypothesis_parts import compare
 from scalelab.lab.study_runs import Study
 
+ORDER = (hypotheses.MLM_NSP, hypotheses.MLM, hypotheses.CLM)
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 
 
@@ -46,7 +47,9 @@ def between_systems(study: Study, evidence: Evidence) -> list[Finding]:
     """For every two systems whether the first scores higher than the second; not decided yet."""
     found = []
     scores = _scores(study)
-    systems = list(dict.fromkeys(point.system for point in study.points))
+    # As the statements of the thesis have them: a claim that is made twice then counts once.
+    there = dict.fromkeys(point.system for point in study.points)
+    systems = [name for name in ORDER if name in there] + [n for n in there if n not in ORDER]
     for one, two in itertools.combinations(systems, 2):
         ours = {(p.shape, p.variant): p for p in study.points if p.system == one}
         theirs = {(p.shape, p.variant): p for p in study.points if p.system == two}

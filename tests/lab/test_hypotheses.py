@@ -5,7 +5,7 @@ import pytest
 import study_folders
 from planted import PLANTED, Invented, by_system, only, ranked
 
-from scalelab.lab import contrasts, hypotheses, published, study_runs
+from scalelab.lab import contrasts, hypotheses, published, study_findings, study_runs
 from scalelab.lab.published import Row
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.lab.study_scores import StudyScores
@@ -135,20 +135,26 @@ def test_a_reliable_loss_is_seldom_called_unreliable() -> None:
 
 def test_a_study_of_folders(tmp_path) -> None:
     """Through files and the bootstrap: bert best, gpt2 worst, of two shapes and two seeds."""
-    wrong = {"bert": 3, "roberta": 20, "gpt2": 37}
+    wrong = {"gpt2": 37, "bert": 3, "roberta": 20}
     runs = [
         {"system": system, "shape": shape, "seed": seed, "loss": 3.0,
          "curve": [(1.0, 9.0), (10.0, 8.0 - width / 100 + seed / 100)],
          "tasks": {task: {0: wrong[system] + seed} for task in ("mnli", "qqp", "qnli")}}
         for system in wrong for width, shape in ((32, "2x32x2"), (64, "2x64x2")) for seed in (0, 1)
     ]  # fmt: skip
-    study_folders.write_study(tmp_path, runs)
-    found = {f.id: f for f in hypotheses.evaluate(StudyScores(study_runs.read(tmp_path)))}
+    study_folders.write_study(tmp_path, runs, tasks=["mnli", "qqp", "qnli"])
+    study = study_runs.read(tmp_path)
+    scores = StudyScores(study)
+    found = {f.id: f for f in hypotheses.evaluate(scores)}
     assert [found[name].verdict for name in ("1a", "1b", "6")] == ["confirmed"] * 3
     assert [found[name].counted for name in ("1a", "1b")] == ["holds in 2 of 2"] * 2
     assert found["6"].claims[0].effect == pytest.approx(-0.32)
     assert found["3"].verdict == "undecided" and "no row of equal N" in found["3"].why
     assert found["1a"].claims[0].effect == pytest.approx(17 / 60)
+    pairs = study_findings.between_systems(study, scores)
+    assert [f.id for f in pairs] == ["bert/roberta", "bert/gpt2", "roberta/gpt2"]
+    stated = {(c.what, c.region) for name in ("1a", "1b") for c in found[name].claims}
+    assert {(c.what, c.region) for f in pairs for c in f.claims} == stated  # corrected for once
 
 
 def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
