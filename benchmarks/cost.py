@@ -71,7 +71,7 @@ def builts(config: str, stage: str, quick: bool) -> list[Any]:
       stage: its name.
       quick: makes them tiny.
     """
-    from scalelab.studies import cost, expand
+    from scalelab.studies import cost_steps, expand
     from scalelab.studies import spec as spec_lib
 
     made = study_of(config)
@@ -83,27 +83,29 @@ def builts(config: str, stage: str, quick: bool) -> list[Any]:
         made.stages[stage].shapes = ("2x16x2", "2x8x3")
     with tempfile.TemporaryDirectory() as workdir:
         runs = expand.runs(spec_lib.resolve(made.to_dict()), pathlib.Path(workdir))
-    return [cost.build_run(run.config) for run in runs if run.stage == stage]
+    return [cost_steps.build_run(run.config) for run in runs if run.stage == stage]
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Calibrates, measures alternately, and predicts."""
-    from scalelab.studies import cost, plan
+    from scalelab.studies import cost, cost_steps, plan
 
     load = os.getloadavg()[0]
     runs = builts(arguments.config, arguments.stage, arguments.quick)
     begun = time.perf_counter()
     early, first = [], []
-    for step in cost.choose(runs):
+    for step in cost_steps.choose(runs):
         spent = time.perf_counter() - begun
         if early and spent * (len(early) + 1) / len(early) > plan.CALIBRATION_SECS:
             break  # as a plan does
-        early.append(cost.Stepper(*step))
-        first.append(cost.measure(early[-1]))
+        early.append(cost_steps.Stepper(*step))
+        first.append(cost_steps.measure(early[-1]))
     calibration_secs = time.perf_counter() - begun
 
     kept = {stepper.label: stepper for stepper in early}
-    steppers = [kept.get(cost.label(built, 0)) or cost.Stepper(built, 0) for built in runs]
+    steppers = [
+        kept.get(cost_steps.label(built, 0)) or cost_steps.Stepper(built, 0) for built in runs
+    ]
     for stepper in steppers:
         stepper()
     times: dict[str, list[tuple[float, float]]] = {stepper.label: [] for stepper in steppers}

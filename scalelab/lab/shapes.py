@@ -32,7 +32,7 @@ HEADER = ("shape", "liked for", "head size", "N", "change of N", "predicted")
 def build(given: argparse.Namespace, shape: Shape) -> Any:
     """A shape's run in the abstract; None where heads do not divide the width."""
     from scalelab import config as config_lib
-    from scalelab.studies import cost
+    from scalelab.studies import cost_steps
 
     if shape.width % shape.num_heads:
         return None
@@ -42,7 +42,7 @@ def build(given: argparse.Namespace, shape: Shape) -> Any:
     made.net.max_len = max(made.net.max_len, given.length)
     made.short.max_len, made.short.batch_size = given.length, given.batch_size
     made.long.example_rate = 0.0
-    return cost.build_run(config_lib.resolve(made.to_dict()))
+    return cost_steps.build_run(config_lib.resolve(made.to_dict()))
 
 
 def predict(built: Any, shape: Shape, secs: Any, tile: int) -> float:
@@ -75,13 +75,13 @@ def coefficients(path: pathlib.Path | None) -> Any:
 
 def measure(builts: Sequence[Any]) -> list[float | None]:
     """Median seconds of a step of each, taken in turn, so that others slow all alike."""
-    from scalelab.studies import cost
+    from scalelab.studies import cost_steps
 
     steppers = []
     for built in builts:
         if built is not None:
-            print(f"compiling {cost.label(built, 0)}", file=sys.stderr, flush=True)
-        steppers.append(None if built is None else cost.Stepper(built, 0))
+            print(f"compiling {cost_steps.label(built, 0)}", file=sys.stderr, flush=True)
+        steppers.append(None if built is None else cost_steps.Stepper(built, 0))
     for stepper in filter(None, steppers):
         stepper()
     rounds = [[stepper and stepper() for stepper in steppers] for _ in range(ROUNDS)]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from scalelab import clocks
-from scalelab.studies import cost, footprint
-from scalelab.studies.cost import Built, CostModel
+from scalelab.studies import cost, cost_steps, footprint
+from scalelab.studies.cost import CostModel
+from scalelab.studies.cost_steps import Built
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
@@ -183,8 +184,8 @@ def calibrate(
       path: where it is kept.
       say: told what is measured.
     """
-    chosen = cost.choose(builts)
-    labels = [cost.label(*step) for step in chosen]
+    chosen = cost_steps.choose(builts)
+    labels = [cost_steps.label(*step) for step in chosen]
     where = cost.machine()
     model = cost.load(path, where, labels)
     if model is not None:
@@ -194,11 +195,12 @@ def calibrate(
     for built, phase in chosen:
         spent = time.perf_counter() - begun
         if found:
-            beside = spent - cost.MEASURED_STEPS * sum(m.secs for m in found)  # compiling, mostly
-            more = cost.MEASURED_STEPS * cost.fit(found).step_secs(built.phases[phase][3])
+            steps = cost_steps.MEASURED_STEPS
+            beside = spent - steps * sum(m.secs for m in found)  # compiling, mostly
+            more = steps * cost.fit(found).step_secs(built.phases[phase][3])
             if spent + beside / len(found) + more > CALIBRATION_SECS:
                 continue  # a cheaper one may still fit
-        found.append(cost.measure(cost.Stepper(built, phase)))
+        found.append(cost_steps.measure(cost_steps.Stepper(built, phase)))
         say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
     if len(found) < len(chosen):
         say(f"{len(chosen) - len(found)} steps more are left to the model: they take over a minute")

@@ -9,7 +9,7 @@ from typing import Any
 from scalelab.lab import tables
 from scalelab.metrics import write_json
 from scalelab.progress import clock_text
-from scalelab.studies import adapting, cost, expand, plan, pool, tasks
+from scalelab.studies import adapting, cost, cost_steps, expand, plan, pool, tasks
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.plan import Expected
 from scalelab.studies.spec import StudySpec
@@ -43,7 +43,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         spec.finetune.tasks, lambda name: tasks.load(name, spec.finetune.data, workdir)
     )
     expand.write(spec, known, workdir, command)
-    builts = [cost.build_run(run.config) for run in planned]
+    builts = [cost_steps.build_run(run.config) for run in planned]
     prepared: dict[Any, Any] = {}
     for run in planned:
         key = _data_key(run.config)

@@ -6,7 +6,7 @@ import types
 import a_study
 import numpy as np
 
-from scalelab.studies import cost, expand
+from scalelab.studies import cost, cost_steps, expand
 
 RNG = np.random.default_rng(0)
 
@@ -78,12 +78,12 @@ def test_steps_to_measure_are_unlike_each_other() -> None:
     """One of each system, then the extremes: of three mixtures the middle one is left out."""
     plain, mixed, scored = ([1e9, 1e6, s, 1e5, 1e5, 1.0] for s in (1e4, 2e5, 4e5))
     runs = [step_of("a", i, c) for i, c in enumerate((plain, mixed, scored))]
-    chosen = [b.config.net.width for b, _ in cost.choose(runs)]
+    chosen = [b.config.net.width for b, _ in cost_steps.choose(runs)]
     assert chosen[:2] == [0, 2]
     runs += [step_of("b", 9, plain)]
-    assert {b.config.net.width for b, _ in cost.choose(runs)[:3]} == {0, 9, 2}
+    assert {b.config.net.width for b, _ in cost_steps.choose(runs)[:3]} == {0, 9, 2}
     alike = [step_of("a", i, [c * (1 + i / 50) for c in plain]) for i in range(3)]
-    assert len(cost.choose(alike)) == 1
+    assert len(cost_steps.choose(alike)) == 1
 
 
 def test_the_dearest_step_is_measured_before_the_minute_is_over() -> None:
@@ -92,7 +92,7 @@ def test_the_dearest_step_is_measured_before_the_minute_is_over() -> None:
                             for s, x in ((1, 1e5), (40, 1e5), (2, 1e7)))  # fmt: skip
     runs = [step_of(system, 1, small) for system in "abc"] + [step_of("c", 2, large)]
     runs += [step_of("a", 3, unlike)]
-    chosen = [(b.config.system, b.config.net.width) for b, _ in cost.choose(runs)]
+    chosen = [(b.config.system, b.config.net.width) for b, _ in cost_steps.choose(runs)]
     assert chosen == [("a", 1), ("b", 1), ("c", 1), ("c", 2), ("a", 3)]
 
 
@@ -110,7 +110,7 @@ def test_a_kept_calibration_is_of_this_machine_and_these_steps(tmp_path) -> None
 def test_counts_by_hand(tmp_path) -> None:
     made = a_study.make()
     run = expand.runs(made, tmp_path)[1]  # gpt2, 2 heads, width 8, 1 layer, batch 8 x 32, V 300
-    built = cost.build_run(run.config)
+    built = cost_steps.build_run(run.config)
     ((size, length, forward, counts),) = built.phases
     assert (size, length) == (8, 32)
     assert counts[0] == forward.train

@@ -13,7 +13,17 @@ from test_jobs import complete, finish, tune
 
 from scalelab.data import probe_rows, probes
 from scalelab.lab import study_plan, study_runs
-from scalelab.studies import cost, expand, footprint, jobs, plan, planning, status, tasks
+from scalelab.studies import (
+    cost,
+    cost_steps,
+    expand,
+    footprint,
+    jobs,
+    plan,
+    planning,
+    status,
+    tasks,
+)  # fmt: skip
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
 
@@ -137,7 +147,7 @@ def made_data(num_phases: int = 1) -> types.SimpleNamespace:
 
 def test_a_plan_of_steps_counts_what_training_would(tmp_path) -> None:
     run = expand.runs(a_study.make(), tmp_path)[0]
-    built = cost.build_run(run.config)
+    built = cost_steps.build_run(run.config)
     secs, memory = cost.GUESS, cost.MEMORY_GUESS
     model = cost.CostModel(secs, memory, 5.0, 2.0, 3.0, 0.0, None, {})
     found = plan.expect(run, built, model, made_data())
@@ -168,7 +178,7 @@ def test_memory_is_planned_within_a_quarter(tmp_path, wikitext, cache_dir) -> No
         stages={"main": a_study.stage(shapes=("2x8x1", "2x32x2"))},
     )  # fmt: skip
     runs = expand.runs(made, tmp_path)
-    builts = [cost.build_run(run.config) for run in runs]
+    builts = [cost_steps.build_run(run.config) for run in runs]
     said: list[str] = []
     model = plan.calibrate(made, runs, builts, tmp_path / "calibration.json", said.append)
     assert said[-1].startswith("measured bert-2x8x1-seed0, 4 steps of it: ")
@@ -184,21 +194,21 @@ def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_take
     """On a clock of its own: each measurement compiles for 10 s, then takes its four steps."""
     made = a_study.make(stages={"main": a_study.stage(shapes=("2x8x1", "2x12x1", "2x16x1"))})
     runs = expand.runs(made, tmp_path)[:3]
-    builts = [cost.build_run(run.config) for run in runs]
+    builts = [cost_steps.build_run(run.config) for run in runs]
     counts = np.array([b.phases[0][3] for b in builts])
     secs = dict(zip(map(id, builts), (1.0, 12.0, 2.0), strict=True))
     now, asked = [0.0], []
 
-    def measure(step: tuple[cost.Built, int]) -> cost.Measurement:
+    def measure(step: tuple[cost_steps.Built, int]) -> cost.Measurement:
         built, _ = step
         asked.append(built)
-        now[0] += 10 + cost.MEASURED_STEPS * secs[id(built)]
+        now[0] += 10 + cost_steps.MEASURED_STEPS * secs[id(built)]
         return cost.Measurement(f"{len(asked)}", counts[0], secs[id(built)], 1.0, 1)
 
     monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(cost, "Stepper", lambda *step: step)
-    monkeypatch.setattr(cost, "measure", measure)
-    monkeypatch.setattr(cost, "choose", lambda given: [(b, 0) for b in given])
+    monkeypatch.setattr(cost_steps, "Stepper", lambda *step: step)
+    monkeypatch.setattr(cost_steps, "measure", measure)
+    monkeypatch.setattr(cost_steps, "choose", lambda given: [(b, 0) for b in given])
     monkeypatch.setattr(cost, "fit", lambda found: types.SimpleNamespace(
         step_secs=lambda c: secs[id(builts[int(np.abs(counts - c).sum(axis=1).argmin())])],
         net_bytes=lambda *_: 1.0))  # fmt: skip
