@@ -12,13 +12,13 @@ from scalelab.lab import published as published_tables
 from scalelab.lab.evidence import Evidence
 from scalelab.lab.phases import Phase
 from scalelab.lab.scored_table import Cell, Column, Table, Value
-from scalelab.lab.study_runs import Point, Study
+from scalelab.lab.study_runs import Point, PretrainRun, Study
 
 NOTE = (
-    "Tokens, average length and sequences are of one epoch of the first seed; where its folder does"
-    " not tell an epoch, the average is of what was read. Steps, sequences read and tokens read are"
-    " of the whole training, epochs how often its sequences were read. Tokens are real ones,"
-    " without padding."
+    "All is of one run, the first whose folder tells of an epoch. Tokens, average length and"
+    " sequences are of one epoch; where no run tells, the average is of what was read. Steps,"
+    " sequences read and tokens read are of the whole training, epochs how often its sequences"
+    " were read. Tokens are real ones, without padding."
 )
 TEXT = (
     "Different text is that of the training documents, each once and without special tokens; text"
@@ -62,15 +62,17 @@ def build(
       footnotes: said below the table.
     """
     known = {row.label for row in published.rows} if published else set()
-    rows, points, seen = [], [], set()
-    for point in among:
+    alike: dict[tuple[str, str], list[Point]] = {}  # shapes that read the same data make one row
+    for point in (p for p in among if p.finished):
         config = point.runs[0].config
         asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
-        key = (point.system, repr(asked))  # shapes that read the same data make one row
-        if key not in seen and point.finished:
-            seen.add(key)
-            points.append(point)
-            rows += _of_point(point, point.label in known)
+        alike.setdefault((point.system, repr(asked)), []).append(point)
+    points = [of[0] for of in alike.values()]
+    rows: list[tuple[Cell, ...]] = []
+    for of in alike.values():
+        runs = [run for point in of for run in point.finished]
+        telling = [run for run in runs if (run.result or {}).get("phases")]
+        rows += _of_run(of[0].system, (telling or runs)[0], of[0].label in known)
     notes = [NOTE]
     if any(row[-1] is not None for row in rows):
         notes.append(TEXT)
@@ -87,18 +89,17 @@ def build(
     )  # fmt: skip
 
 
-def _of_point(point: Point, is_published: bool) -> list[tuple[Cell, ...]]:
+def _of_run(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
     """A row for each phase of a finished run, and one for both together."""
-    run = point.finished[0]
     tokenizer, found = run.config["tokenizer"], phases.of_run(run)
     printed = published_tables.epochs() if is_published else {}
     text = phases.num_text_tokens(run)
     if run.config["long"].get("epoch_rate") == 0:
         text = None  # it left out the documents of the second phase: how much is not known
-    names = (point.system, tokenizer["kind"])
+    names = (system, tokenizer["kind"])
     rows = []
     for phase in found:
-        beside = printed.get((point.system, phase.name))
+        beside = printed.get((system, phase.name))
         rows.append((
             *names, f"{phase.name} ({phase.max_len})", tokenizer["vocab_size"],
             *_epoch([phase], beside), phase.steps, phase.epochs, phase.sequences, phase.tokens,

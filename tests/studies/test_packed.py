@@ -47,6 +47,7 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
 
 
 SLOW = {"thesis_7_5_1"}  # it has fine-tunings
+BEFORE = {"thesis_7_5_3": ["grid"]}  # its table then: all rows, and all that was measured
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,8 @@ SLOW = {"thesis_7_5_1"}  # it has fine-tunings
 def test_a_packed_study_still_reports(name: str, workdir, tmp_path) -> None:
     """Its file is of before tables had rows: a list of kinds."""
     facts = json.loads((workdir / f"studies/{name}.json").read_text())
-    facts["tables"] = [table.partition(":")[0] for table in facts["tables"]]
+    kinds = [table.partition(":")[0] for table in facts["tables"]]
+    facts["tables"] = BEFORE.get(name, kinds)
     facts.pop("rows", None)
     (workdir / f"studies/{name}.json").write_text(json.dumps(facts))
     report.make(workdir, name, tmp_path / "out")
