@@ -66,3 +66,18 @@ def test_a_packed_study_still_reports(name: str, workdir, tmp_path) -> None:
     if name == "thesis_7_5_3":  # 98k to 2M parameters, nothing fine-tuned
         assert "### Validation loss\n" in (tmp_path / "out/report.md").read_text()
         assert r"\caption{Validation loss}" in (tmp_path / "out/tables/grid.tex").read_text()
+
+
+def test_the_readme_has_the_numbers_of_the_report() -> None:
+    """GLUE-Large and SST-2 of each shape and system, with intervals."""
+    report_text = (PACKED / "reports/thesis_7_5_1/report.md").read_text()
+    lines = [[c.strip() for c in line.split("|")[1:-1]] for line in report_text.splitlines()]
+    tables = [cells for cells in lines if len(cells) == 13 and cells[1] == "2"]
+    found = {(f"2x{c[2]}x{c[3]}", c[0]): (c[6], c[11]) for c in tables}
+    assert len(found) == 15
+    shown = [line.split("|") for line in (tiny.ROOT / "README.md").read_text().splitlines()
+             if line.startswith("| 2x") and line.count("|") == 8]  # fmt: skip
+    assert len(shown) == 5
+    for _, shape, *scores, _ in shown:
+        of = [found[shape.strip(), system] for system in ("bert", "roberta", "gpt2")]
+        assert [s.strip() for s in scores] == [large for large, _ in of] + [sst2 for _, sst2 in of]
