@@ -53,7 +53,7 @@ def plan(workdir: pathlib.Path) -> None:
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
     from scalelab.lab import study_runs
-    from scalelab.studies import ending, expand, jobs, pool, status
+    from scalelab.studies import derive, ending, expand, jobs, pool, status
 
     spec = read_spec()
     _plan_first(spec, workdir)
@@ -61,9 +61,16 @@ def run(workdir: pathlib.Path) -> None:
     def refresh() -> None:
         expand.write(spec, expand.runs(spec, workdir), workdir, command())
 
-    refresh()
+    refused = None
+    try:
+        refresh()
+    except derive.Damaged as error:
+        if not (workdir / "studies" / f"{spec.name}.json").exists():
+            raise
+        refused = str(error)  # what the study's file has goes on
     screen = status.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, num_together())
+    workers.refused = refused
     failed = workers.run()
     print(ending.text(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")

@@ -5,7 +5,7 @@ net, the seed, the departures and the weights that it began with, in config.json
 the text, in the tokenizer's manifest, where that is still there. Where two files differ, one has
 been edited or cut off, and neither is believed. Nothing else tells the number of parameters, the
 memory, the nats of single tokens, the seconds beside training, and how many documents, examples and
-tokens the corpus gave.
+tokens the corpus gave, but that examples must have room for the tokens.
 """
 
 import math
@@ -66,7 +66,14 @@ def of_environment(environment: Mapping[str, Any]) -> list[str]:
         values = environment.get(name)
         if isinstance(values, list) and not all(isinstance(x, kind) for x in values):
             found.append(f"environment.json: {name} is not what it should be")
+        elif isinstance(values, list) and not all(_version(x) for x in values):
+            found.append("environment.json: numerics of an earlier start is no number")
     return found
+
+
+def _version(start: Any) -> bool:
+    """Whether an earlier start tells a version of the numbers, or none."""
+    return isinstance(run_files.mapping(start).get("numerics"), int | None)
 
 
 def of_folder(folder: pathlib.Path, result: Mapping[str, Any]) -> list[str]:

@@ -63,8 +63,8 @@ def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
 
 def numerics_said(environment: Mapping[str, Any]) -> str:
     """Versions of the numbers of all starts in words: "1", "1 and 2", "1 and not recorded"."""
-    versions = dict.fromkeys(str(s.get("numerics", UNKNOWN)) for s in _starts(environment))
-    return " and ".join(versions)
+    versions = dict.fromkeys(str(s.get("numerics")) for s in _starts(environment))
+    return " and ".join(UNKNOWN if version == "None" else version for version in versions)
 
 
 def _starts(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -163,11 +163,14 @@ def differing(points: Sequence[RunPoint], clock: str) -> bool:
 
 
 def _concerned(everything: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Of all runs those that were asked for, their fine-tunings, and what tells no system."""
-    asked = {str(row["run"]) for row in rows}
+    """All runs but fine-tunings that neither were asked for nor belong to a run that was.
+
+    What a damaged pre-training says of itself is not believed, so that each may have been meant.
+    """
+    asked = {_place(row) for row in rows}
     return [
         row for row in everything
-        if row["system"] is None or str(row["run"]) in asked or str(_pretraining(row)) in asked
+        if row["task"] is None or _place(row) in asked or _pretraining(row) in asked
     ]  # fmt: skip
 
 
@@ -177,20 +180,24 @@ def _tuned(rows: Sequence[Row], tasks: Sequence[str]) -> Tuned:
     for row in rows:
         if row["status"] == "completed" and row["task"] in tasks:
             of = found.setdefault(_pretraining(row), {})
-            of.setdefault(str(row["task"]), []).append(pathlib.Path(str(row["run"])))
+            of.setdefault(str(row["task"]), []).append(_place(row))
     return found
+
+
+def _place(row: Row) -> pathlib.Path:
+    return pathlib.Path(str(row["run"])).resolve()
 
 
 def _pretraining(row: Row) -> pathlib.Path:
     """Where its pre-training is, of a fine-tuning that lies below it: RUN/tasks/TASK/seedN."""
-    return pathlib.Path(str(row["run"])).parent.parent.parent
+    return _place(row).parent.parent.parent
 
 
 def _point(row: Row, y: float, clocks: Sequence[str], tuned: Tuned) -> RunPoint:
     known = {name: float(row[name]) for name in clocks if is_number(row[name])}  # type: ignore
     folder = pathlib.Path(str(row["run"]))
     if row["task"] is None:
-        fields = run_fields.of_pretraining(folder, tuned.get(folder))
+        fields = run_fields.of_pretraining(folder, tuned.get(_place(row)))
     else:
         fields = run_fields.of_finetuning(folder)
     return RunPoint(

@@ -11,6 +11,10 @@ from scalelab.lab.study_runs import PretrainRun, Shape
 LARGE = ("mnli", "qqp", "qnli")
 
 
+class Damaged(ValueError):
+    """A run that a shape would be scaled from is damaged."""
+
+
 def scaled(
     runs: Sequence[tuple[Shape, PretrainRun]], step: float, tasks: Sequence[str], num_seeds: int
 ) -> Shape | None:
@@ -29,7 +33,7 @@ def scaled(
       The shape; None as long as runs or their fine-tunings are not finished.
 
     Raises:
-      ValueError: the files of a run, or of a fine-tuning that counts, say different things.
+      Damaged: the files of a run, or of a fine-tuning that counts, say different things.
     """
     shapes: dict[Shape, list[PretrainRun]] = {}
     for shape, run in runs:
@@ -60,7 +64,7 @@ def scaled(
 
 def _refuse(folder: pathlib.Path, problems: Sequence[str]) -> None:
     if problems:
-        raise ValueError(
+        raise Damaged(
             f"no shape is scaled from {folder}, which is damaged: {'; '.join(problems)}; move it"
             " away and run the study again"
         )

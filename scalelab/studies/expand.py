@@ -94,12 +94,13 @@ def _shapes(
         states = [
             study_runs.read_run(workdir / "runs" / r.name, describe(r), seeds) for r in earlier
         ]
-        shape = derive.scaled(
-            [(run.shape, state) for run, state in zip(earlier, states, strict=True)],
-            step,
-            spec.finetune.tasks,
-            seeds,
-        )
+        pairs = [(run.shape, state) for run, state in zip(earlier, states, strict=True)]
+        try:
+            shape = derive.scaled(pairs, step, spec.finetune.tasks, seeds)
+        except derive.Damaged:
+            if not foreseen:
+                raise
+            shape = None
         if shape is not None:
             yield shape, str(shape)
         elif foreseen and earlier:

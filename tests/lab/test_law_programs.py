@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import pathlib
 
 import matplotlib.image
@@ -123,6 +124,20 @@ def test_a_damaged_fine_tuning_says_nothing_of_how_the_others_were_made(tmp_path
     assert notes[0].startswith(f"1 {run_points.DAMAGED}: {seed}: ")
     assert run_points.read([runs], "rte", where="width>32")[1] == []
     assert run_points.read([runs], "rte", where="width<=32")[1] == notes
+    relative = pathlib.Path(os.path.relpath(runs))  # the same folders, spelt in two ways
+    found, _ = run_points.read([relative / "bert32-0/tasks", runs], "rte")
+    assert {p.setting for p in found} == {p.setting for p in whole}
+
+
+def test_a_damaged_run_is_named_whatever_was_asked_for(tmp_path) -> None:
+    """What it says of itself, such as its width, is not believed."""
+    runs = write(tmp_path / "runs", num_seeds=1)
+    path = runs / "bert32-0/config.json"
+    content = json.loads(path.read_text())
+    content["net"]["width"] = 999
+    path.write_text(json.dumps(content))
+    _, notes = run_points.read([runs], "loss", where="width<=96")
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {path.parent}: ")
 
 
 # --- Laws -----------------------------------------------------------------------------------------

@@ -582,3 +582,12 @@ def test_a_packed_run_is_listed_and_compared_like_the_whole(tmp_path, capsys) ->
 def spoiled(run: pathlib.Path) -> pathlib.Path:
     (run / "tasks/rte/seed1/result.json").unlink()
     return run
+
+
+def test_versions_of_the_numbers_in_words() -> None:
+    said = run_files.numerics_said
+    assert said({}) == said({"numerics": None}) == "not recorded"
+    assert (
+        said({"numerics": 1, "earlier_starts": [{}, {"numerics": 2}]}) == "not recorded and 2 and 1"
+    )
+    assert said({"numerics": 1, "earlier_starts": [{"numerics": 1}]}) == "1"

@@ -146,6 +146,8 @@ DAMAGES = {
     "environment cut off": ("environment.json", text_of("{"), "environment.json is no json"),
     "devices in words": ("environment.json", field("devices", "cpu"), "devices is 'cpu', expected"),
     "starts are words": ("environment.json", field("earlier_starts", ["x"]), "earlier_starts is"),
+    "an earlier start's in words": ("environment.json", field("earlier_starts", [{"numerics": []}]),
+                                    "numerics of an earlier start is no number"),
     "numerics in words": ("environment.json", field("numerics", "x"), "numerics is 'x', expected"),
 }  # fmt: skip
 

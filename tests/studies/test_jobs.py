@@ -126,6 +126,8 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
         path.write_text(before.replace(old, new))
         with pytest.raises(ValueError, match=f"no shape is scaled from .*2x12x1-seed0.*{said}"):
             expand.runs(made, tmp_path)
+        *_, foreseen = expand.runs(made, tmp_path, foreseen=True)  # a plan needs no run to be whole
+        assert foreseen.stage == "up"
         path.write_text(before)
 
 

@@ -1,5 +1,6 @@
 """What is packed in results/ goes on being used: skipped by `run`, and told by `report`."""
 
+import csv
 import json
 import shutil
 
@@ -75,9 +76,21 @@ def test_the_readme_has_the_numbers_of_the_report() -> None:
     tables = [cells for cells in lines if len(cells) == 13 and cells[1] == "2"]
     found = {(f"2x{c[2]}x{c[3]}", c[0]): (c[6], c[11]) for c in tables}
     assert len(found) == 15
-    shown = [line.split("|") for line in (tiny.ROOT / "README.md").read_text().splitlines()
+    readme = (tiny.ROOT / "README.md").read_text()
+    assert "| BERT-style, GLUE-Large | RoBERTa-style | GPT-2-style | BERT-style, SST-2 |" in readme
+    shown = [line.split("|") for line in readme.splitlines()
              if line.startswith("| 2x") and line.count("|") == 8]  # fmt: skip
     assert len(shown) == 5
     for _, shape, *scores, _ in shown:
         of = [found[shape.strip(), system] for system in ("bert", "roberta", "gpt2")]
         assert [s.strip() for s in scores] == [large for large, _ in of] + [sst2 for _, sst2 in of]
+    with (PACKED / "reports/thesis_7_5_1/tables/hypotheses.csv").open() as file:
+        verdicts = [(row["hypothesis"], row["verdict"]) for row in csv.DictReader(file)]
+    assert [x for x in verdicts if x[1] != "undecided"] == [("2a", "refuted")]
+    facts = json.loads((PACKED / "studies/thesis_7_5_1.json").read_text())
+    degenerate = [
+        bool(json.loads(path.read_text())["degenerate"])
+        for run in facts["runs"]
+        for path in (PACKED / "runs" / run["name"]).glob("tasks/*/seed*/result.json")
+    ]
+    assert f"of all {len(degenerate)}\nfine-tunings {sum(degenerate)} are" in readme
