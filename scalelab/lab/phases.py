@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 from scalelab.lab import run_files
+from scalelab.lab.run_check import PHASES
 from scalelab.lab.study_runs import PretrainRun
-
-NAMES = ("short", "long")
 
 
 class Phase(NamedTuple):
@@ -42,13 +41,13 @@ def of_run(run: PretrainRun) -> list[Phase]:
     nothing: they count as the first, unless their batches differ; then nothing is said.
     """
     rows = run_files.validations(run_files.read_metrics(run.folder / "metrics.jsonl", []))
-    parts = [run.config[name] for name in NAMES]
+    parts = [run.config[name] for name in PHASES]
     both = all(parts[1].get(rate) != 0 for rate in ("example_rate", "epoch_rate"))
     one_length = parts[0]["max_len"] == parts[1]["max_len"]
     if both and one_length and parts[0]["batch_size"] != parts[1]["batch_size"]:
         return []
     found, steps, tokens = [], 0, 0
-    for place, (name, part) in enumerate(zip(NAMES, parts, strict=True)):
+    for place, (name, part) in enumerate(zip(PHASES, parts, strict=True)):
         ends = [row for row in rows if row["eval/max_len"] == part["max_len"]]
         if not ends or ends[-1]["step"] <= steps:
             continue

@@ -167,9 +167,7 @@ def _of_phases(config: Mapping[str, Any], result: Mapping[str, Any]) -> list[str
             found.append(
                 f"{name}.max_len is {length!r} in result.json, {expected!r} by config.json"
             )
-        elif not (
-            isinstance(length, int) and isinstance(examples, int) and isinstance(tokens, int)
-        ):
+        elif not (type(length) is int and type(examples) is int and type(tokens) is int):
             found.append(f"result.json: the examples or tokens of phase {name} are no numbers")
         elif not 0 < tokens <= examples * length:
             found.append(f"result.json: {tokens} tokens in {examples} examples of phase {name}")

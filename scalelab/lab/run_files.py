@@ -58,7 +58,8 @@ class Run:
 
 def numerics(environment: Mapping[str, Any]) -> tuple[int, ...]:
     """Versions of the numbers of all starts in an environment.json; see `Run.numerics`."""
-    return tuple(dict.fromkeys(s["numerics"] for s in _starts(environment) if "numerics" in s))
+    versions = [start.get("numerics") for start in _starts(environment)]
+    return tuple(dict.fromkeys(v for v in versions if isinstance(v, int)))
 
 
 def numerics_said(environment: Mapping[str, Any]) -> str:

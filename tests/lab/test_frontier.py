@@ -1,5 +1,6 @@
 """Frontiers of run folders: envelopes, what is drawn, what is kept apart."""
 
+import json
 import math
 import pathlib
 import re
@@ -113,12 +114,14 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
 
 def test_the_stored_runs_are_not_pooled(tmp_path, capsys) -> None:
     """150 seconds and a million tokens, of five shapes each."""
-    stored = pathlib.Path(__file__).parents[2] / "results/thesis_small/runs"
-    said = output(capsys, frontier, stored, f"--figure={tmp_path / 'best.png'}")
+    packed = pathlib.Path(__file__).parents[2] / "results/thesis_small"
+    facts = [json.loads((packed / f"studies/thesis_7_5_{k}.json").read_text()) for k in (1, 3)]
+    stored = [packed / "runs" / run["name"] for study in facts for run in study["runs"]]
+    said = output(capsys, frontier, *stored, f"--figure={tmp_path / 'best.png'}")
     assert "bert, 150 secs " in said and "bert, 1,000,000 tokens " in said
-    said = output(capsys, laws, stored, "--form=plain", f"--figure={tmp_path / 'law.png'}")
+    said = output(capsys, laws, *stored, "--form=plain", f"--figure={tmp_path / 'law.png'}")
     assert "bert, 150 secs: loss = A x^-a, x = n_model; 5 points, 10 runs" in said
-    results = (f"--results={stored}", "--where=system=bert", "--score=none")
+    results = (f"--results={packed / 'runs'}", "--where=system=bert", "--score=none")
     assert "optim.total_secs, optim.total_tokens, " in fails(capsys, compound, *results)
 
 
