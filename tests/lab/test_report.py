@@ -105,6 +105,22 @@ def test_a_card_that_cannot_be_made_is_named(tmp_path, monkeypatch) -> None:
         report.make(tmp_path)
 
 
+def test_the_commits_of_fine_tunings_are_told_apart_from_those_of_pretrainings(tmp_path) -> None:
+    reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=("qnli",))
+    commit = reported_study.COMMIT[:12]
+    markdown = report.make(tmp_path).with_name("report.md")
+    assert f"| Commits | {commit} (2 runs) |" in markdown.read_text()
+    assert "Commits of fine-tunings" not in markdown.read_text()  # none tells
+    paths = sorted(tmp_path.glob("runs/*/tasks/**/environment.json"))
+    for place, path in enumerate(paths):
+        told = {"git_commit": "f" * 40, "git_dirty": place == 0}
+        path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    said = f"{'f' * 12} ({len(paths) - 1} runs), {'f' * 12} with local changes (1 run)"
+    report.make(tmp_path)
+    assert f"| Commits of fine-tunings | {said} |" in markdown.read_text()
+    assert f"| Commits | {commit} (2 runs) |" in markdown.read_text()
+
+
 def test_what_no_run_tells_is_said_below_every_table(tmp_path) -> None:
     reported_study.write(tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=("qnli",))
     assert "Not known" not in report.make(tmp_path).read_text()
