@@ -15,9 +15,9 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli, environment, finetune, finetune_start, train_loop
+from scalelab import cli, environment, finetune, finetune_start, study, train_loop
 from scalelab.lab import shape_rules, study_runs
-from scalelab.studies import derive, expand, job, jobs, pool, tasks
+from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -96,19 +96,27 @@ def test_the_best_are_fine_tuned(tmp_path) -> None:
     assert f"{names[2]}.finetune" not in found
 
 
-def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
-    """The best of the three of least loss is scaled: known once its fine-tunings are."""
+@pytest.fixture
+def grid_done(tmp_path) -> spec.StudySpec:
+    """A study of two stages; the first, of two shapes, is done, and its file says so."""
     grid = a_study.stage(systems=("bert",), shapes=("2x8x1", "2x12x1"), finetune="best:2")
     up = a_study.stage(systems=("bert",), shapes=("compound:1",))
-    changes = dict(finetune__tasks=("wnli",), stages={"grid": grid, "up": up})
-    made = a_study.make(**changes)
+    made = a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up})
     for name, loss, wrong in (("bert-2x8x1-seed0", 5.0, 30), ("bert-2x12x1-seed0", 5.5, 3)):
-        assert len(expand.runs(made, tmp_path)) == 2
+        found = expand.runs(made, tmp_path)
+        assert len(found) == 2
+        expand.write(made, found, tmp_path, "")
         finish(tmp_path, name, loss)
         folder = tmp_path / "runs" / name
         alone = expand.runs(a_study.make(stages={"grid": grid}), tmp_path)
         complete(folder, expand.describe(next(run for run in alone if run.name == name)))
         tune(folder, wrong)
+    return made
+
+
+def test_a_shape_comes_out_of_the_grid(grid_done, tmp_path) -> None:
+    """The best of the three of least loss is scaled: known once its fine-tunings are."""
+    made = grid_done
     *_, last = expand.runs(made, tmp_path)
     assert last.stage == "up"
     scaling = shape_rules.Scaling(study_runs.Shape(2, 12, 1))
@@ -129,6 +137,23 @@ def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
         *_, foreseen = expand.runs(made, tmp_path, foreseen=True)  # a plan needs no run to be whole
         assert foreseen.stage == "up"
         path.write_text(before)
+
+
+def test_a_study_that_starts_with_a_damaged_run(grid_done, tmp_path, monkeypatch, capsys) -> None:
+    """What its file has goes on; the stage that would follow does not begin, and why is said."""
+    asked = {"read_spec": grid_done, "_plan_first": None, "command": ""}
+    asked |= {"num_workers": 1, "num_together": 1}
+    for name, answer in asked.items():
+        monkeypatch.setattr(study, name, lambda *_, answer=answer: answer)
+    path = tmp_path / "runs/bert-2x12x1-seed0/result.json"
+    whole = path.read_text()
+    path.write_text(whole.replace("5.5", "1.5"))
+    with pytest.raises(cli.Stopped, match="later stages have not begun: no shape .*2x12x1-seed0"):
+        study.run(tmp_path)
+    assert "study report" in capsys.readouterr().out
+    (tmp_path / "studies/two.json").unlink()  # nothing to go on with
+    with pytest.raises(derive.Damaged, match="no shape is scaled from .*2x12x1-seed0"):
+        study.run(tmp_path)
 
 
 def tune(folder: pathlib.Path, wrong: int) -> None:
