@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from benchmarks import floor
-from scalelab import finetune_loop
-from scalelab.finetune_group import Group
+from scalelab.finetuning import loop as finetune_loop
+from scalelab.finetuning.group import Group
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks import finetune_floor, finetune_peer, finetune_task, side_by_side
 from scalelab import environment, flops, metrics
-from scalelab.finetune_group import Group
-from scalelab.finetune_loop import AHEAD
+from scalelab.finetuning.group import Group
+from scalelab.finetuning.loop import AHEAD
 
 Clock = tuple[float, float]
 

@@ -9,7 +9,7 @@ class Peer:
     """Fine-tuning as `run_glue` does it, in float32 on the CPU.
 
     Args:
-      run: a finetune_run.TaskRun, for the shape, the texts and the numbers of the recipe.
+      run: a finetuning.run.TaskRun, for the shape, the texts and the numbers of the recipe.
       threads: how many PyTorch uses.
     """
 

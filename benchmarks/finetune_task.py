@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import cli, config_files, finetune_run, finetune_start, systems
+from scalelab import cli, config_files, systems
 from scalelab import config as config_lib
 from scalelab.data import tokenizers
 from scalelab.data.task_records import Records
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
-from scalelab.finetune_config import override, resolve
+from scalelab.finetuning import run as finetune_run
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning.config import override, resolve
 from scalelab.pretrained import Pretrained
 
 VOCAB_SIZE = 30_000  # rows of the embedding, as in pre-training
@@ -24,7 +26,7 @@ WORDS = "at by do go if in me no or up".split()
 
 
 def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
-    """The task as the engine prepares it: a finetune_run.TaskRun."""
+    """The task as the engine prepares it: a finetuning.run.TaskRun."""
     task = task_lib.load_task(arguments.task)
     splits = read(task, arguments)
     if arguments.run:

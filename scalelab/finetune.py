@@ -20,7 +20,7 @@ from scalelab import cli, environment, init_flag
 from scalelab.eval import recipes, submission
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
-from scalelab.finetune_config import FinetuneConfig, override, resolve, with_head_kind
+from scalelab.finetuning.config import FinetuneConfig, override, resolve, with_head_kind
 
 INIT = init_flag.INIT
 flags.adopt_module_key_flags(init_flag)
@@ -98,8 +98,8 @@ class Request:
     options: Options
 
     def prepare(self, config: FinetuneConfig, part: str = "") -> Any:
-        """The finetune_run.TaskRun of a config; `part` is a folder below the request's own."""
-        from scalelab import finetune_run
+        """The finetuning.run.TaskRun of a config; `part` is a folder below the request's own."""
+        from scalelab.finetuning import run as finetune_run
 
         return finetune_run.TaskRun(self.task, self.splits, self.start, config, self.workdir / part)
 
@@ -116,7 +116,7 @@ def run(task: Task | Callable[[], Task]) -> None:
         environment.keep_freed_memory()
         chosen = task() if callable(task) else task
         workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
-        from scalelab import finetune_start
+        from scalelab.finetuning import start as finetune_start
 
         start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
         values, asked = cli.config_values(), options()
@@ -203,7 +203,7 @@ def fine_tune(
 
     Args:
       task: the task.
-      start: a finetune_start.Start.
+      start: a finetuning.start.Start.
       values: fields of `configs/finetune.py`.
       workdir: the seeds' run folders are made in it.
       options: what to do.
@@ -215,8 +215,8 @@ def fine_tune(
     Raises:
       ValueError: config, data or a folder is not as it should be.
     """
-    from scalelab import finetune_grid
-    from scalelab import finetune_outcome as outcome
+    from scalelab.finetuning import grid as finetune_grid
+    from scalelab.finetuning import outcome
 
     if start.classifier is not None:
         values = with_head_kind(values, start.classifier.kind)
@@ -267,7 +267,7 @@ def _planned(
 
 def _train(prepared: Any, options: Options) -> None:
     """Trains the seeds that are not finished."""
-    from scalelab import finetune_loop
+    from scalelab.finetuning import loop as finetune_loop
 
     finished = [seed for seed in options.seeds if prepared.claim(seed) is not None]
     if finished:
@@ -287,8 +287,8 @@ def _scores_import(request: Request) -> bool:
 
 def _score_import(request: Request, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Scores an imported classifier as it is; there is nothing that a seed could change."""
-    from scalelab import finetune_outcome as outcome
-    from scalelab.finetune_course import Course
+    from scalelab.finetuning import outcome
+    from scalelab.finetuning.course import Course
 
     own = {"head.kind": request.start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
     config = dataclasses.replace(resolve(override(values, own)), epochs=0.0)

@@ -17,7 +17,8 @@ import pathlib
 
 from absl import flags
 
-from scalelab import cli, environment, init_flag, population_config
+from scalelab import cli, environment, init_flag
+from scalelab.training import members
 
 flags.adopt_module_key_flags(cli)
 flags.adopt_module_key_flags(init_flag)
@@ -36,9 +37,9 @@ def main(argv: list[str]) -> None:
     environment.keep_freed_memory()
     workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
     config = init_flag.read_config()
-    runs = population_config.members(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
+    runs = members.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
-    from scalelab import train_loop
+    from scalelab.training import loop as train_loop
 
     train_loop.train(runs)
 

@@ -43,7 +43,7 @@ def train(
       cli.Stopped: interrupted, or loss or gradient were not finite.
     """
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
-    from scalelab import train_loop
+    from scalelab.training import loop as train_loop
 
     return train_loop.train([(config, workdir)], before_step=before_step, every=every)[0]
 

@@ -17,23 +17,20 @@ import optax
 import pytest
 import tiny
 
-from scalelab import (
-    cli,
-    finetune_course,
-    finetune_loop,
-    finetune_rows,
-    finetune_start,
-    finetune_step,
-    flops,
-)
+from scalelab import cli, flops
 from scalelab.data import task_examples
 from scalelab.data.task_examples import TaskBatches
 from scalelab.data.task_records import Records
 from scalelab.eval.task import Splits, Task, load_task
 from scalelab.fields import flatten
-from scalelab.finetune_config import FinetuneConfig, override, resolve
-from scalelab.finetune_group import Group
-from scalelab.finetune_run import TaskRun
+from scalelab.finetuning import course as finetune_course
+from scalelab.finetuning import loop as finetune_loop
+from scalelab.finetuning import rows as finetune_rows
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import step as finetune_step
+from scalelab.finetuning.config import FinetuneConfig, override, resolve
+from scalelab.finetuning.group import Group
+from scalelab.finetuning.run import TaskRun
 from scalelab.lab import predictions
 from scalelab.pretrained import load_trained
 

@@ -15,9 +15,10 @@ import pytest
 import tiny
 from train_lab import Lab, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, population_config, pretrained, state, together
+from scalelab import checkpoint, cli, pretrained, state, together
 from scalelab.config import Config
-from scalelab.recorder import Recorder
+from scalelab.training import members
+from scalelab.training.recorder import Recorder
 
 Runs = list[tuple[Config, pathlib.Path]]
 TOLERANCE = dict(rtol=1e-5, atol=1e-5)
@@ -25,19 +26,19 @@ STEPS = 12
 SHARED = ("seconds", "train/tokens_per_sec")  # what time it takes is not a run's own
 
 
-def members(
+def runs_of(
     lab: Lab, folder: pathlib.Path, arguments: str = f"system=bert,steps={STEPS}", **fields: Any
 ) -> Runs:
     """Two seeds, and one of them at another rate; one phase, if nothing else is said."""
     config = lab.config(arguments, **({"long__example_rate": 0.0} | fields))
-    runs = population_config.members(config, folder, ["0", "1"], ["3e-3", "1e-3"])
+    runs = members.of(config, folder, ["0", "1"], ["3e-3", "1e-3"])
     return [run for run in runs if run[1].name != "seed0-rate0.001"]
 
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The runs, one by one."""
-    runs = members(lab, tmp_path_factory.mktemp("alone"))
+    runs = runs_of(lab, tmp_path_factory.mktemp("alone"))
     for config, folder in runs:
         lab.run(folder, config)
     return runs
@@ -88,7 +89,7 @@ def assert_same_run(ours: pathlib.Path, theirs: pathlib.Path) -> None:
 def test_together_they_leave_what_each_leaves_alone(
     lab: Lab, alone: Runs, tmp_path: pathlib.Path
 ) -> None:
-    runs = members(lab, tmp_path)
+    runs = runs_of(lab, tmp_path)
     results = lab.run_together(runs)
     for (_, ours), (_, theirs), result in zip(runs, alone, results, strict=True):
         assert_same_run(ours, theirs)
@@ -104,7 +105,7 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
     """They begin from seed 0's parameters; in its own order, one of them is seed 0's run."""
     given = lab.config(f"system=bert,steps={STEPS}", long__example_rate=0.0)
     runs, single = (
-        population_config.members(given, tmp_path / name, rates=["3e-3"], orders=["0", "7"])
+        members.of(given, tmp_path / name, rates=["3e-3"], orders=["0", "7"])
         for name in ("together", "single")
     )
     assert [folder.name for _, folder in runs] == [
@@ -126,8 +127,7 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
 def test_order_alone_may_vary_in_both_phases(lab: Lab, tmp_path: pathlib.Path) -> None:
     given = lab.config("system=bert,steps=12", long__example_rate=0.1)
     runs, single = (
-        population_config.members(given, tmp_path / name, orders=["0", "7"])
-        for name in ("together", "single")
+        members.of(given, tmp_path / name, orders=["0", "7"]) for name in ("together", "single")
     )
     lab.run_together(runs)
     own, other = (lab.run(folder, config) for config, folder in single)
@@ -144,7 +144,7 @@ def test_seconds_are_shares(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> No
     import time
 
     begun = time.perf_counter()
-    results = lab.run_together(members(lab, tmp_path))
+    results = lab.run_together(runs_of(lab, tmp_path))
     seconds = [result["seconds"] for result in results]
     assert max(seconds) < 1.2 * min(seconds)
     assert sum(seconds) < time.perf_counter() - begun
@@ -180,7 +180,7 @@ def test_what_they_share_by_mistake_shows(
 ) -> None:
     """The first of them is right, the others are not."""
     monkeypatch.setattr(owner, name, wrong)
-    runs = members(lab, tmp_path)
+    runs = runs_of(lab, tmp_path)
     lab.run_together(runs, before_step=lambda step, _: kill_at(5)(step))
     assert_close(first_lines(runs[0][1], 4), first_lines(alone[0][1], 4))
     for k in (1, 2):
@@ -195,14 +195,14 @@ def test_other_systems_too_and_a_shared_dropout_key_shows(
 ) -> None:
     """A GPT-2 draws nothing but dropout, so there the keys are its alone."""
     two_phases = dict(arguments=f"system={system},steps=12", long__example_rate=0.1)
-    alone, runs = (members(lab, tmp_path / name, **two_phases) for name in ("alone", "together"))
+    alone, runs = (runs_of(lab, tmp_path / name, **two_phases) for name in ("alone", "together"))
     for config, folder in alone:
         lab.run(folder, config)
     lab.run_together(runs)
     for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
         assert_same_run(ours, theirs)
     monkeypatch.setattr(together, "stack", shared_keys)
-    wrong = members(lab, tmp_path / "wrong", **two_phases)
+    wrong = runs_of(lab, tmp_path / "wrong", **two_phases)
     lab.run_together(wrong)
     assert_same_run(wrong[0][1], alone[0][1])
     with pytest.raises(AssertionError):
@@ -215,7 +215,7 @@ def test_a_budget_in_tokens_which_they_reach_at_different_steps(
 ) -> None:
     """One is over a step before the others, which go on in the same program."""
     given = dict(arguments="system=bert,tokens=3674", long__example_rate=0.1)
-    alone, runs = (members(lab, tmp_path / name, **given) for name in ("alone", "together"))
+    alone, runs = (runs_of(lab, tmp_path / name, **given) for name in ("alone", "together"))
     for config, folder in alone:
         lab.run(folder, config)
     results = lab.run_together(runs)
@@ -232,7 +232,7 @@ def test_killed_one_goes_on_alone_and_the_others_join_it(
     lab: Lab, alone: Runs, tmp_path: pathlib.Path
 ) -> None:
     """All stop at 8 and keep step 6; the second alone is killed at 11, after 10; all go on."""
-    runs = members(lab, tmp_path)
+    runs = runs_of(lab, tmp_path)
     assert not lab.run_together(runs, before_step=lambda step, _: kill_at(8)(step))
     config, folder = runs[1]
     record = lab.run(folder, config, before=kill_at(11))
@@ -249,7 +249,7 @@ def test_killed_one_goes_on_alone_and_the_others_join_it(
 def test_a_signal_saves_all_and_each_alone_ends_the_same(
     number: int, lab: Lab, alone: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:
-    runs = members(lab, tmp_path)
+    runs = runs_of(lab, tmp_path)
     with pytest.raises(cli.Stopped, match="stopped by SIGTERM after step 10.*same command") as told:
         lab.run_together(runs, before_step=lambda step, _: signal_at(9, number)(step))
     assert told.value.exit_code == cli.PREEMPTED
@@ -268,7 +268,7 @@ def test_a_signal_saves_all_and_each_alone_ends_the_same(
 def test_a_loss_that_is_not_finite_ends_that_run_alone(
     lab: Lab, alone: Runs, tmp_path: pathlib.Path
 ) -> None:
-    runs = members(lab, tmp_path)
+    runs = runs_of(lab, tmp_path)
     config = dataclasses.replace(
         runs[1][0], optim=dataclasses.replace(runs[1][0].optim, learning_rate=1e30)
     )
@@ -296,12 +296,12 @@ def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
     with pytest.raises(
         ValueError, match="may differ in seed, data.order_seed, optim.learning_rate alone"
     ) as told:
-        population_config.check([one, other, one])
+        members.check([one, other, one])
     found = {line.split(":")[0].strip() for line in str(told.value).splitlines()[1:]}
     assert found == {
         "net.width", "short.batch_size", "tokenizer.vocab_size", "optim.total_steps",
     }  # fmt: skip
-    population_config.check([one, lab.config("system=roberta,steps=24,seed=1")])
+    members.check([one, lab.config("system=roberta,steps=24,seed=1")])
 
 
 @pytest.mark.parametrize(
@@ -313,19 +313,19 @@ def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
 )
 def test_what_several_cannot_do(arguments: str, changes: dict, told: str, lab: Lab) -> None:
     config = lab.config(arguments, **changes)
-    population_config.check([config])
+    members.check([config])
     with pytest.raises(ValueError, match=told):
-        population_config.check([config, dataclasses.replace(config, seed=1)])
+        members.check([config, dataclasses.replace(config, seed=1)])
 
 
 def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None:
     config = lab.config("system=roberta,steps=24,seed=5")
-    made = population_config.members(config, tmp_path, ["0", "3"], ["1e-3", ".002"])
+    made = members.of(config, tmp_path, ["0", "3"], ["1e-3", ".002"])
     assert [(c.seed, c.optim.learning_rate, f.name) for c, f in made] == [
         (0, 1e-3, "seed0-rate0.001"), (0, 2e-3, "seed0-rate0.002"),
         (3, 1e-3, "seed3-rate0.001"), (3, 2e-3, "seed3-rate0.002"),
     ]  # fmt: skip
-    assert population_config.members(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
+    assert members.of(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
     for seeds, rates, told in (
         (["0", "1.5"], [], "--seeds=0,1.5: expected whole numbers"),
         (["0"], ["fast"], "--learning_rates=fast: expected numbers"),
@@ -334,7 +334,7 @@ def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None
         (["1", "0", "1"], [], "each run once.*seed1, seed0, seed1"),
     ):
         with pytest.raises(ValueError, match=told):
-            population_config.members(config, tmp_path, seeds, rates)
+            members.of(config, tmp_path, seeds, rates)
 
 
 # --- The real program -----------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> None:
             "--mnli_first starts tasks from the weights of MNLI, --init=none asks for random ones:"
             " leave one out"
         )
-    from scalelab import finetune_start
+    from scalelab.finetuning import start as finetune_start
     from scalelab.lab import glue_table
 
     values, options = cli.config_values(), finetune.options()

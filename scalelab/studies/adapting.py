@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from scalelab import config as config_lib
-from scalelab import finetune_config
 from scalelab.eval import recipes
+from scalelab.finetuning import config as finetune_config
 from scalelab.studies import job
 from scalelab.studies.spec import Finetune
 

@@ -2,8 +2,8 @@
 
   python -m scalelab.studies.job --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
-Several --run=... train as one program (`train_loop`). Reads everything from the study's file. Exit
-code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
+Several --run=... train as one program (`training.loop`). Reads everything from the study's file.
+Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ from scalelab import cli, config_files
 def pretrain(runs: list[Any], again: list[bool]) -> None:
     """Trains runs as one program; `again` where a checkpoint was lost."""
     from scalelab import config as config_lib
-    from scalelab import train_loop
+    from scalelab.training import loop as train_loop
 
     for run, lost in zip(runs, again, strict=True):
         if lost:
@@ -39,8 +39,8 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
     from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
-    from scalelab import finetune_start
     from scalelab.eval import task as task_lib
+    from scalelab.finetuning import start as finetune_start
     from scalelab.studies import jobs
     from scalelab.studies import tasks as tasks_lib
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalelab import config as config_lib
-from scalelab import environment, flops, population_config
+from scalelab import environment, flops
 from scalelab.lab import study_runs
 from scalelab.lab.study_runs import PretrainRun, Study
+from scalelab.training import members
 
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
 WAITING, READY, DONE = "waiting", "ready", "done"
@@ -87,7 +88,7 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
         if not is_small(configs[0].net):
             return False
         try:
-            population_config.check(configs)
+            members.check(configs)
         except ValueError:
             return False
         return True

@@ -14,7 +14,7 @@ from scalelab.config import Config
 from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.fields import field_names, fill
-from scalelab.finetune_config import FinetuneConfig
+from scalelab.finetuning.config import FinetuneConfig
 from scalelab.lab import table_rows
 from scalelab.lab.study_runs import BASELINE, Shape
 from scalelab.lab.table_rows import Rows

@@ -17,7 +17,7 @@ from scalelab.data import probes, task_examples
 from scalelab.eval import glue
 from scalelab.eval.task import load_task, task_names
 from scalelab.fields import field_names, flatten
-from scalelab.finetune_config import FinetuneConfig
+from scalelab.finetuning.config import FinetuneConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import tiny
 from flax import linen as nn
 
-from scalelab import finetune_start, pretrained, state
+from scalelab import pretrained, state
 from scalelab.checkpoint import Checkpoints
 from scalelab.eval.task import load, load_task
-from scalelab.finetune_config import override, resolve
-from scalelab.finetune_run import TaskRun
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning.config import override, resolve
+from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier

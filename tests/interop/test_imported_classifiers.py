@@ -15,19 +15,16 @@ import pytest
 import tiny
 from fine_tuned import prepare, values
 
-from scalelab import (
-    finetune,
-    finetune_group,
-    finetune_loop,
-    finetune_outcome,
-    finetune_start,
-    finetune_step,
-    pretrained,
-)
+from scalelab import finetune, pretrained
 from scalelab.data import task_examples
 from scalelab.eval.task import load, load_task
-from scalelab.finetune_config import resolve
-from scalelab.finetune_run import TaskRun
+from scalelab.finetuning import group as finetune_group
+from scalelab.finetuning import loop as finetune_loop
+from scalelab.finetuning import outcome as finetune_outcome
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import step as finetune_step
+from scalelab.finetuning.config import resolve
+from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.lab import predictions
 

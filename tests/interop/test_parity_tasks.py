@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from scalelab import systems
-from scalelab.finetune_step import Learner, losses
+from scalelab.finetuning.step import Learner, losses
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 

@@ -14,13 +14,16 @@ import tiny
 from damage import rename
 from safetensors.numpy import load_file, save_file
 
-from scalelab import finetune_loop, finetune_run, finetune_start, pretrained, run_folder
+from scalelab import pretrained, run_folder
 from scalelab.clocks import Clocks
 from scalelab.config import resolve
 from scalelab.eval.task import load
 from scalelab.eval.tsv import make_task
-from scalelab.finetune_config import override
-from scalelab.finetune_config import resolve as resolve_finetuning
+from scalelab.finetuning import loop as finetune_loop
+from scalelab.finetuning import run as finetune_run
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning.config import override
+from scalelab.finetuning.config import resolve as resolve_finetuning
 from scalelab.interop import classifiers, exporting, importing, maps
 
 pytestmark = pytest.mark.slow

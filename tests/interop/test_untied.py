@@ -9,9 +9,10 @@ import tiny
 from damage import config, rename
 from safetensors.numpy import load_file
 
-from scalelab import pretrained, train_init
+from scalelab import pretrained
 from scalelab.config import resolve
 from scalelab.interop import exporting, importing, maps
+from scalelab.training import init as train_init
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")

@@ -15,9 +15,11 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli, environment, finetune, finetune_start, study, train_loop
+from scalelab import cli, environment, finetune, study
+from scalelab.finetuning import start as finetune_start
 from scalelab.lab import shape_rules, study_runs
 from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
+from scalelab.training import loop as train_loop
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 

@@ -8,8 +8,8 @@ import pytest
 import tiny
 
 from scalelab import config as config_lib
-from scalelab import finetune_config
 from scalelab.eval import recipes
+from scalelab.finetuning import config as finetune_config
 from scalelab.lab import published, study_runs, study_tables
 from scalelab.studies import expand, spec
 

@@ -45,7 +45,7 @@ def check(configs: Sequence[Config]) -> None:
         )
 
 
-def members(
+def of(
     config: Config,
     workdir: pathlib.Path,
     seeds: Sequence[str] = (),

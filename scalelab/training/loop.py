@@ -13,12 +13,13 @@ from typing import Any
 
 import jax
 
-from scalelab import cli, population_config, progress, run_folder, sharding, train_init, train_setup
+from scalelab import cli, progress, run_folder, sharding
 from scalelab.config import Config
 from scalelab.data import pipeline
-from scalelab.recorder import Recorder
-from scalelab.train_group import Group
-from scalelab.train_setup import Setup
+from scalelab.training import init, members
+from scalelab.training.group import Group
+from scalelab.training.recorder import Recorder
+from scalelab.training.setup import Setup, devices
 
 UNKNOWN = 2**31  # steps of a phase that ends by another clock
 BeforeStep = Callable[[int, dict[str, Any]], None]
@@ -48,8 +49,8 @@ def train(
       cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
     started = time.perf_counter()
-    population_config.check([config for config, _ in runs])
-    configs, start = train_init.begin(runs)
+    members.check([config for config, _ in runs])
+    configs, start = init.begin(runs)
     runs = list(zip(configs, [workdir for _, workdir in runs], strict=True))
     results = {}
     for config, workdir in runs:
@@ -87,11 +88,11 @@ class Loop:
         before_step: BeforeStep | None,
         every: Every,
         started: float,
-        start: train_init.Start | None,
+        start: init.Start | None,
     ) -> None:
         self._before_step, self._every, self._started = before_step, tuple(every), started
         self._config = runs[0][0]
-        mesh = train_setup.devices(self._config)
+        mesh = devices(self._config)
         if jax.process_index() == 0:
             for _, workdir in runs:
                 held.enter_context(run_folder.locked(workdir))

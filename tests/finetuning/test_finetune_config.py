@@ -6,10 +6,10 @@ import pathlib
 import pytest
 import tiny
 
-from scalelab import finetune_config
 from scalelab.eval import recipes
 from scalelab.fields import field_names, flatten
-from scalelab.finetune_config import FinetuneConfig, override
+from scalelab.finetuning import config as finetune_config
+from scalelab.finetuning.config import FinetuneConfig, override
 
 
 def values(arguments: str = "") -> dict:
@@ -60,8 +60,9 @@ def test_misspelt_arguments(arguments: str, message: str) -> None:
 
 def test_no_field_is_dead() -> None:
     """Every field is read, as one of a config, somewhere in what fine-tunes."""
-    files = [*(tiny.ROOT / "scalelab").glob("finetune*.py"), *_eval_files()]
-    read = {name for p in files if p.name != "finetune_config.py" for name in _read_in(p)}
+    room = tiny.ROOT / "scalelab/finetuning"
+    files = [room.with_name("finetune.py"), *room.glob("*.py"), *_eval_files()]
+    read = {name for p in files if p != room / "config.py" for name in _read_in(p)}
     assert set(field_names(FinetuneConfig)) - read == set()
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from scalelab import metrics, sharding, state, together
 from scalelab.data.batches import evaluation_batches
-from scalelab.recorder import Recorder
-from scalelab.train_setup import Setup
+from scalelab.training.recorder import Recorder
+from scalelab.training.setup import Setup
 
 
 class Group:

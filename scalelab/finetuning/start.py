@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scalelab import imported, pretrained, run_folder
-from scalelab.finetune_config import FinetuneConfig
+from scalelab.finetuning.config import FinetuneConfig
 from scalelab.imported import ImportedClassifier
 from scalelab.pretrained import Pretrained, digest_of, load_trained
 

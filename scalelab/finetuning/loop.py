@@ -13,11 +13,11 @@ import numpy as np
 
 from scalelab import cli, environment, metrics, progress, run_folder
 from scalelab import config as config_lib
-from scalelab import finetune_outcome as outcome
 from scalelab.checkpoint import Checkpoints
-from scalelab.finetune_course import Course
-from scalelab.finetune_group import Group
-from scalelab.finetune_run import TaskRun
+from scalelab.finetuning import outcome
+from scalelab.finetuning.course import Course
+from scalelab.finetuning.group import Group
+from scalelab.finetuning.run import TaskRun
 
 AHEAD = 8  # steps that may wait on the device
 

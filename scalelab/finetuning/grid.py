@@ -5,9 +5,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab import finetune_loop, run_folder
-from scalelab import finetune_outcome as outcome
-from scalelab.finetune_config import override, resolve
+from scalelab import run_folder
+from scalelab.finetuning import loop, outcome
+from scalelab.finetuning.config import override, resolve
 from scalelab.metrics import write_json
 
 Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
@@ -38,7 +38,7 @@ def best(request: Any, values: dict[str, Any], axes: Axes) -> dict[str, Any]:
         }
         left = [run for run in runs.values() if run.claim(seed) is None]
         if left:
-            finetune_loop.train_together(left, [seed] * len(left))
+            loop.train_together(left, [seed] * len(left))
         for name, run in runs.items():
             scores[name] = outcome.main_score(task, run.result(seed)["eval"])
             print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")

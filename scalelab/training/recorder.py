@@ -14,7 +14,7 @@ from scalelab.config import Config, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches
 from scalelab.lab import curves
-from scalelab.train_setup import Setup
+from scalelab.training.setup import Setup
 
 LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
 

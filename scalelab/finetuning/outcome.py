@@ -51,9 +51,9 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], para
     """Writes predictions, pictures and, last, result.json.
 
     Args:
-      run: a finetune_run.TaskRun.
+      run: a finetuning.run.TaskRun.
       seed: which.
-      course: its finetune_course.Course.
+      course: its finetuning.course.Course.
       outputs: of the head, by dev split, [n, C].
       params: {"body", "head"} that gave them.
     """
@@ -157,8 +157,8 @@ def score_as_imported(run: Any, course: Any) -> None:
     """Scores an imported classifier on the dev sets; leaves what a fine-tuning of no steps would.
 
     Args:
-      run: a finetune_run.TaskRun that begins with the classifier, of no epochs.
-      course: an empty finetune_course.Course.
+      run: a finetuning.run.TaskRun that begins with the classifier, of no epochs.
+      course: an empty finetuning.course.Course.
 
     Raises:
       ValueError: its classes do not fit the task's, or the folder holds another run.
@@ -185,9 +185,9 @@ def params_of(run: Any, seed: int) -> Any:
 
 def _outputs(run: Any, params: Any) -> dict[str, np.ndarray]:
     """Of the head by dev split, [n, C]."""
-    from scalelab import finetune_step
+    from scalelab.finetuning.step import compiled
 
-    _, run_predict = finetune_step.compiled(run.learner, 1)
+    _, run_predict = compiled(run.learner, 1)
     return {
         split: run.predict(run_predict, params, {}, examples, 1)[0]
         for split, examples in run.dev.items()
@@ -197,12 +197,12 @@ def _outputs(run: Any, params: Any) -> dict[str, np.ndarray]:
 
 def submit(run: Any, seeds: tuple[int, ...]) -> None:
     """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files."""
-    from scalelab import finetune_step
+    from scalelab.finetuning.step import compiled
 
     results = {seed: run.result(seed) for seed in seeds}
     seed = max(seeds, key=lambda s: main_score(run.task, results[s]["eval"]))
     params = params_of(run, seed)
-    _, run_predict = finetune_step.compiled(run.learner, 1)
+    _, run_predict = compiled(run.learner, 1)
     found = {
         split: answers(run.task, run.predict(run_predict, params, {}, examples, 1)[0])
         for split, examples in run.test.items()

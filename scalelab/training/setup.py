@@ -11,7 +11,7 @@ from scalelab import build, environment, flops, sharding, state, step, systems, 
 from scalelab import data as data_lib
 from scalelab.config import Config
 from scalelab.optim import schedules
-from scalelab.train_init import Start
+from scalelab.training.init import Start
 
 
 def devices(config: Config) -> Mesh:
@@ -36,7 +36,7 @@ class Setup:
     """What runs that train together share.
 
     Args:
-      configs: of the runs; they differ in what one program can vary (see `population_config`).
+      configs: of the runs; they differ in what one program can vary (see `training.members`).
       mesh: from `devices`.
       start: whose parameters they begin, or began, with; None: random ones.
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab import finetune, finetune_loop, finetune_start
+from scalelab import finetune
 from scalelab.data import task_examples
 from scalelab.eval.task import Task, load_task
 from scalelab.eval.tsv import make_task
 from scalelab.finetune import Options
-from scalelab.finetune_config import override, resolve
-from scalelab.finetune_run import TaskRun
+from scalelab.finetuning import loop as finetune_loop
+from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning.config import override, resolve
+from scalelab.finetuning.run import TaskRun
 
 Runs = Callable[[str], pathlib.Path]
 ROWS = "a\tb\tlabel\tother\nby do\tgo\t0\t1\nif in\tme no\t1\t1\nor up\tat by\t0\t0\nme\tgo\t1\t0\n"

@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import environment, finetune_rows, finetune_step, together
-from scalelab.finetune_run import TaskRun
+from scalelab import environment, together
+from scalelab.finetuning.rows import table_of
+from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.step import compiled
 from scalelab.optim import schedules
 
 
@@ -41,11 +43,11 @@ class Group:
             for own, seed in zip(drawn, seeds, strict=True)
         ]
         if rows is not None:
-            self._first_tables = [np.asarray(finetune_rows.table_of(params)) for params in first]
+            self._first_tables = [np.asarray(table_of(params)) for params in first]
             first = [rows.narrow(params) for params in first]
         states = [learner.init(own, params) for own, params in zip(drawn, first, strict=True)]
         self.state = together.stack(states)
-        self._train, self._predict = finetune_step.compiled(learner, len(seeds))
+        self._train, self._predict = compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)
 
     def __len__(self) -> int:

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, finetune_rows, flops, run_folder
+from scalelab import build, flops, run_folder
 from scalelab.checkpoint import Checkpoints
 from scalelab.data import task_examples, tokenizers
 from scalelab.data.task_examples import TaskBatches, TaskExamples
 from scalelab.eval.task import Splits, Task, is_known, remarks
-from scalelab.finetune_config import FinetuneConfig
-from scalelab.finetune_start import Start, check_fits
-from scalelab.finetune_step import Learner
+from scalelab.finetuning import rows
+from scalelab.finetuning.config import FinetuneConfig
+from scalelab.finetuning.start import Start, check_fits
+from scalelab.finetuning.step import Learner
 from scalelab.formats.documents import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
@@ -108,7 +109,7 @@ class TaskRun:
         if not (config.lm_weight or config.feature_layers):  # else all rows are trained, or none
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
             width = opened.config.net.width
-            self.rows = finetune_rows.find(read, num_rows, width, self.num_steps)
+            self.rows = rows.find(read, num_rows, width, self.num_steps)
         if self.rows is not None:
             self.narrow_learner = self._learner(self.learner.net.num_orders, self.rows.size)
         self.batches(0)  # refuses a batch that is larger than the training set
