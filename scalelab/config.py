@@ -170,7 +170,22 @@ def resolve(values: Mapping[str, Any]) -> Config:
 
 def _check(config: Config) -> None:
     """Refuses values that no net or data could satisfy."""
-    net = config.net
+    _check_counts(config)
+    _check_net(config.net)
+    for name, phase in zip(("short", "long"), config.phases, strict=False):
+        _check_phase(name, phase, config)
+    _check_rates(config)
+    if not -(2**63) <= config.seed < 2**63:
+        raise ValueError(f"config.seed = {config.seed} does not fit into 64 bits")
+    check_optim(config.optim)
+    _check_choice("data.errors", config.data.errors, ("strict", "replace"))
+    _check_choice("machine.loader", config.machine.loader, ("tf", "numpy"))
+    clock, total, warmup = durations(config.optim)
+    if clock != "epochs":
+        check_warmup(clock, total, warmup)
+
+
+def _check_counts(config: Config) -> None:
     positive = (
         "net.num_heads", "net.width", "net.num_layers", "net.ffn_width", "net.max_len",
         "tokenizer.vocab_size", "eval.every_steps", "eval.num_examples",
@@ -178,15 +193,14 @@ def _check(config: Config) -> None:
         "machine.log_every_steps", "machine.checkpoint_every_steps", "machine.num_workers",
         "short.max_len", "short.batch_size", "long.max_len", "long.batch_size",
     )  # fmt: skip
-    for name in positive:
+    for name, least in (*((name, 1) for name in positive), ("machine.prefetch", 0)):
         group, field = name.split(".")
         value = getattr(getattr(config, group), field)
-        if value is not None and value < 1:
-            raise ValueError(f"config.{name} must be at least 1, got {value}")
-    if config.machine.prefetch < 0:
-        raise ValueError(
-            f"config.machine.prefetch must be at least 0, got {config.machine.prefetch}"
-        )
+        if value is not None and value < least:
+            raise ValueError(f"config.{name} must be at least {least}, got {value}")
+
+
+def _check_net(net: Net) -> None:
     if net.width % net.num_heads:
         fits = [a for a in range(1, net.width + 1) if net.width % a == 0 and a <= 64]
         near = sorted(fits, key=lambda a: abs(a - net.num_heads))[:3]
@@ -199,21 +213,25 @@ def _check(config: Config) -> None:
         raise ValueError(
             f"config.net.output_embedding {net.output_embedding!r}: expected None (tied) or untied"
         )
-    if net.dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"config.net.dtype {net.dtype!r}: expected float32 or bfloat16")
-    for name, phase in zip(("short", "long"), config.phases, strict=False):
-        if phase.max_len > net.max_len:
-            raise ValueError(
-                f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
-                f" config.net.max_len = {net.max_len}; raise that or shorten the phase"
-            )
-        if phase.batch_size % config.machine.num_microbatches:
-            raise ValueError(
-                f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
-                f" config.machine.num_microbatches = {config.machine.num_microbatches}"
-            )
+    _check_choice("net.dtype", net.dtype, ("float32", "bfloat16"))
+
+
+def _check_phase(name: str, phase: ShortPhase | LongPhase, config: Config) -> None:
+    if phase.max_len > config.net.max_len:
+        raise ValueError(
+            f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
+            f" config.net.max_len = {config.net.max_len}; raise that or shorten the phase"
+        )
+    if phase.batch_size % config.machine.num_microbatches:
+        raise ValueError(
+            f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
+            f" config.machine.num_microbatches = {config.machine.num_microbatches}"
+        )
+
+
+def _check_rates(config: Config) -> None:
     rates = {
-        "net.dropout_rate": net.dropout_rate, "mask_rate": config.mask_rate,
+        "net.dropout_rate": config.net.dropout_rate, "mask_rate": config.mask_rate,
         "long.example_rate": config.long.example_rate, "data.short_rate": config.data.short_rate,
         "data.valid_rate": config.data.valid_rate,
     }  # fmt: skip
@@ -224,20 +242,11 @@ def _check(config: Config) -> None:
         raise ValueError(f"config.long.epoch_rate = {config.long.epoch_rate}: expected 0 or more")
     if config.mask_rate == 0 and "mlm" in config.objectives:
         raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
-    if not -(2**63) <= config.seed < 2**63:
-        raise ValueError(f"config.seed = {config.seed} does not fit into 64 bits")
-    check_optim(config.optim)
-    if config.data.errors not in ("strict", "replace"):
-        raise ValueError(
-            f"config.data.errors {config.data.errors!r}: expected 'strict' or 'replace'"
-        )
-    if config.machine.loader not in ("tf", "numpy"):
-        raise ValueError(
-            f"config.machine.loader {config.machine.loader!r}: expected 'tf' or 'numpy'"
-        )
-    clock, total, warmup = durations(config.optim)
-    if clock != "epochs":
-        check_warmup(clock, total, warmup)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, str]) -> None:
+    if value not in choices:
+        raise ValueError(f"config.{name} {value!r}: expected {choices[0]} or {choices[1]}")
 
 
 def check_optim(optim: Any) -> None:

@@ -52,6 +52,34 @@ def load(path: str | pathlib.Path) -> Pretrained:
       ValueError: it is none, or something that is needed is missing from it; the message says what.
     """
     path = pathlib.Path(path)
+    config = _config_of(path)
+    if not (path / "tokenizer" / "tokenizer.json").is_file():
+        raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
+    if not (path / "checkpoints").is_dir():
+        raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
+    system = systems.load(config.system)
+    tokenizer = Tokenizer.load(path / "tokenizer")
+    expected = _expected_params(path, config, system, tokenizer)
+    saved = _saved(path / "checkpoints")
+    if saved is None:
+        raise ValueError(f"the run in {path} has saved no checkpoint yet")
+    if not _same_shapes(expected, saved["params"]):
+        raise ValueError(
+            f"the checkpoint in {path} is not of the net that its config.json describes: names or"
+            " shapes of parameters differ"
+        )
+    finished = run_folder.read_json(path / "result.json") is not None
+    return Pretrained(
+        path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
+    )
+
+
+def _config_of(path: pathlib.Path) -> Config:
+    """The config of a pre-training run.
+
+    Raises:
+      ValueError: the folder is none.
+    """
     if not path.is_dir():
         raise ValueError(
             f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
@@ -73,13 +101,17 @@ def load(path: str | pathlib.Path) -> Pretrained:
             f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"
             f" as the one it started from"
         )
-    config = resolve(values)
-    if not (path / "tokenizer" / "tokenizer.json").is_file():
-        raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
-    if not (path / "checkpoints").is_dir():
-        raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
-    system = systems.load(config.system)
-    tokenizer = Tokenizer.load(path / "tokenizer")
+    return resolve(values)
+
+
+def _expected_params(
+    path: pathlib.Path, config: Config, system: types.ModuleType, tokenizer: Tokenizer
+) -> Any:
+    """The parameters that a run's config describes, as shapes.
+
+    Raises:
+      ValueError: the tokenizer is another net's.
+    """
     try:
         objectives = build.make_objectives(config, tokenizer.special_ids)
     except ValueError as error:
@@ -89,34 +121,24 @@ def load(path: str | pathlib.Path) -> Pretrained:
             f"{path}/tokenizer is not the tokenizer of this run: tokenizer.json has"
             f" {tokenizer.vocab_size} pieces, the net {config.tokenizer.vocab_size}"
         )
-    expected = jax.eval_shape(
-        lambda key: nn.unbox(
-            state.fresh(
-                key,
-                build.make_net(config, system),
-                objectives,
-                optax.identity(),
-                max_len=config.short.max_len,
-            ).params
-        ),
-        jax.random.key(0),
-    )
-    checkpoints = Checkpoints(path / "checkpoints", num_last=None)
-    # As saved: what an import leaves has parameters, and no optimizer's state beside them.
+    net, max_len = build.make_net(config, system), config.short.max_len
+
+    def fresh(key: jax.Array) -> Any:
+        made = state.fresh(key, net, objectives, optax.identity(), max_len=max_len)
+        return nn.unbox(made.params)
+
+    return jax.eval_shape(fresh, jax.random.key(0))
+
+
+def _saved(directory: pathlib.Path) -> Any:
+    """The newest checkpoint as it was saved; None: there is none.
+
+    What an import leaves has parameters, and no optimizer's state beside them.
+    """
+    checkpoints = Checkpoints(directory, num_last=None)
     restored = checkpoints.restore_as_saved()
     checkpoints.close()
-    if restored is None:
-        raise ValueError(f"the run in {path} has saved no checkpoint yet")
-    saved, _ = restored
-    if not _same_shapes(expected, saved["params"]):
-        raise ValueError(
-            f"the checkpoint in {path} is not of the net that its config.json describes: names or"
-            " shapes of parameters differ"
-        )
-    finished = run_folder.read_json(path / "result.json") is not None
-    return Pretrained(
-        path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
-    )
+    return None if restored is None else restored[0]
 
 
 def load_trained(folder: pathlib.Path) -> Any:
@@ -128,12 +150,10 @@ def load_trained(folder: pathlib.Path) -> Any:
     directory = folder / "checkpoints"
     if not directory.is_dir():
         raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
-    kept = Checkpoints(directory, None)
-    restored = kept.restore_as_saved()
-    kept.close()
-    if restored is None:
+    saved = _saved(directory)
+    if saved is None:
         raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
-    return restored[0]["params"]
+    return saved["params"]
 
 
 def digest_of(params: Any) -> str:

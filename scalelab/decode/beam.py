@@ -66,8 +66,8 @@ def search(
     if num_beams < 1:
         raise ValueError(f"num_beams = {num_beams}: expected at least 1")
     tokens, lengths = prompts_lib.pad(prompts, max_new_tokens, max_len)
-    sizes = num_beams, max_new_tokens, max_len, end_token, length_penalty
-    written, scores = jax.device_get(_search(stepper, tokens, lengths, *sizes))
+    rules = _Rules(num_beams, max_new_tokens, max_len, end_token, length_penalty)
+    written, scores = jax.device_get(_search(stepper, tokens, lengths, rules))
     end = -1 if end_token is None else end_token
     return [
         [_hypothesis(row, float(score), end) for row, score in zip(rows, values, strict=True)]
@@ -87,41 +87,54 @@ def _rows(x: jax.Array, places: jax.Array) -> jax.Array:
     return jax.vmap(lambda row, place: row[place])(x, places)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
-def _search(
-    stepper: Stepper,
-    tokens: jax.Array,
-    lengths: jax.Array,
-    num_beams: int,
-    max_new_tokens: int,
-    max_len: int,
-    end_token: int | None,
-    length_penalty: float,
-) -> tuple[jax.Array, jax.Array]:
-    """The best texts' new tokens [B, K, M] and scores [B, K]."""
-    num_prompts, prompt_len = tokens.shape
-    ones = jnp.ones((num_prompts * num_beams,), jnp.int32)
+@dataclasses.dataclass(frozen=True)
+class _Rules:
+    """What a search is compiled for; see `search`."""
 
-    def take(logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
-        """Extends open texts by what scores [B, K, V] say; closes those that end."""
+    num_beams: int
+    max_new_tokens: int
+    max_len: int
+    end_token: int | None
+    length_penalty: float
+
+    def first(self, cache: Any, num_prompts: int) -> dict[str, Any]:
+        """The state of prompts that have been read: K open texts each, nothing chosen yet."""
+        nothing = jnp.zeros((num_prompts, self.num_beams, self.max_new_tokens), jnp.int32)
+        zeros = nothing[:, :, 0]
+        worst = jnp.full((num_prompts, self.num_beams), NEVER)
+        return dict(
+            step=jnp.int32(0),
+            texts=nothing,
+            scores=worst.at[:, 0].set(0.0),  # all texts are the prompt: one of them is enough
+            chosen=zeros,
+            parents=zeros,
+            ended=nothing,
+            ended_scores=worst,
+            done=jnp.zeros((num_prompts,), bool),
+            cache=jax.tree.map(lambda x: jnp.repeat(x, self.num_beams, axis=0), cache),
+        )
+
+    def take(self, logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
+        """Extends open texts by what logits [B, K, V] say; closes those that end."""
         count, vocab_size = state["step"] + 1, logits.shape[-1]
         totals = state["scores"][:, :, None] + jax.nn.log_softmax(logits)
-        flat = totals.reshape(num_prompts, -1)
-        best, places = jax.lax.top_k(flat, 2 * num_beams)
+        flat = totals.reshape(totals.shape[0], -1)
+        best, places = jax.lax.top_k(flat, 2 * self.num_beams)
         parents, chosen = places // vocab_size, (places % vocab_size).astype(jnp.int32)
         texts = _rows(state["texts"], parents)
         texts = jax.lax.dynamic_update_slice(texts, chosen[:, :, None], (0, 0, state["step"]))
-        ends = jnp.broadcast_to(count == max_new_tokens, chosen.shape)
-        if end_token is not None:
-            ends |= chosen == end_token
-        scores, kept = jax.lax.top_k(jnp.where(ends, best + NEVER, best), num_beams)
+        ends = jnp.broadcast_to(count == self.max_new_tokens, chosen.shape)
+        if self.end_token is not None:
+            ends |= chosen == self.end_token
+        scores, kept = jax.lax.top_k(jnp.where(ends, best + NEVER, best), self.num_beams)
 
-        counts = ends & (jnp.arange(2 * num_beams) < num_beams) & ~state["done"][:, None]
-        final = jnp.where(counts, best / count**length_penalty, NEVER)
+        among_best = jnp.arange(2 * self.num_beams) < self.num_beams
+        counts = ends & among_best & ~state["done"][:, None]
+        final = jnp.where(counts, best / count**self.length_penalty, NEVER)
         merged = jnp.concatenate([state["ended_scores"], final], axis=1)
-        ended_scores, winners = jax.lax.top_k(merged, num_beams)
+        ended_scores, winners = jax.lax.top_k(merged, self.num_beams)
         ended = _rows(jnp.concatenate([state["ended"], texts], axis=1), winners)
-        hopeless = scores[:, 0] / count**length_penalty <= ended_scores[:, -1]
+        hopeless = scores[:, 0] / count**self.length_penalty <= ended_scores[:, -1]
         return state | dict(
             step=count,
             texts=_rows(texts, kept),
@@ -133,37 +146,36 @@ def _search(
             done=state["done"] | (hopeless & (ended_scores[:, -1] > NEVER)),
         )
 
-    def body(state: dict[str, Any]) -> dict[str, Any]:
+    def goes_on(self, state: dict[str, Any]) -> jax.Array:
+        """Whether a text may still get better."""
+        return (state["step"] < self.max_new_tokens) & ~jnp.all(state["done"])
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _search(
+    stepper: Stepper, tokens: jax.Array, lengths: jax.Array, rules: _Rules
+) -> tuple[jax.Array, jax.Array]:
+    """The best texts' new tokens [B, K, M] and scores [B, K]."""
+    num_prompts, prompt_len = tokens.shape
+    num_beams = rules.num_beams
+    ones = jnp.ones((num_prompts * num_beams,), jnp.int32)
+
+    def extend(state: dict[str, Any]) -> dict[str, Any]:
         first = jnp.arange(num_prompts)[:, None] * num_beams
         origin = (first + state["parents"]).reshape(-1)
         cache = state["cache"]
         cache = cache.replace(layers=jax.tree.map(lambda x: x[origin], cache.layers))
         logits, cache = stepper(state["chosen"].reshape(-1, 1), ones, cache)
-        return take(logits.reshape(num_prompts, num_beams, -1), state | {"cache": cache})
+        logits = logits.reshape(num_prompts, num_beams, -1)
+        return rules.take(logits, state | {"cache": cache})
 
-    def goes_on(state: dict[str, Any]) -> jax.Array:
-        return (state["step"] < max_new_tokens) & ~jnp.all(state["done"])
-
-    cache = stepper.init_cache(num_prompts, min(prompt_len + max_new_tokens, max_len))
+    cache = stepper.init_cache(num_prompts, min(prompt_len + rules.max_new_tokens, rules.max_len))
     logits, cache = stepper(tokens, lengths, cache)
     if logits.shape[-1] < 2 * num_beams:
         raise ValueError(
             f"num_beams = {num_beams}: expected at most half of the {logits.shape[-1]} tokens"
         )
-    nothing = jnp.zeros((num_prompts, num_beams, max_new_tokens), jnp.int32)
-    zeros = nothing[:, :, 0]
-    worst = jnp.full((num_prompts, num_beams), NEVER)
-    state = dict(
-        step=jnp.int32(0),
-        texts=nothing,
-        scores=worst.at[:, 0].set(0.0),  # all texts are the prompt: one of them is enough
-        chosen=zeros,
-        parents=zeros,
-        ended=nothing,
-        ended_scores=worst,
-        done=jnp.zeros((num_prompts,), bool),
-        cache=jax.tree.map(lambda x: jnp.repeat(x, num_beams, axis=0), cache),
-    )
     logits = jnp.repeat(logits[:, None], num_beams, axis=1)
-    state = jax.lax.while_loop(goes_on, body, take(logits, state))
+    state = rules.take(logits, rules.first(cache, num_prompts))
+    state = jax.lax.while_loop(rules.goes_on, extend, state)
     return state["ended"], state["ended_scores"]
