@@ -93,16 +93,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     load = os.getloadavg()[0]
     runs = builts(arguments.config, arguments.stage, arguments.quick)
     begun = time.perf_counter()
-    early, first = [], []
-    for step in cost_steps.choose(runs):
-        spent = time.perf_counter() - begun
-        if early and spent * (len(early) + 1) / len(early) > plan.CALIBRATION_SECS:
-            break  # as a plan does
-        early.append(cost_steps.Stepper(*step))
-        first.append(cost_steps.measure(early[-1]))
+    early = cost_steps.measure(cost_steps.choose(runs), plan.CALIBRATION_SECS, print)
     calibration_secs = time.perf_counter() - begun
 
-    kept = {stepper.label: stepper for stepper in early}
+    kept = {stepper.label: stepper for stepper, _ in early}
+    first = [measured for _, measured in early]
     steppers = [
         kept.get(cost_steps.label(built, 0)) or cost_steps.Stepper(built, 0) for built in runs
     ]

@@ -3,7 +3,8 @@
 A training step takes  sum_i c_i f_i  seconds, where the f_i count
 
   matmul     FLOPs of the matrix products (flops.py)
-  width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F)
+  width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F),
+             widths as whole vectors hold them
   scores     attention weights: B L A n^2
   logits     numbers that the cross-entropy touches: predicted positions x V
   update     parameters, which the optimizer reads and writes

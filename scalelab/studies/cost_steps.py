@@ -6,15 +6,17 @@ study, as unlike each other as possible, are then compiled and timed.
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from scalelab.studies import cost
 from scalelab.studies.cost import GUESS, Measurement
 
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
-MEASURED_STEPS = 4  # that a measurement takes
+ROUNDS = 3  # of steps that a measurement takes, after its first
+LANES = 16  # numbers that are worked on at once: rows are touched in whole vectors
 
 
 def features(config: Any, params: Any, forward: Any, batch_size: int, length: int,
@@ -35,12 +37,17 @@ def features(config: Any, params: Any, forward: Any, batch_size: int, length: in
     ffn = net.ffn_width or 4 * net.width
     return np.array([
         forward.train,
-        positions * net.num_layers * (net.width + ffn),
+        positions * net.num_layers * (in_lanes(net.width) + in_lanes(ffn)),
         batch_size * net.num_layers * net.num_heads * length**2,
         batch_size * predicted * config.tokenizer.vocab_size,
         flops.count_parameters(params),
         1.0,
     ], np.float64)  # fmt: skip
+
+
+def in_lanes(width: int) -> int:
+    """A width as the hardware works on it: the next multiple of LANES."""
+    return -(-width // LANES) * LANES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +126,38 @@ def label(built: Built, phase: int) -> str:
     return f"{built.config.system} {shape} at {size} x {length}"
 
 
-def measure(stepper: Stepper) -> Measurement:
-    """Times a training step: the median of all MEASURED_STEPS but the first."""
-    stepper()
-    return stepper.measurement([stepper() for _ in range(MEASURED_STEPS - 1)])
+def measure(
+    chosen: Sequence[tuple[Built, int]], within_secs: float, say: Callable[[str], None]
+) -> list[tuple[Stepper, Measurement]]:
+    """Compiles and times steps: each its first, then all in turn, so that others slow all alike.
+
+    Args:
+      chosen: (run, phase) pairs, what matters most first.
+      within_secs: what would outlast these is left out; something cheaper after it may still fit.
+      say: told what is compiled.
+
+    Returns:
+      Of each that was measured its stepper, and the median of its ROUNDS.
+    """
+    steppers: list[Stepper] = []
+    firsts: list[float] = []
+    begun = time.perf_counter()
+    for built, phase in chosen:
+        if steppers:
+            spent = time.perf_counter() - begun
+            known = cost.fit([s.measurement([t]) for s, t in zip(steppers, firsts, strict=True)])
+            own = known.step_secs(built.phases[phase][3])
+            compiling = (spent - sum(firsts)) / len(firsts)
+            if spent + compiling + own + ROUNDS * (sum(firsts) + own) > within_secs:
+                continue
+        say(f"compiling {label(built, phase)}")
+        steppers.append(Stepper(built, phase))
+        firsts.append(steppers[-1]())
+    rounds = [[stepper() for stepper in steppers] for _ in range(ROUNDS)]
+    return [
+        (stepper, stepper.measurement(secs))
+        for stepper, secs in zip(steppers, zip(*rounds, strict=True), strict=True)
+    ]
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import pathlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from scalelab.studies.cost_steps import Built
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
-CALIBRATION_SECS = 60.0  # of measuring steps, but for the first
+CALIBRATION_SECS = 60.0  # of compiling and measuring steps
 WORD_PIECES = 1.35  # tokens of a word, and
 FRAME_TOKENS = 3  # special ones, where the length of a task's texts is guessed from their words
 
@@ -133,7 +132,8 @@ def finetune_secs(
         weights = net.num_layers * (4 * net.width**2 + 2 * net.width * ffn)
         counts = np.array([
             6.0 * size * length * (weights + 2 * net.num_layers * length * net.width),
-            size * length * net.num_layers * (net.width + ffn),
+            size * length * net.num_layers
+            * (cost_steps.in_lanes(net.width) + cost_steps.in_lanes(ffn)),
             size * net.num_layers * net.num_heads * length**2,
             0.0,
             weights + config.tokenizer.vocab_size * net.width,
@@ -190,18 +190,9 @@ def calibrate(
     model = cost.load(path, where, labels)
     if model is not None:
         return model
-    found = []
-    begun = time.perf_counter()
-    for built, phase in chosen:
-        spent = time.perf_counter() - begun
-        if found:
-            steps = cost_steps.MEASURED_STEPS
-            beside = spent - steps * sum(m.secs for m in found)  # compiling, mostly
-            more = steps * cost.fit(found).step_secs(built.phases[phase][3])
-            if spent + beside / len(found) + more > CALIBRATION_SECS:
-                continue  # a cheaper one may still fit
-        found.append(cost_steps.measure(cost_steps.Stepper(built, phase)))
-        say(f"measured {found[-1].label}: {found[-1].secs * 1e3:,.0f} ms a step")
+    found = [one for _, one in cost_steps.measure(chosen, CALIBRATION_SECS, say)]
+    for one in found:
+        say(f"measured {one.label}: {one.secs * 1e3:,.0f} ms a step")
     if len(found) < len(chosen):
         say(f"{len(chosen) - len(found)} steps more are left to the model: they take over a minute")
     model = cost.fit(found)

@@ -114,7 +114,7 @@ def test_counts_by_hand(tmp_path) -> None:
     ((size, length, forward, counts),) = built.phases
     assert (size, length) == (8, 32)
     assert counts[0] == forward.train
-    assert counts[1] == 8 * 32 * 1 * (8 + 32)
+    assert counts[1] == 8 * 32 * 1 * (16 + 32)  # a width of 8 in a vector of 16
     assert counts[2] == 8 * 1 * 2 * 32**2
     assert counts[3] == 8 * 31 * 300  # every token but the first is predicted
     assert counts[4] == built.num_params

@@ -191,23 +191,29 @@ def test_memory_is_planned_within_a_quarter(tmp_path, wikitext, cache_dir) -> No
 def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_taken(
     tmp_path, monkeypatch
 ) -> None:
-    """On a clock of its own: each measurement compiles for 10 s, then takes its four steps."""
+    """On a clock of its own: each compiles for 10 s and takes a step, then all three in turn."""
     made = a_study.make(stages={"main": a_study.stage(shapes=("2x8x1", "2x12x1", "2x16x1"))})
     runs = expand.runs(made, tmp_path)[:3]
     builts = [cost_steps.build_run(run.config) for run in runs]
     counts = np.array([b.phases[0][3] for b in builts])
     secs = dict(zip(map(id, builts), (1.0, 12.0, 2.0), strict=True))
-    now, asked = [0.0], []
+    now, taken = [0.0], []
 
-    def measure(step: tuple[cost_steps.Built, int]) -> cost.Measurement:
-        built, _ = step
-        asked.append(built)
-        now[0] += 10 + cost_steps.MEASURED_STEPS * secs[id(built)]
-        return cost.Measurement(f"{len(asked)}", counts[0], secs[id(built)], 1.0, 1)
+    class Timed(cost_steps.Stepper):
+        def __init__(self, built: cost_steps.Built, phase: int) -> None:
+            now[0] += 10
+            self.built, self.label = built, cost_steps.label(built, phase)
 
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(cost_steps, "Stepper", lambda *step: step)
-    monkeypatch.setattr(cost_steps, "measure", measure)
+        def __call__(self) -> float:
+            taken.append(builts.index(self.built))
+            now[0] += secs[id(self.built)] * (2 if taken.count(taken[-1]) == 1 else 1)
+            return secs[id(self.built)] * (2 if taken.count(taken[-1]) == 1 else 1)
+
+        def measurement(self, times) -> cost.Measurement:
+            return cost.Measurement(self.label, counts[0], float(np.median(times)), 1.0, 1)
+
+    monkeypatch.setattr(cost_steps.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(cost_steps, "Stepper", Timed)
     monkeypatch.setattr(cost_steps, "choose", lambda given: [(b, 0) for b in given])
     monkeypatch.setattr(cost, "fit", lambda found: types.SimpleNamespace(
         step_secs=lambda c: secs[id(builts[int(np.abs(counts - c).sum(axis=1).argmin())])],
@@ -217,7 +223,9 @@ def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_take
     monkeypatch.setattr(cost, "save", lambda *_: None)
     said: list[str] = []
     plan.calibrate(made, runs, builts, tmp_path / "calibration.json", said.append)
-    assert asked == [builts[0], builts[2]]
+    assert taken == [0, 2, 0, 2, 0, 2, 0, 2]
+    measured = [line for line in said if "ms a step" in line]
+    assert [line.rpartition(": ")[2] for line in measured] == ["1,000 ms a step", "2,000 ms a step"]
     assert any("1 steps more are left to the model" in line for line in said)
 
 
