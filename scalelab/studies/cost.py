@@ -3,16 +3,16 @@
 A training step takes  sum_i c_i f_i  seconds, where the f_i count
 
   matmul     FLOPs of the matrix products (flops.py)
-  width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F),
-             widths as whole vectors hold them
+  width      numbers that norms, activations, dropout and residuals touch: positions x L x (H + F)
   scores     attention weights: B L A n^2
   logits     numbers that the cross-entropy touches: predicted positions x V
   update     parameters, which the optimizer reads and writes
   step       1
 
-and its temporary memory a sum of the same kind without `matmul`. The coefficients come from a ridge
-towards a guess, in relative error, so that few measurements suffice, and none falls below a share
-of its guess: a disturbed measurement could else make one of them free, and width or depth with it.
+with H and F of the layers rounded up to what whole vectors hold, and its temporary memory a sum of
+the same kind without `matmul`. The coefficients come from a ridge towards a guess, in relative
+error, so that few measurements suffice, and none falls below a share of its guess: a disturbed
+measurement could else make one of them free, and width or depth with it.
 """
 
 import dataclasses

@@ -34,10 +34,11 @@ def features(config: Any, params: Any, forward: Any, batch_size: int, length: in
     from scalelab import flops
 
     net, positions = config.net, batch_size * length
-    ffn = net.ffn_width or 4 * net.width
+    width, ffn = widths_in_lanes(net)
+    true = layer_weights(net.width, net.ffn_width or 4 * net.width)
     return np.array([
-        forward.train,
-        positions * net.num_layers * (in_lanes(net.width) + in_lanes(ffn)),
+        forward.train + 3 * forward.body * (layer_weights(width, ffn) / true - 1),
+        positions * net.num_layers * (width + ffn),
         batch_size * net.num_layers * net.num_heads * length**2,
         batch_size * predicted * config.tokenizer.vocab_size,
         flops.count_parameters(params),
@@ -45,9 +46,15 @@ def features(config: Any, params: Any, forward: Any, batch_size: int, length: in
     ], np.float64)  # fmt: skip
 
 
-def in_lanes(width: int) -> int:
-    """A width as the hardware works on it: the next multiple of LANES."""
-    return -(-width // LANES) * LANES
+def widths_in_lanes(net: Any) -> tuple[int, int]:
+    """H and F of a config's net as the hardware works on them: the next multiples of LANES."""
+    ffn = net.ffn_width or 4 * net.width
+    return -(-net.width // LANES) * LANES, -(-ffn // LANES) * LANES
+
+
+def layer_weights(width: int, ffn: int) -> int:
+    """Weights of a layer's products: four projections and the two of the FFN."""
+    return 4 * width**2 + 2 * width * ffn
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,12 +128,11 @@ def finetune_secs(
         size = own["batch_size"]
         length = min(length, own["max_len"])
         num_train = min(num_train, own["max_train_examples"] or num_train)
-        ffn = net.ffn_width or 4 * net.width
-        weights = net.num_layers * (4 * net.width**2 + 2 * net.width * ffn)
+        width, ffn = cost_steps.widths_in_lanes(net)
+        weights = net.num_layers * cost_steps.layer_weights(width, ffn)
         counts = np.array([
             6.0 * size * length * (weights + 2 * net.num_layers * length * net.width),
-            size * length * net.num_layers
-            * (cost_steps.in_lanes(net.width) + cost_steps.in_lanes(ffn)),
+            size * length * net.num_layers * (width + ffn),
             size * net.num_layers * net.num_heads * length**2,
             0.0,
             weights + config.tokenizer.vocab_size * net.width,

@@ -113,8 +113,10 @@ def test_counts_by_hand(tmp_path) -> None:
     built = cost_steps.build_run(run.config)
     ((size, length, forward, counts),) = built.phases
     assert (size, length) == (8, 32)
-    assert counts[0] == forward.train
-    assert counts[1] == 8 * 32 * 1 * (16 + 32)  # a width of 8 in a vector of 16
+    body = 6 * 8 * 32 * (4 * 16 * 16 + 2 * 16 * 32)  # a width of 8 in a vector of 16
+    assert counts[0] == body + 3 * (forward.attention + forward.head)
+    assert forward.body == 2 * 8 * 32 * (4 * 8 * 8 + 2 * 8 * 32)
+    assert counts[1] == 8 * 32 * 1 * (16 + 32)
     assert counts[2] == 8 * 1 * 2 * 32**2
     assert counts[3] == 8 * 31 * 300  # every token but the first is predicted
     assert counts[4] == built.num_params
