@@ -18,8 +18,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["scalelab", "scalelab.*"]),
     package_data={
-        "scalelab.lab": ["published/*.csv"],
-        "scalelab.lab.report_page": ["*.css", "*.js"],
+        "scalelab.lab.evidence": ["published/*.csv"],
+        "scalelab.lab.reports.page": ["*.css", "*.js"],
     },
     install_requires=[
         "absl-py",

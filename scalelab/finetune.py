@@ -123,7 +123,7 @@ def run(task: Task | Callable[[], Task]) -> None:
         fine_tune(chosen, start, values, workdir, asked, settings(chosen.name, [chosen.name]))
         if asked.submit and chosen.name in task_lib.task_names():
             submission.pack(workdir)
-        from scalelab.lab import glue_table
+        from scalelab.lab.tasks import glue_table
 
         print(glue_table.of_task(workdir, chosen.name, best=BEST.value))
 

@@ -52,7 +52,7 @@ def plan(workdir: pathlib.Path) -> None:
 
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
-    from scalelab.lab import study_runs
+    from scalelab.lab.reading import study_runs
     from scalelab.studies import derive, ending, expand, jobs, pool, status
 
     spec = read_spec()
@@ -85,7 +85,7 @@ def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
 
     It also refuses, before anything is written, what cannot run.
     """
-    from scalelab.lab import study_plan, study_runs
+    from scalelab.lab.reading import study_plan, study_runs
     from scalelab.studies import expand
 
     known = study_runs.read_plan(workdir, spec.name)
@@ -109,7 +109,8 @@ def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
 
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
-    from scalelab.lab import study_runs, tables
+    from scalelab.lab import tables
+    from scalelab.lab.reading import study_runs
     from scalelab.studies import ending, jobs
     from scalelab.studies import status as status_lib
     from scalelab.studies.pool import claim, failures
@@ -134,7 +135,7 @@ def status(workdir: pathlib.Path) -> None:
 
 def report(workdir: pathlib.Path) -> None:
     """Writes the report and says where it is."""
-    from scalelab.lab import report as report_lib
+    from scalelab.lab.reports import report as report_lib
 
     folder = pathlib.Path(TO.value) if TO.value else None
     print(report_lib.make(workdir, study_name(workdir), folder, ALLOW.value))

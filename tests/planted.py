@@ -5,9 +5,10 @@ import zlib
 
 import numpy as np
 
-from scalelab.lab import contrasts, published
-from scalelab.lab.published import Row
-from scalelab.lab.study_runs import BASELINE, Shape
+from scalelab.lab.evidence import published
+from scalelab.lab.evidence.published import Row
+from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.statistics import contrasts
 
 KEPT = (BASELINE, "half_steps", "half_batch")
 CORNER = Shape(2, 128, 2)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalelab.lab import predictions, scores
+from scalelab.lab import scores
+from scalelab.lab.reading import predictions
 
 METRICS = {
     "cola": ("matthews",),

@@ -31,7 +31,7 @@ from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning.config import FinetuneConfig, override, resolve
 from scalelab.finetuning.group import Group
 from scalelab.finetuning.run import TaskRun
-from scalelab.lab import predictions
+from scalelab.lab.reading import predictions
 from scalelab.pretrained import load_trained
 
 Runs = Callable[[str], pathlib.Path]

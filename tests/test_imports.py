@@ -27,6 +27,23 @@ optim:
 decode:
 objectives: nn
 lab:
+lab.palette:
+lab.quantities:
+lab.scores:
+lab.tables:
+lab.reading: lab.palette lab.scores
+lab.curves: lab.palette lab.reading
+lab.shape_rules: lab.reading
+lab.shape_advice: lab.reading
+lab.statistics: lab.scores
+lab.tasks: lab.reading lab.statistics lab.tables
+lab.evidence: lab.reading lab.shape_rules lab.statistics lab.tasks
+lab.contract: lab.evidence lab.reading
+lab.all_runs: lab.contract lab.curves lab.palette lab.reading lab.tables
+lab.fits: lab.all_runs lab.evidence lab.reading lab.shape_rules lab.statistics lab.tables
+lab.statements: lab.contract lab.evidence lab.reading lab.statistics
+lab.reports: lab.contract lab.curves lab.evidence lab.palette lab.reading lab.scores
+  lab.statements lab.statistics lab.tables
 config:
 cli: config
 init_flag: cli config
@@ -45,7 +62,7 @@ run_folder: config environment flops metrics
 training.init: build config optim pretrained run_folder state
 training.setup: build config data environment flops optim sharding state step systems together
   training.init
-training.recorder: build checkpoint config data flops lab metrics run_folder sharding
+training.recorder: build checkpoint config data flops lab.curves metrics run_folder sharding
   training.setup
 training.group: data metrics sharding state together training.recorder training.setup
 training.loop: cli config data progress run_folder sharding training.group training.init
@@ -65,23 +82,24 @@ finetuning.start: finetuning.config imported pretrained run_folder
 finetuning.rows: data
 finetuning.run: build checkpoint data eval finetuning.config finetuning.rows finetuning.start
   finetuning.step flops formats nets nn optim pretrained run_folder
-finetuning.outcome: environment eval finetuning.step flops lab metrics pretrained run_folder
+finetuning.outcome: environment eval finetuning.step flops lab.curves lab.reading lab.scores
+  metrics pretrained run_folder
 finetuning.group: environment finetuning.rows finetuning.run finetuning.step optim together
 finetuning.course: clocks
 finetuning.loop: checkpoint cli config environment finetuning.course finetuning.group
   finetuning.outcome finetuning.run metrics progress run_folder
 finetuning.grid: finetuning.config finetuning.loop finetuning.outcome metrics run_folder
 finetune: cli environment eval finetuning.config finetuning.course finetuning.grid
-  finetuning.loop finetuning.outcome finetuning.run finetuning.start init_flag lab
+  finetuning.loop finetuning.outcome finetuning.run finetuning.start init_flag lab.tasks
 token_scores: nn objectives
-eval: cli data environment finetune finetuning.start lab metrics token_scores
+eval: cli data environment finetune finetuning.start lab.tables lab.tasks metrics token_scores
 studies: blueprint cli clocks config data environment eval finetune finetuning.config
-  finetuning.start flops lab metrics progress run_folder sharding systems training.loop
-  training.members
-study: cli environment lab studies
+  finetuning.start flops lab.contract lab.reading lab.reports lab.shape_rules lab.statements
+  lab.tables metrics progress run_folder sharding systems training.loop training.members
+study: cli environment lab.reading lab.reports lab.tables studies
 worlds: cli
-interop: build checkpoint classifier_files config data environment eval flops imported lab
-  metrics nets nn pretrained run_folder state systems
+interop: build checkpoint classifier_files config data environment eval flops imported
+  lab.reports metrics nets nn pretrained run_folder state systems
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}
@@ -251,7 +269,11 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn", "matplotlib"}
     there = imported_by("import scalelab.lab.shapes")
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
-    there = imported_by("import scalelab.lab.runs, scalelab.lab.card, scalelab.lab.compact")
+    there = imported_by(
+        "from scalelab.lab import runs\n"
+        "from scalelab.lab.reading import compact\n"
+        "from scalelab.lab.reports import card"
+    )
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 
 

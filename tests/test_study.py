@@ -13,7 +13,7 @@ import glue_folder
 import pytest
 import tiny
 
-from scalelab.lab import study_runs
+from scalelab.lab.reading import study_runs
 
 SECS = 500.0
 

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
             " leave one out"
         )
     from scalelab.finetuning import start as finetune_start
-    from scalelab.lab import glue_table
+    from scalelab.lab.tasks import glue_table
 
     values, options = cli.config_values(), finetune.options()
     starts = [(workdir, init, like)]

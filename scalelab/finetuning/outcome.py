@@ -10,7 +10,8 @@ from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
 from scalelab.fields import flatten
-from scalelab.lab import curves, predictions, scores
+from scalelab.lab import curves, scores
+from scalelab.lab.reading import predictions
 from scalelab.metrics import write_json
 
 

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from scalelab.lab import card
+from scalelab.lab.reports import card
 
 PIPELINES = {"mlm": "fill-mask", "clm": "text-generation", "classify": "text-classification"}
 

@@ -25,11 +25,12 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab import cli
-from scalelab.lab import grid_results, quantities, shape_rules, tables
-from scalelab.lab.fitting import MAX_EXTRAPOLATION
-from scalelab.lab.grid_results import Source
+from scalelab.lab import quantities, shape_rules, tables
+from scalelab.lab.fits import grid_results
+from scalelab.lab.fits.fitting import MAX_EXTRAPOLATION
+from scalelab.lab.fits.grid_results import Source
+from scalelab.lab.reading.study_runs import Shape
 from scalelab.lab.shape_rules import Scaling
-from scalelab.lab.study_runs import Shape
 
 PROGRAM = "python -m scalelab.lab.compound"
 TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")

@@ -2,7 +2,8 @@
 
 import pathlib
 
-from scalelab.lab import palette, run_files
+from scalelab.lab import palette
+from scalelab.lab.reading import run_files
 
 CLOCKS = (
     ("step", "steps"),

@@ -19,8 +19,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scalelab import cli
-from scalelab.lab import kinds, palette, run_points, tables
-from scalelab.lab.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab import palette, tables
+from scalelab.lab.all_runs import kinds, run_points
+from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
 
 PROGRAM = "python -m scalelab.lab.frontier"
 NARROW = 12  # characters of a name of which six stand side by side

@@ -28,11 +28,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scalelab import cli
-from scalelab.lab import fitting, kinds, law_points, law_text, palette, quantities, run_points
-from scalelab.lab.fitting import Interval, Law
-from scalelab.lab.forms import FORMS
-from scalelab.lab.law_text import Check
-from scalelab.lab.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab import palette, quantities
+from scalelab.lab.all_runs import kinds, run_points
+from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab.fits import fitting, law_points, law_text
+from scalelab.lab.fits.fitting import Interval, Law
+from scalelab.lab.fits.forms import FORMS
+from scalelab.lab.fits.law_text import Check
 
 PROGRAM = "python -m scalelab.lab.laws"
 JOINT = ("n_model", "tokens")

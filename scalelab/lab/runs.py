@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from scalelab import cli, config
-from scalelab.lab import run_query, run_table
+from scalelab.lab.all_runs import run_query, run_table
 
 COMMANDS = ("list", "compare", "card", "pack")
 PROGRAM = "python -m scalelab.lab.runs"
@@ -90,7 +90,8 @@ def compare(given: argparse.Namespace) -> str:
     Raises:
       ValueError: one is no run, is damaged, or has no metrics.
     """
-    from scalelab.lab import run_held, run_pair
+    from scalelab.lab.all_runs import run_pair
+    from scalelab.lab.reading import run_held
 
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
@@ -107,7 +108,8 @@ def card(given: argparse.Namespace) -> str:
     Raises:
       ValueError: there is no run, or it is damaged.
     """
-    from scalelab.lab import card, run_held
+    from scalelab.lab.reading import run_held
+    from scalelab.lab.reports import card
 
     run_held.opened(given.run)
     text = card.of_run(given.run)
@@ -123,7 +125,7 @@ def pack(given: argparse.Namespace) -> str:
     Raises:
       ValueError: it is not finished, or the folder exists.
     """
-    from scalelab.lab import compact
+    from scalelab.lab.reading import compact
 
     to = compact.pack(given.run, given.to)
     size = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())

@@ -9,7 +9,7 @@ FFN's 4 H follows. What is kept is the size N = 12 L H^2, nearly, and what is le
 import dataclasses
 import math
 
-from scalelab.lab.study_runs import Shape
+from scalelab.lab.reading.study_runs import Shape
 
 # (name, multiple of the width, multiples of the head size): the first is liked best.
 GRADES = (

@@ -20,8 +20,8 @@ from typing import Any
 
 from scalelab import cli, config_files
 from scalelab.lab import shape_advice, shape_rules, tables
+from scalelab.lab.reading.study_runs import Shape
 from scalelab.lab.shape_advice import GRADES, Advice
-from scalelab.lab.study_runs import Shape
 
 PROGRAM = "python -m scalelab.lab.shapes"
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import finetune_check, shape_rules, study_runs
-from scalelab.lab.study_runs import PretrainRun, Shape
+from scalelab.lab import shape_rules
+from scalelab.lab.reading import finetune_check, study_runs
+from scalelab.lab.reading.study_runs import PretrainRun, Shape
 
 LARGE = ("mnli", "qqp", "qnli")
 

@@ -19,8 +19,8 @@ from scalelab import config as config_lib
 from scalelab import systems
 from scalelab.config import Config
 from scalelab.fields import flatten
-from scalelab.lab import study_file, study_runs
-from scalelab.lab.study_runs import BASELINE, Shape
+from scalelab.lab.reading import study_file, study_runs
+from scalelab.lab.reading.study_runs import BASELINE, Shape
 from scalelab.metrics import write_json
 from scalelab.names import nearest
 from scalelab.studies import adapting, derive, passes, sharing
@@ -205,7 +205,7 @@ def describe(run: PlannedRun) -> dict[str, Any]:
 
 
 def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
-    """The content of the study's file; see `scalelab.lab.study_runs`."""
+    """The content of the study's file; see `scalelab.lab.reading.study_runs`."""
     names = sorted({run.system for run in planned})
     adaptation, chosen = adapting.planned(spec.finetune)
     departures = {

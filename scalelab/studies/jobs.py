@@ -12,8 +12,8 @@ from typing import Any
 
 from scalelab import config as config_lib
 from scalelab import environment, flops
-from scalelab.lab import study_runs
-from scalelab.lab.study_runs import PretrainRun, Study
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reading.study_runs import PretrainRun, Study
 from scalelab.training import members
 
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"

@@ -3,7 +3,7 @@
 import pathlib
 import shutil
 
-from scalelab.lab import compact, study_runs
+from scalelab.lab.reading import compact, study_runs
 from scalelab.studies import jobs, passes
 from scalelab.studies.jobs import DONE
 

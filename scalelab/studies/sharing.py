@@ -12,7 +12,7 @@ from typing import Any
 
 from scalelab import config as config_lib
 from scalelab.eval import task as task_lib
-from scalelab.lab import run_files, study_file
+from scalelab.lab.reading import run_files, study_file
 from scalelab.studies import tasks
 
 SHOWN = 8

@@ -15,9 +15,9 @@ from scalelab.eval import recipes
 from scalelab.eval import task as task_lib
 from scalelab.fields import field_names, fill
 from scalelab.finetuning.config import FinetuneConfig
-from scalelab.lab import table_rows
-from scalelab.lab.study_runs import BASELINE, Shape
-from scalelab.lab.table_rows import Rows
+from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.reports import table_rows
+from scalelab.lab.reports.table_rows import Rows
 from scalelab.names import module_names, nearest
 
 FACTORS = ("system", "shape", "variant", "seed")
@@ -178,16 +178,17 @@ def _check(spec: StudySpec) -> None:
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
-    from scalelab.lab import contract, finetune_contract, hypotheses, matched
-    from scalelab.lab.study_figures import FIGURES
-    from scalelab.lab.study_tables import TABLES
+    from scalelab.lab.contract import contract, finetunings, matched
+    from scalelab.lab.reports.study_figures import FIGURES
+    from scalelab.lab.reports.study_tables import TABLES
+    from scalelab.lab.statements import hypotheses
 
     matched.check(spec.matched, "config.matched")
     _check_tables(spec, TABLES)
     _check_names(spec.figures, FIGURES, "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(), "config.hypotheses")
-    adapted = [*field_names(FinetuneConfig), *finetune_contract.WORDS]
-    known = [*field_names(Config), *(finetune_contract.PREFIX + name for name in adapted)]
+    adapted = [*field_names(FinetuneConfig), *finetunings.WORDS]
+    known = [*field_names(Config), *(finetunings.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*contract.WORDS, *science], "config.allow")
 

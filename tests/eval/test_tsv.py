@@ -11,7 +11,7 @@ from scalelab import finetune
 from scalelab.eval import recipes, submission
 from scalelab.eval.task import load, task_names
 from scalelab.eval.tsv import make_task
-from scalelab.lab import task_runs
+from scalelab.lab.reading import task_runs
 
 
 @pytest.fixture

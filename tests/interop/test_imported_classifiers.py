@@ -26,7 +26,7 @@ from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning.config import resolve
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
-from scalelab.lab import predictions
+from scalelab.lab.reading import predictions
 
 Runs = Callable[[str], pathlib.Path]
 KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}

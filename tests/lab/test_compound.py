@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab import compound, grid_results, quantities, shape_rules
+from scalelab.lab import compound, quantities, shape_rules
+from scalelab.lab.fits import grid_results
+from scalelab.lab.reading.study_runs import Shape
 from scalelab.lab.shape_rules import Scaling
-from scalelab.lab.study_runs import Shape
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
 GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large

@@ -6,7 +6,9 @@ import pathlib
 import pytest
 import run_folders
 
-from scalelab.lab import curves, palette, run_files, run_pair
+from scalelab.lab import curves, palette
+from scalelab.lab.all_runs import run_pair
+from scalelab.lab.reading import run_files
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 import run_folders
 from law_folders import budgets, fails, output, write
 
-from scalelab.lab import compound, frontier, laws, run_points
-from scalelab.lab.run_points import RunPoint
+from scalelab.lab import compound, frontier, laws
+from scalelab.lab.all_runs import run_points
+from scalelab.lab.all_runs.run_points import RunPoint
 
 
 def test_the_envelope_by_hand() -> None:

@@ -10,9 +10,10 @@ import pytest
 import run_folders
 from law_folders import WIDTHS, budgets, fails, loss, output, write
 
-from scalelab.lab import compound, frontier, kinds, laws, run_points, run_table
+from scalelab.lab import compound, frontier, laws
 from scalelab.lab import runs as runs_program
-from scalelab.lab.run_points import RunPoint
+from scalelab.lab.all_runs import kinds, run_points, run_table
+from scalelab.lab.all_runs.run_points import RunPoint
 
 # --- Points ---------------------------------------------------------------------------------------
 

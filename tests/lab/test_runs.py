@@ -19,7 +19,10 @@ import run_folders
 import tiny
 
 from scalelab import run_folder
-from scalelab.lab import card, run_files, run_pair, run_query, run_table, runs
+from scalelab.lab import runs
+from scalelab.lab.all_runs import run_pair, run_query, run_table
+from scalelab.lab.reading import run_files
+from scalelab.lab.reports import card
 
 
 def table(*folders: pathlib.Path) -> dict[str, run_table.Row]:

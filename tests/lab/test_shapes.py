@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalelab.lab import shape_advice, shape_rules, shapes
-from scalelab.lab.study_runs import Shape
+from scalelab.lab.reading.study_runs import Shape
 
 PLAIN = len(shape_advice.GRADES)
 

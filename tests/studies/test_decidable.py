@@ -10,9 +10,9 @@ import pytest
 import tiny
 from planted import PLANTED, Invented, only
 
-from scalelab.lab import hypotheses
-from scalelab.lab.evidence import LARGE, OF_TASKS
-from scalelab.lab.published import Row
+from scalelab.lab.evidence.evidence import LARGE, OF_TASKS
+from scalelab.lab.evidence.published import Row
+from scalelab.lab.statements import hypotheses
 from scalelab.studies import expand, spec
 
 STUDIES = (

@@ -9,7 +9,7 @@ import tiny
 
 from scalelab import config as config_lib
 from scalelab import config_files
-from scalelab.lab import study_runs
+from scalelab.lab.reading import study_runs
 from scalelab.studies import expand, spec
 
 

@@ -17,7 +17,8 @@ import task_folders
 
 from scalelab import cli, environment, finetune, study
 from scalelab.finetuning import start as finetune_start
-from scalelab.lab import shape_rules, study_runs
+from scalelab.lab import shape_rules
+from scalelab.lab.reading import study_runs
 from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
 from scalelab.training import loop as train_loop
 

@@ -8,7 +8,8 @@ import pytest
 import tiny
 
 from scalelab import config as config_lib
-from scalelab.lab import report, study_runs
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reports import report
 from scalelab.studies import expand, jobs, spec
 
 PACKED = tiny.ROOT / "results/thesis_small"

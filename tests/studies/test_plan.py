@@ -12,7 +12,7 @@ import pytest
 from test_jobs import complete, finish, tune
 
 from scalelab.data import probe_rows, probes
-from scalelab.lab import study_plan, study_runs
+from scalelab.lab.reading import study_plan, study_runs
 from scalelab.studies import (
     cost,
     cost_steps,

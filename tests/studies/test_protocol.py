@@ -10,7 +10,9 @@ import tiny
 from scalelab import config as config_lib
 from scalelab.eval import recipes
 from scalelab.finetuning import config as finetune_config
-from scalelab.lab import published, study_runs, study_tables
+from scalelab.lab.evidence import published
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reports import study_tables
 from scalelab.studies import expand, spec
 
 OF_ALL = {

@@ -8,7 +8,8 @@ import tiny
 
 from scalelab import build, systems
 from scalelab import config as config_lib
-from scalelab.lab import contract, matched, study_runs
+from scalelab.lab.contract import contract, matched
+from scalelab.lab.reading import study_runs
 from scalelab.studies import expand, spec
 
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))

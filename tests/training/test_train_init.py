@@ -17,7 +17,7 @@ from scalelab import pretrained
 from scalelab.data import prepare
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import exporting, importing
-from scalelab.lab import card
+from scalelab.lab.reports import card
 from scalelab.training import init as train_init
 
 Runs = Callable[[str], pathlib.Path]

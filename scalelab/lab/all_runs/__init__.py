@@ -1,0 +1,1 @@
+"""All runs below some folders: as rows, as pairs, and as points of one kind."""

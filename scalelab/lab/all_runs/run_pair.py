@@ -1,0 +1,226 @@
+"""Two runs side by side: what they were asked, their losses on every clock, their scores.
+
+Differences are B minus A. A training loss is the mean since the line before, as it was logged.
+Nothing here is tested for significance: `scalelab.eval.compare` does that.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scalelab.lab import palette, tables
+from scalelab.lab.all_runs.run_table import natural
+from scalelab.lab.curves import CLOCKS, TRAINING
+from scalelab.lab.reading import task_runs
+from scalelab.lab.reading.run_files import Run, is_number
+
+BITS = "bits/byte"
+NEVER = "-"
+
+
+def text(a: Run, b: Run, differing: Sequence[str], num_points: int = 10) -> str:
+    """All that is to be said of two runs.
+
+    Args:
+      a: a run.
+      b: another.
+      differing: lines of the science fields in which B's config differs from A's.
+      num_points: rows of each table of losses.
+
+    Raises:
+      ValueError: fine-tunings below one of them do not go together.
+    """
+    parts = [f"A: {a.folder}: {a.name}{_state(a)}\nB: {b.folder}: {b.name}{_state(b)}\n"]
+    parts.append(_section("Config, A -> B", [f"  {line}" for line in differing or ["the same"]]))
+    parts.append(_section("May they be compared?", [f"  {line}" for line in contract(a, b)]))
+    for clock, label in CLOCKS:
+        header, rows = losses(a, b, clock, num_points)
+        if rows:
+            parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
+    header, rows = scores(a, b)
+    if rows:
+        parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
+    return "\n".join(parts)
+
+
+def contract(a: Run, b: Run) -> list[str]:
+    """Whether what must agree besides the config does: data, numbers, units of the losses."""
+    said = []
+    if a.config.get("task") is None or b.config.get("task") is None:  # else digests are in configs
+        said.append(f"data: {_of_data(a.data_hash, b.data_hash)}")
+    one, two = a.numerics, b.numerics
+    versions = [" then ".join(map(str, versions)) for versions in (one, two)]
+    if not one or not two:
+        said.append("numbers: version not recorded for " + " and ".join(_lacking(one, two)))
+    elif one == two and len(one) == 1:
+        said.append(f"numbers: version {versions[0]} in both")
+    else:
+        said.append(
+            f"numbers: version {versions[0]} and {versions[1]}: the code alone may make a"
+            " difference; CHANGELOG, Numerics, says which"
+        )
+    for run, letter in ((a, "A"), (b, "B")):
+        if run.environment.get("git_dirty"):
+            said.append(f"code: {letter} had changes that its commit does not name")
+    same = a.config.get("objective") == b.config.get("objective")
+    bytes_compare = "; bits per byte compare" * same  # of likelihoods of the same kind alone
+    for field, why in (
+        ("objective", "losses are of different objectives"),
+        ("tokenizer", "losses are of different tokens" + bytes_compare),
+    ):
+        if a.config.get(field) != b.config.get(field):
+            said.append(f"{field}: differs, so {why}")
+    return said
+
+
+def losses(a: Run, b: Run, clock: str, num_points: int) -> tuple[list[str], list[list[str]]]:
+    """Losses of both at the same readings of a clock, straight lines between what was logged.
+
+    Args:
+      a: a run.
+      b: another.
+      clock: "step", "tokens", "flops" or "seconds".
+      num_points: equal steps from where both have begun to log to where the first of them ends.
+
+    Returns:
+      A table's header and rows: training and, at each length that both have, validation; where
+      their tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
+      longer.
+    """
+    curves = [curves_of(run, clock) for run in (a, b)]
+    one_token = a.config.get("tokenizer") == b.config.get("tokenizer")
+    kinds = [k for k in curves[0] if k in curves[1] and not (one_token and k.startswith(BITS))]
+    if TRAINING not in kinds:
+        return [], []
+    low, high = (
+        pick(curve[TRAINING][0][place] for curve in curves) for pick, place in ((max, 0), (min, -1))
+    )
+    if not low <= high:
+        return [], []
+    header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
+    rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
+    for kind in kinds:
+        header += [f"{kind} A", "B", "B - A"]
+        one, two = (at(*curve[kind], points) for curve in curves)
+        for row, x, y in zip(rows, one, two, strict=True):
+            row += [_number(x), _number(y), _number(y - x, "+.4f")]
+    return header, rows
+
+
+def curves_of(run: Run, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A run's losses by kind: "training", "valid 128", ...: readings [n] and losses [n]."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for line in run.lines:
+        for name, kind in (
+            ("train/loss", TRAINING),
+            ("eval/loss", f"valid {line.get('eval/max_len', '')}"),
+            ("eval/bits_per_byte", f"{BITS} {line.get('eval/max_len', '')}"),
+        ):
+            if is_number(line.get(name)) and is_number(line.get(clock)):
+                found.setdefault(kind, []).append((line[clock], line[name]))
+    return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
+
+
+def at(readings: np.ndarray, values: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Values at `points`, between their neighbours; NaN outside of the readings."""
+    return np.interp(points, readings, values, left=np.nan, right=np.nan)
+
+
+def scores(a: Run, b: Run) -> tuple[list[str], list[list[str]]]:
+    """A table of the tasks that both have: fine-tunings below them, or these runs themselves.
+
+    Raises:
+      ValueError: a folder mixes fine-tunings that do not go together.
+    """
+    sides = [_scores(run) for run in (a, b)]
+    header = ["task", "metric", "A", "B", "B - A", "seeds"]
+    rows = []
+    for key in sides[0]:
+        if key in sides[1]:
+            (one, n), (two, m) = sides[0][key], sides[1][key]
+            numbers = [f"{100 * x:.1f}" for x in (one, two)]
+            rows.append([*key, *numbers, f"{100 * (two - one):+.1f}", f"{n}, {m}"])
+    return header, rows
+
+
+def draw(path: pathlib.Path, a: Run, b: Run) -> None:
+    """Draws the losses of both against each clock.
+
+    Args:
+      path: the PNG.
+      a: a run.
+      b: another.
+    """
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    figure = palette.canvas(13, 3.6)
+    kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
+    lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
+    panels = figure.subplots(1, len(CLOCKS), sharey=True)
+    for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
+        for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
+            for kind, (x, y) in curves_of(run, clock).items():
+                if kind.startswith(BITS):
+                    continue
+                look = palette.style(k).plot(marker=None, lw=1, ms=4)
+                if kind != TRAINING:  # and a marker for each length, hollow for B
+                    marker = palette.style(lengths.index(kind)).plot()["marker"]
+                    look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
+                axis.plot(x, y, label=f"{letter} {kind}", **look)
+        axis.set_xlabel(label)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+    drawn = panels[-1].get_lines()
+    palette.name_ends(
+        panels[-1], [(line.get_ydata()[-1], line.get_label(), line.get_color()) for line in drawn]
+    )
+    panels[0].set_ylabel("loss (nats)")
+    panels[0].legend(frameon=False, fontsize="small", handlelength=3)
+    figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
+    palette.save(figure, path, dpi=110, format="png")
+
+
+def _of_data(one: str | None, two: str | None) -> str:
+    if one is None or two is None:
+        return "not recorded for " + " and ".join(_lacking(one, two))
+    return "the same" if one == two else f"not the same: {one[:12]} and {two[:12]}"
+
+
+def _scores(run: Run) -> dict[tuple[str, str], tuple[float, int]]:
+    """(task, metric and split) -> mean score and number of seeds."""
+    if run.config.get("task") is not None:
+        evals: dict[str, Any] = (run.result or {}).get("eval") or {}
+        return {
+            (str(run.config["task"]), f"{metric} {split}"): (value, 1)
+            for split, values in evals.items()
+            for metric, value in values.items()
+            if value is not None
+        }
+    folder = run.folder / "tasks"
+    if not any(folder.glob("*/seed*")):
+        return {}
+    return {
+        (task.title, f"{metric} {split}"): (float(np.mean(task.values((split, metric)))), num)
+        for task in task_runs.read(folder).values()
+        for split, metric in task.keys
+        if (num := len(task.finished))
+    }
+
+
+def _state(run: Run) -> str:
+    return "" if run.result else f" (no result yet; at step {run.last.get('step', 0)})"
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *lines]) + "\n"
+
+
+def _lacking(one: object, two: object) -> list[str]:
+    return [letter for letter, value in (("A", one), ("B", two)) if not value]
+
+
+def _number(value: float, form: str = ".4f") -> str:
+    return NEVER if value != value else format(value, form)

@@ -1,0 +1,1 @@
+"""What was held equal: across pre-trainings, across fine-tunings, and with the protocol."""

@@ -1,0 +1,1 @@
+"""What runs, fine-tunings and studies left: read, checked, and packed to be kept."""

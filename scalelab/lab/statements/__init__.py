@@ -1,0 +1,1 @@
+"""What a study confirms, refutes or leaves open."""

@@ -1,0 +1,1 @@
+"""Summaries over seeds, resampling, and intervals of scores, differences and contrasts."""

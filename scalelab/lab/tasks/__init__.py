@@ -1,0 +1,1 @@
+"""Tables of fine-tunings: a benchmark's, and of two systems side by side."""

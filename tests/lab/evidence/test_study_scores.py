@@ -1,0 +1,262 @@
+"""Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
+
+import json
+import math
+import zlib
+
+import numpy as np
+import pytest
+import scipy.stats
+import study_folders
+import task_folders
+
+from scalelab.lab.evidence.evidence import LARGE, SCORES
+from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.reading import study_runs
+from scalelab.lab.statistics import bootstrap, contrasts
+
+
+def seeds(*wrong: int) -> dict[int, int]:
+    return dict(enumerate(wrong))
+
+
+def large(*wrong: int) -> dict[str, dict[int, int]]:
+    return {task: seeds(*wrong) for task in ("mnli", "qqp", "qnli")}
+
+
+def read(workdir, runs, **fields) -> StudyScores:
+    study_folders.write_study(workdir, runs)
+    return StudyScores(study_runs.read(workdir), **fields)
+
+
+def stacked(task: str, wrong: list[list[int]], split: str = "dev"):
+    """Gold [60] and predictions [P, F, 60] as the folders hold them."""
+    _, gold = task_folders.dev_set(task, split)
+    outputs = [[task_folders.outputs_of(task, gold, w) for w in row] for row in wrong]
+    return gold.astype(np.int32), np.argmax(outputs, axis=-1)
+
+
+RUNS = [
+    {"system": "bert", "shape": "2x32x2", "seed": 0, "loss": 3.0, "tasks": large(10, 12)},
+    {"system": "bert", "shape": "2x32x2", "seed": 1, "loss": 3.4, "tasks": large(11, 14)},
+    {"system": "gpt2", "shape": "2x32x2", "seed": 0, "loss": 5.0, "tasks": large(28, 30)},
+    {"system": "gpt2", "shape": "2x32x2", "seed": 1, "loss": 5.6, "tasks": large(31, 29)},
+]
+BERT, GPT2 = [[10, 12], [11, 14]], [[28, 30], [31, 29]]
+
+
+def test_a_value_is_the_bootstraps(tmp_path) -> None:
+    scores = read(tmp_path, RUNS)
+    row = scores.rows[0]
+    gold, predicted = stacked("qqp", BERT)
+    theirs = bootstrap.multi_bootstrap(
+        gold, predicted, "accuracy", num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2")
+    )
+    ours = scores.value(row, "qqp")
+    assert ours.value == pytest.approx(1 - np.mean(BERT) / 60)
+    assert (ours.low, ours.high) == (theirs.low, theirs.high)
+    np.testing.assert_array_equal(ours.resamples, theirs.resamples)
+    assert scores.value(row, "qqp") is ours  # worked out once
+    assert scores.num_runs(row, "qqp") == (2, 2)
+
+
+def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
+    scores = read(tmp_path, RUNS)
+    a, b = scores.rows
+    gold, one = stacked("qnli", BERT)
+    theirs = bootstrap.compare(
+        gold, one, stacked("qnli", GPT2)[1], "accuracy",
+        paired=False, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
+    )  # fmt: skip
+    ours = scores.difference(a, b, "qnli")
+    np.testing.assert_array_equal(ours.resamples, theirs.resamples)
+    assert ours.value == pytest.approx((np.mean(BERT) - np.mean(GPT2)) / 60)
+    assert ours.high < 0 and ours.p_value < 0.05
+    back = scores.difference(b, a, "qnli")
+    assert back.value == pytest.approx(-ours.value)
+    none = scores.difference(a, a, "qnli")  # the same runs are paired: no chance is left
+    assert none.value == none.low == none.high == 0
+
+
+def test_glue_large_is_the_mean_of_three_that_share_their_pretrainings(tmp_path) -> None:
+    """Seeds alone vary, alike in all tasks: the mean varies as one task does, not by 1/sqrt(3)."""
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": s, "tasks": large(60 * (s % 2))}
+            for s in range(6)]  # fmt: skip
+    scores = read(tmp_path, runs)
+    row = scores.rows[0]
+    parts = [scores.value(row, name) for name in LARGE]
+    whole = scores.value(row, "large")
+    assert whole.value == pytest.approx(np.mean([part.value for part in parts])) == 0.5
+    assert whole.standard_error == pytest.approx(parts[0].standard_error, rel=0.05)
+    assert whole.degrees == pytest.approx(5)
+
+
+def test_a_difference_of_glue_large_shares_them_too(tmp_path) -> None:
+    runs = [{"system": system, "shape": "2x32x2", "seed": s, "tasks": large(60 * (s % 2))}
+            for s in range(4) for system in ("bert", "gpt2")]  # fmt: skip
+    scores = read(tmp_path, runs)
+    a, b = scores.rows
+    whole = scores.difference(a, b, "large")
+    one = scores.difference(a, b, "qnli")
+    assert whole.value == 0
+    assert whole.standard_error == pytest.approx(one.standard_error, rel=0.05)
+
+
+def test_loss_and_seconds_have_students_interval(tmp_path) -> None:
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": i, "loss": loss, "seconds": 10.0 * i}
+            for i, loss in enumerate((3.0, 3.2, 3.7))]  # fmt: skip
+    runs += [{"system": "gpt2", "shape": "2x32x2", "seed": i, "loss": loss}
+             for i, loss in enumerate((5.0, 5.3))]  # fmt: skip
+    scores = read(tmp_path, runs)
+    bert, gpt2 = scores.rows
+    found = scores.value(bert, "loss")
+    error = scipy.stats.sem([3.0, 3.2, 3.7])
+    low, high = scipy.stats.t.interval(0.95, 2, 3.3, error)
+    assert (found.value, found.low, found.high) == pytest.approx((3.3, low, high))
+    assert np.quantile(found.resamples, 0.975) == pytest.approx(high, rel=0.01)
+    apart = scores.difference(bert, gpt2, "loss")
+    welch = scipy.stats.ttest_ind([5.0, 5.3], [3.0, 3.2, 3.7], equal_var=False)
+    assert apart.degrees == pytest.approx(welch.df)
+    interval = welch.confidence_interval()
+    assert (apart.low, apart.high) == pytest.approx((interval.low, interval.high))
+    assert apart.p_value == pytest.approx(welch.pvalue, abs=0.002)
+    assert scores.value(bert, "seconds").value == 10
+
+
+def test_one_pretraining_has_a_loss_without_interval(tmp_path) -> None:
+    scores = read(tmp_path, RUNS[:1])
+    found = scores.value(scores.rows[0], "loss")
+    assert found.value == 3.0
+    assert math.isnan(found.low) and math.isnan(found.standard_error)
+    assert found.p_value == 1.0
+
+
+def test_what_is_missing_is_none(tmp_path) -> None:
+    runs = [
+        {"system": "bert", "shape": "2x32x2", "seed": 0, "tasks": {"qqp": seeds(5)}},
+        {"system": "gpt2", "shape": "2x32x2", "seed": 0, "finished": False},
+        {"system": "gpt2", "shape": "2x32x2", "seed": 1, "finished": False},
+    ]
+    scores = read(tmp_path, runs)
+    bert, gpt2 = scores.rows
+    assert scores.value(bert, "large") is None
+    assert scores.value(bert, "rte") is None
+    assert scores.value(bert, "qqp") is not None
+    for name in SCORES:
+        assert scores.value(gpt2, name) is None
+        assert scores.difference(bert, gpt2, name) is None
+    assert scores.num_runs(gpt2, "large") == (0, 0)
+    assert scores.unfinished == ["gpt2 2x32x2: 0 of 2 pre-trainings finished"]
+    with pytest.raises(ValueError, match="unknown score 'glue': expected one of large, mnli_m"):
+        scores.value(bert, "glue")
+
+
+def test_a_study_under_way_uses_the_seeds_in_common(tmp_path) -> None:
+    runs = [
+        {"system": "bert", "shape": "2x32x2", "seed": 0, "tasks": {"rte": seeds(5, 6, 7)}},
+        {"system": "bert", "shape": "2x32x2", "seed": 1, "tasks": {"rte": {0: 8, 2: 9}}},
+        {"system": "bert", "shape": "2x32x2", "seed": 2},
+    ]
+    scores = read(tmp_path, runs)
+    (row,) = scores.rows
+    assert scores.num_runs(row, "rte") == (2, 2)
+    assert scores.value(row, "rte").value == pytest.approx(1 - np.mean([5, 7, 8, 9]) / 60)
+
+
+def test_what_is_damaged_is_said(tmp_path) -> None:
+    scores = read(tmp_path, RUNS)
+    (tmp_path / "runs/bert-2x32x2-baseline-seed1/tasks/qqp/seed0/predictions.tsv").unlink()
+    bert, gpt2 = scores.rows
+    assert scores.value(bert, "qqp") is None
+    assert scores.difference(bert, gpt2, "qqp") is None
+    assert scores.value(gpt2, "qqp") is not None
+    (note,) = scores.notes
+    assert note.startswith("bert 2x32x2, qqp: ") and "predictions.tsv" in note
+
+
+def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
+    run = {"system": "bert", "shape": "2x32x2", "seed": 0, "tasks": {"qqp": seeds(5)}}
+    study_folders.write_study(tmp_path / "one", [run])
+    shorter = task_folders.dev_set("qqp", "dev", 50)
+    monkeypatch.setattr(task_folders, "dev_set", lambda *_: shorter)
+    study_folders.write_study(tmp_path, [run | {"tasks": {}}, run | {"system": "gpt2"}])
+    (tmp_path / "one/runs/bert-2x32x2-baseline-seed0/tasks").rename(
+        tmp_path / "runs/bert-2x32x2-baseline-seed0/tasks"
+    )
+    scores = StudyScores(study_runs.read(tmp_path))
+    assert scores.difference(*scores.rows, "qqp") is None
+    assert "do not compare on qqp: 60 dev examples against 50" in scores.notes[0]
+
+
+def test_from_scratch(tmp_path) -> None:
+    run = RUNS[0] | {"scratch": {"qqp": seeds(20, 22)}}
+    scores = read(tmp_path, [run], part="scratch")
+    assert scores.value(scores.rows[0], "qqp").value == pytest.approx(1 - 21 / 60)
+
+
+def test_contrasts_are_over_seeds_or_over_shapes(tmp_path) -> None:
+    runs = [
+        {
+            "system": system,
+            "shape": shape,
+            "seed": s,
+            "loss": loss + s,
+            "tasks": large(wrong, wrong),
+        }
+        for system, wrong, loss in (("bert", 10, 3.0), ("gpt2", 30, 5.0))
+        for shape in ("2x32x2", "2x64x2")
+        for s in range(2 if shape == "2x32x2" else 1)
+    ]
+    scores = read(tmp_path, runs)
+    rows = {row.label: row for row in scores.rows}
+    blocks = [{rows[f"bert {shape}"]: 1.0, rows[f"gpt2 {shape}"]: -1.0}
+              for shape in ("2x32x2", "2x64x2")]  # fmt: skip
+    found = scores.contrast(blocks[:1], "large")
+    assert found.value == pytest.approx(20 / 60) == found.estimate.value
+    assert found.why == contrasts.SEEDS and found.estimate.low > 0
+    assert scores.contrast(blocks, "qqp").why == contrasts.BLOCKS
+    alone = scores.contrast(blocks[1:], "large")
+    assert (alone.estimate, alone.why) == (None, contrasts.ALONE)
+    assert scores.contrast(blocks, "loss").value == pytest.approx(-2)
+    assert scores.contrast(blocks, "rte") is None
+    with pytest.raises(ValueError, match="share no row"):
+        scores.contrast([blocks[0], blocks[0]], "large")
+    with pytest.raises(ValueError, match="one at least"):
+        scores.contrast([], "large")
+
+
+def test_curves_are_apart_by_length(tmp_path) -> None:
+    run = {"system": "bert", "shape": "2x32x2", "seed": 0, "curve": [(1.0, 9.0), (2.0, 8.0)]}
+    scores = read(tmp_path, [run])
+    path = tmp_path / "runs/bert-2x32x2-baseline-seed0/metrics.jsonl"
+    now = {"step": 2, "tokens": 20, "flops": 2e7}
+    longer = now | {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
+    trained = now | {"seconds": 2, "train/loss": 1}
+    path.write_text(path.read_text() + f"{json.dumps(longer)}\n{json.dumps(trained)}\n")
+    (found,) = scores.curves(scores.rows[0])
+    np.testing.assert_array_equal(found[128], [[1.0, 9.0], [2.0, 8.0]])
+    np.testing.assert_array_equal(found[512], [[3.0, 7.0]])
+    assert found.keys() == {128, 512}
+
+
+def test_seconds_of_different_machines_are_named(tmp_path) -> None:
+    runs = [{"system": "bert", "shape": "2x32x2", "seed": s} for s in range(3)]
+    study_folders.write_study(tmp_path, runs)
+    for seed, device in enumerate(("cpu:cpu", "cpu:cpu", "gpu:H100")):
+        path = tmp_path / f"runs/bert-2x32x2-baseline-seed{seed}/environment.json"
+        path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
+    scores = StudyScores(study_runs.read(tmp_path))
+    (remark,) = scores.remarks("seconds")
+    assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
+    assert scores.remarks("loss") == []
+
+
+@pytest.mark.parametrize("seconds, said", [(104.0, []), (120.0, ["20% apart (bert 2x32x2)"])])
+def test_uneven_seconds_are_named(seconds: float, said: list[str], tmp_path) -> None:
+    """As many steps in 100 seconds by one run and in more by the other."""
+    run = {"system": "bert", "shape": "2x32x2"}
+    runs = [run | {"seed": 0}, run | {"seed": 1, "seconds": seconds}]
+    study_folders.write_study(tmp_path, runs)
+    remarks = StudyScores(study_runs.read(tmp_path)).remarks("seconds")
+    assert len(remarks) == len(said)
+    assert all(part in remark for part, remark in zip(said, remarks, strict=True))

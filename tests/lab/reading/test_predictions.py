@@ -1,0 +1,136 @@
+"""predictions.tsv comes back as it was written; the pictures show what they should."""
+
+import numpy as np
+import pytest
+
+from scalelab.lab.reading import predictions
+
+ODD = [
+    "plain",
+    "",
+    "a\tb",
+    "two\nlines",
+    "carriage\r\nreturn",
+    "back\\slash",
+    "looks like \\t and \\n",
+    "ends in \\",
+    '"quoted" \u2028 \x85 \x0b 日本',
+    " spaces ",
+]
+
+
+@pytest.mark.parametrize("num_texts", [1, 2])
+def test_classes_come_back_as_they_were(tmp_path, num_texts: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = ("not\tentailed", "\\t", "entailed")
+    texts = [ODD, ODD[::-1]][:num_texts]
+    gold = rng.integers(0, 3, len(ODD))
+    outputs = rng.normal(0, 5, (len(ODD), 3)).astype(np.float32)
+    path = tmp_path / "predictions.tsv"
+    written = predictions.write(path, texts=texts, gold=gold, outputs=outputs, labels=labels)
+    found = predictions.read(path)
+    for one in (written, found):
+        assert one.texts == tuple(texts)
+        assert one.labels == labels
+        np.testing.assert_array_equal(one.gold, gold)
+        np.testing.assert_array_equal(one.predicted, outputs.argmax(axis=1))
+    assert found.gold.dtype == found.predicted.dtype == np.int32
+    assert found.probabilities.dtype == np.float32
+    np.testing.assert_array_equal(found.probabilities, written.probabilities)
+    assert [p.name for p in tmp_path.iterdir()] == ["predictions.tsv"]
+
+
+def test_scores_come_back_bit_for_bit(tmp_path) -> None:
+    rng = np.random.default_rng(1)
+    gold = rng.random(10).astype(np.float32) * 5
+    outputs = rng.normal(0, 1e-5, (10, 1)).astype(np.float32)
+    path = tmp_path / "predictions.tsv"
+    predictions.write(path, texts=[ODD, ODD], gold=gold, outputs=outputs, labels=None)
+    found = predictions.read(path)
+    np.testing.assert_array_equal(found.gold, gold)
+    np.testing.assert_array_equal(found.predicted, outputs[:, 0])
+    assert found.labels is None and found.probabilities is None
+
+
+def test_a_file_by_hand(tmp_path) -> None:
+    """log 3 against 0: probabilities 3/4 and 1/4."""
+    path = tmp_path / "predictions.tsv"
+    outputs = np.array([[0.0, np.log(3.0)]])
+    predictions.write(
+        path, texts=[["a\tb"]], gold=np.array([0]), outputs=outputs, labels=("n", "y")
+    )
+    assert path.read_bytes() == (
+        b"index\ttext\tgold\tprediction\tprobability\tp:n\tp:y\n0\ta\\tb\tn\ty\t0.75\t0.25\t0.75\n"
+    )
+    scores = np.array([[2.5]])
+    predictions.write(path, texts=[["a"], ["b"]], gold=np.array([5.0]), outputs=scores, labels=None)
+    assert path.read_bytes() == (
+        b"index\ttext1\ttext2\tgold\tprediction\tprobability\n0\ta\tb\t5.0\t2.5\t\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("sentence\tlabel\nx\t1\n", "predictions.tsv:1: expected the header"),
+        ("", "predictions.tsv:1: expected the header"),
+        (
+            "index\ttext\tgold\tprediction\tprobability\n0\ta\t1.0\n",
+            "predictions.tsv:2: expected 5",
+        ),
+        ("index\ttext\tgold\tprediction\tprobability\n0\ta\tx\t1.0\t\n", "predictions.tsv: could"),
+        (
+            "index\ttext\tgold\tprediction\tprobability\tp:0\n0\ta\t1\t0\t1.0\t1.0\n",
+            "predictions.tsv: the label '1' has no column",
+        ),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content: str, words: str) -> None:
+    path = tmp_path / "predictions.tsv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=words):
+        predictions.read(path)
+
+
+def test_numbers_that_do_not_agree_are_refused(tmp_path) -> None:
+    path = tmp_path / "predictions.tsv"
+    for outputs, texts in ((np.zeros((2, 3)), ["a", "b"]), (np.zeros((2, 2)), ["a"])):
+        with pytest.raises(ValueError, match="expected outputs"):
+            predictions.write(
+                path, texts=[texts], gold=np.array([0, 1]), outputs=outputs, labels=("0", "1")
+            )
+    assert not path.exists()
+
+
+def test_a_failed_run_leaves_a_file_too(tmp_path) -> None:
+    path = tmp_path / "predictions.tsv"
+    outputs = np.array([[np.inf, 0.0], [0.0, np.nan], [0.0, 1.0]], np.float32)
+    gold = np.array([0, 1, 1])
+    predictions.write(path, texts=[["a", "b", "c"]], gold=gold, outputs=outputs, labels=("0", "1"))
+    found = predictions.read(path)
+    assert np.isnan(found.probabilities).any(axis=1).tolist() == [True, True, False]
+    np.testing.assert_array_equal(found.gold, gold)
+
+
+def test_a_confusion_matrix(tmp_path) -> None:
+    path = tmp_path / "predictions.png"
+    gold, predicted = np.array([0, 0, 0, 1, 2]), np.array([0, 0, 1, 1, 0])
+    counts = predictions.draw_confusion(
+        path, gold=gold, predicted=predicted, labels=("a", "b", "c"), title="t"
+    )
+    assert counts.tolist() == [[2, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["predictions.png"]
+
+
+def test_what_is_drawn_depends_on_what_is_predicted(tmp_path) -> None:
+    gold, path = np.array([0.0, 2.5, 5.0]), tmp_path / "predictions.png"
+    pictures = []
+    for predicted in (gold, gold[::-1]):
+        predictions.draw(path, gold=gold, predicted=predicted, labels=None, title="t")
+        pictures.append(path.read_bytes())
+    assert pictures[0][:8] == b"\x89PNG\r\n\x1a\n"
+    assert pictures[0] != pictures[1]
+    gold = np.array([0, 1])
+    predictions.draw(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
+    assert path.read_bytes() not in pictures

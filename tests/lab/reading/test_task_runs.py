@@ -1,0 +1,145 @@
+"""Folders of fine-tunings: what is read, what is named, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import task_folders
+
+from scalelab.eval.task import load_task, task_names
+from scalelab.lab.reading import task_runs
+
+
+def spoil(run, **fields) -> None:
+    path = run / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_the_nine_are_the_tasks_files() -> None:
+    """`lab` knows no tasks; what it calls the nine must be what eval's files say."""
+    names = [name for name in task_names() if load_task(name).train.tfds is not None]
+    assert sorted(task_runs.TITLES) == sorted(names)
+    for name, title in task_runs.TITLES.items():
+        task = load_task(name)
+        assert title == task.title
+        assert task_folders.METRICS[name] == task.metrics
+        assert task_runs.DEV_SIZES[name] == {s.name: s.count for s in task.dev_splits}
+
+
+def test_runs_are_found_by_task_and_seed(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte", "mnli", "cola"), num_seeds=2)
+    task_folders.write_run(tmp_path / "cola", "cola", 10, 5)
+    task_folders.write_run(tmp_path / "scratch/rte", "rte", 0, 30)
+    (tmp_path / "cola/grid/point0").mkdir(parents=True)
+    found = task_runs.read(tmp_path)
+    assert list(found) == ["cola", "mnli", "rte"]  # GLUE's order; the baseline is none of them
+    assert [run.seed for run in found["cola"].runs] == [0, 1, 10]
+    assert found["mnli"].keys == [("matched", "accuracy"), ("mismatched", "accuracy")]
+    assert found["mnli"].title == "MNLI"
+    assert found["rte"].values(("dev", "accuracy")) == [50 / 60, 49 / 60]
+
+
+def test_a_folder_of_one_task(tmp_path) -> None:
+    task_folders.write_run(tmp_path, "rte", 0, 5)
+    assert list(task_runs.read(tmp_path)) == ["rte"]
+
+
+def test_the_task_of_unfinished_runs_is_in_their_config(tmp_path) -> None:
+    (tmp_path / "seed0").mkdir()
+    assert list(task_runs.read(tmp_path)) == [tmp_path.name]
+    (tmp_path / "seed0/config.json").write_text('{"task": "rte"}')
+    assert list(task_runs.read(tmp_path)) == ["rte"]
+
+
+def test_unfinished_and_failed_runs_stay(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",))
+    (tmp_path / "rte/seed0/result.json").unlink()
+    spoil(tmp_path / "rte/seed1", status="failed", degenerate="loss not finite")
+    task_folders.write_run(tmp_path / "rte", "rte", 3, 5)
+    spoil(tmp_path / "rte/seed3", eval={"dev": {"accuracy": None}})
+    runs = task_runs.read(tmp_path)["rte"].runs
+    assert [run.unfinished for run in runs] == [True, False, False, False]
+    assert [run.failed for run in runs] == [None, "loss not finite", None, "a score is missing"]
+    assert [run.finished for run in runs] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "seed1/result.json is not"), ("[]", "result of a fine-tuning"), ("{}", "'status'")],
+)
+def test_another_result_is_refused(tmp_path, content: str, words: str) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",))
+    (tmp_path / "rte/seed1/result.json").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        task_runs.read(tmp_path)
+
+
+def test_folders_without_fine_tunings_are_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="no such folder"):
+        task_runs.read(tmp_path / "absent")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="holds no fine-tuning: expected <task>/seed0"):
+        task_runs.read(tmp_path)
+
+
+def test_mixed_folders_are_refused(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",))
+    task_folders.write_run(tmp_path / "rte", "wnli", 5, 5)
+    with pytest.raises(ValueError, match="rte mixes runs .* tasks rte, wnli"):
+        task_runs.read(tmp_path)
+
+
+def test_predictions_of_all_seeds(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("mnli",), num_wrong=4)
+    task = task_runs.read(tmp_path)["mnli"]
+    for split in ("matched", "mismatched"):
+        examples, predicted = task_runs.stack(task, split)
+        texts, gold = task_folders.dev_set("mnli", split)
+        assert examples.texts == (texts,)
+        np.testing.assert_array_equal(examples.gold, gold)
+        assert predicted.shape == (1, 3, 60)
+        assert (predicted != gold).sum(axis=-1).tolist() == [[4, 5, 6]]
+
+
+def test_predictions_must_give_the_score(tmp_path) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",))
+    spoil(tmp_path / "rte/seed1", eval={"dev": {"accuracy": 0.99}})
+    with pytest.raises(
+        ValueError, match="seed1/predictions.tsv has accuracy 0.816667, but .* 0.99"
+    ):
+        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
+
+
+def test_seeds_must_share_their_dev_set(tmp_path, monkeypatch) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",), num_seeds=1)
+    monkeypatch.setattr(task_folders, "SIZE", 50)
+    shorter = task_folders.dev_set("rte", "dev", 50)
+    monkeypatch.setattr(task_folders, "dev_set", lambda *_: shorter)
+    task_folders.write_run(tmp_path / "rte", "rte", 1, 5)
+    with pytest.raises(ValueError, match="RTE dev: 60 dev examples against 50 in .*seed1"):
+        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda texts, gold: (["x", *texts[1:]], gold), "other texts"),
+        (lambda texts, gold: (texts, np.where(np.arange(60) == 7, 1 - gold, gold)), "example 7"),
+    ],
+)
+def test_how_dev_sets_differ(tmp_path, monkeypatch, change, words: str) -> None:
+    task_folders.write_all(tmp_path, tasks=("rte",), num_seeds=1)
+    changed = change(*task_folders.dev_set("rte"))
+    monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
+    task_folders.write_run(tmp_path / "rte", "rte", 1, 5)
+    with pytest.raises(ValueError, match=words):
+        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
+
+
+def test_weights_are_told_apart(tmp_path) -> None:
+    task_folders.write_run(tmp_path, "rte", 0, 5)
+    task_folders.write_run(tmp_path, "rte", 1, 5, init_digest=None)
+    task_folders.write_run(tmp_path, "rte", 2, 5, init="none", init_digest="none")
+    task_folders.write_run(tmp_path, "rte", 3, 5, init=None)
+    runs = task_runs.read(tmp_path)["rte"].runs
+    assert [run.weights for run in runs] == ["0123abcd", "runs/bert", None, None]
