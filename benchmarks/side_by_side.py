@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalelab import cli, environment
+from scalelab import cli, freed_memory
 
 BUSY = ": others use the cores, so these numbers say little"
 
@@ -84,7 +84,7 @@ def start(
         asked = parse()
         if hasattr(asked, "threads"):
             if not getattr(asked, "default_malloc", False):
-                environment.keep_freed_memory()
+                freed_memory.keep()
             pin(asked.threads)
         main(asked)
 

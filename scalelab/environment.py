@@ -1,6 +1,5 @@
 """Where and with what a run was made: WORKDIR/environment.json."""
 
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -79,38 +78,6 @@ def has_accelerator() -> bool:
     return gpu or (
         importlib.util.find_spec("libtpu") is not None and pathlib.Path("/dev/accel0").exists()
     )
-
-
-# Options of glibc's malloc, with their numbers from malloc.h.
-MALLOC = {"arena_max": -8, "mmap_max": -4, "mmap_threshold": -3, "trim_threshold": -1}
-
-
-def _tell_malloc(**options: int) -> None:
-    """Sets options of glibc's malloc; elsewhere than on Linux with glibc it does nothing."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return
-    for name, value in options.items():
-        mallopt(MALLOC[name], value)
-
-
-def keep_freed_memory() -> None:
-    """Tells glibc to keep what is freed for the next step instead of handing it back each time.
-
-    XLA allocates its buffers anew in every step on CPU; getting them zeroed from the kernel page by
-    page costs about a fifth of a small net's step. Call before threads start.
-    """
-    _tell_malloc(arena_max=1, mmap_max=0, trim_threshold=-1)  # -1: never, however large
-
-
-def return_freed_memory() -> None:
-    """Tells glibc to hand back each array once it is freed: the opposite of `keep_freed_memory`.
-
-    For a program that holds large arrays once and does not train. Left alone, glibc keeps freed
-    arrays of up to 32 MB, in as many places as there are threads.
-    """
-    _tell_malloc(arena_max=1, mmap_threshold=2**20)
 
 
 def drop_programs_if_many(share: float = 0.5) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment, init_flag
+from scalelab import cli, freed_memory, init_flag
 from scalelab.eval import recipes, submission
 from scalelab.eval import task as task_lib
 from scalelab.eval.task import Task
@@ -113,7 +113,7 @@ def run(task: Task | Callable[[], Task]) -> None:
 
     def main(argv: list[str]) -> None:
         del argv
-        environment.keep_freed_memory()
+        freed_memory.keep()
         chosen = task() if callable(task) else task
         workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
         from scalelab.finetuning import start as finetune_start

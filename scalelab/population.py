@@ -17,7 +17,7 @@ import pathlib
 
 from absl import flags
 
-from scalelab import cli, environment, init_flag
+from scalelab import cli, freed_memory, init_flag
 from scalelab.training import members
 
 flags.adopt_module_key_flags(cli)
@@ -34,7 +34,7 @@ ORDERS = flags.DEFINE_list(
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    environment.keep_freed_memory()
+    freed_memory.keep()
     workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
     config = init_flag.read_config()
     runs = members.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)

@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
+from scalelab import cli, environment, freed_memory
 
 RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
@@ -158,7 +158,7 @@ def main(argv: list[str]) -> None:
     del argv
     run, texts = cli.required(RUN.value, "run"), read_prompts()
     check_flags()
-    environment.keep_freed_memory()
+    freed_memory.keep()
     from scalelab import pretrained  # after the flags, so that --help answers at once
 
     opened = pretrained.load(run)

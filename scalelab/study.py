@@ -22,7 +22,7 @@ import time
 
 from absl import flags
 
-from scalelab import cli, environment
+from scalelab import cli, environment, freed_memory
 from scalelab.studies.spec import StudySpec
 
 flags.adopt_module_key_flags(cli)
@@ -45,6 +45,7 @@ def plan(workdir: pathlib.Path) -> None:
     from scalelab.studies import planning
 
     spec = read_spec()
+    freed_memory.keep()  # as the runs do
     workers = num_workers()  # before `bind` leaves this process the cores of one
     planning.bind(workers)
     print(planning.make(spec, workdir, command(), workers))

@@ -12,7 +12,7 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment, init_flag
+from scalelab import cli, freed_memory, init_flag
 from scalelab.config import Config
 
 flags.adopt_module_key_flags(cli)
@@ -51,7 +51,7 @@ def train(
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    environment.keep_freed_memory()
+    freed_memory.keep()
     train(init_flag.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
 
 

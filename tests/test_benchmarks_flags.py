@@ -123,7 +123,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in numbers}
     monkeypatch.setattr(side_by_side, "pin", lambda threads: None)
-    monkeypatch.setattr(side_by_side.environment, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(side_by_side.freed_memory, "keep", lambda: None)
 
     def run(name: str, *argv: str) -> int:
         made = program(name)
@@ -193,7 +193,7 @@ def test_malloc_is_left_alone_where_that_is_asked_for(
     flags: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(side_by_side.environment, "keep_freed_memory", lambda: told.append("keep"))
+    monkeypatch.setattr(side_by_side.freed_memory, "keep", lambda: told.append("keep"))
     side_by_side.start(lambda: program("step").parse(["--quick", *flags]), lambda _: None)
     assert told == expected
 

@@ -48,6 +48,7 @@ config:
 cli: config
 init_flag: cli config
 environment:
+freed_memory: environment
 nets: nn
 systems: nets nn
 together:
@@ -60,13 +61,13 @@ step: sharding state
 checkpoint: orbax_noise
 run_folder: config environment flops metrics
 training.init: build config optim pretrained run_folder state
-training.setup: build config data environment flops optim sharding state step systems together
-  training.init
+training.setup: build config data environment flops freed_memory optim sharding state step systems
+  together training.init
 training.recorder: build checkpoint config data flops lab.curves metrics run_folder sharding
   training.setup
 training.group: data metrics sharding state together training.recorder training.setup
-training.loop: cli config data progress run_folder sharding training.group training.init
-  training.members training.recorder training.setup
+training.loop: cli config data freed_memory progress run_folder sharding training.group
+  training.init training.members training.recorder training.setup
 build: config flops formats objectives optim systems
 devices:
 blueprint: build config flops sharding state step systems
@@ -87,16 +88,18 @@ finetuning.outcome: environment eval finetuning.step flops lab.curves lab.readin
 finetuning.group: environment finetuning.rows finetuning.run finetuning.step optim together
 finetuning.course: clocks
 finetuning.loop: checkpoint cli config environment finetuning.course finetuning.group
-  finetuning.outcome finetuning.run metrics progress run_folder
+  freed_memory finetuning.outcome finetuning.run metrics progress run_folder
 finetuning.grid: finetuning.config finetuning.loop finetuning.outcome metrics run_folder
-finetune: cli environment eval finetuning.config finetuning.course finetuning.grid
+finetune: cli eval freed_memory finetuning.config finetuning.course finetuning.grid
   finetuning.loop finetuning.outcome finetuning.run finetuning.start init_flag lab.tasks
 token_scores: nn objectives
-eval: cli data environment finetune finetuning.start lab.tables lab.tasks metrics token_scores
+eval: cli data environment finetune finetuning.start freed_memory lab.tables lab.tasks metrics
+  token_scores
 studies: blueprint cli clocks config data environment eval finetune finetuning.config
-  finetuning.start flops lab.contract lab.reading lab.reports lab.shape_rules lab.statements
-  lab.tables metrics progress run_folder sharding systems training.loop training.members
-study: cli environment lab.reading lab.reports lab.tables studies
+  finetuning.start flops freed_memory lab.contract lab.reading lab.reports lab.shape_rules
+  lab.statements lab.tables metrics progress run_folder sharding systems training.loop
+  training.members
+study: cli environment freed_memory lab.reading lab.reports lab.tables studies
 worlds: cli
 interop: build checkpoint classifier_files config data environment eval flops imported
   lab.reports metrics nets nn pretrained run_folder state systems

@@ -22,7 +22,7 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, metrics, pretrained, run_folder, systems
+from scalelab import checkpoint, cli, freed_memory, metrics, pretrained, run_folder, systems
 from scalelab import config as config_lib
 from scalelab.data import load_data, pipeline
 from scalelab.fields import field_names
@@ -297,6 +297,19 @@ def test_a_budget_on_each_clock(
         assert rate == pytest.approx(factor, rel=1e-6, abs=1e-8)
     lengths = [batch["tokens"].shape[1] for batch in record.batches.values()]
     assert lengths == sorted(lengths) and set(lengths) == {32, 64}
+
+
+def test_freed_memory_is_looked_after(
+    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a phase with what its step will take, then at every step."""
+    asked: list[int] = []
+    monkeypatch.setattr(
+        freed_memory, "release_if_scarce", lambda soon=0: asked.append(soon) or False
+    )
+    lab.run(tmp_path / "run")
+    coming = [k for k, soon in enumerate(asked) if soon]
+    assert coming == [0, SHORT_STEPS + 1] and len(asked) == STEPS + 2
 
 
 def test_what_it_leaves_opens_with_the_last_parameters(whole: Record) -> None:

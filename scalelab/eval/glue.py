@@ -10,7 +10,7 @@ import pathlib
 
 from absl import flags
 
-from scalelab import cli, environment, finetune
+from scalelab import cli, finetune, freed_memory
 from scalelab.eval import submission, task
 
 # MNLI before the tasks that may start from its weights; the small ones first otherwise.
@@ -50,7 +50,7 @@ def chosen(names: list[str]) -> list[task.Task]:
 def main(argv: list[str]) -> None:
     """Fine-tunes on every task and prints the table."""
     del argv
-    environment.keep_freed_memory()
+    freed_memory.keep()
     tasks = chosen(TASKS.value)
     workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
     init, like = cli.required(finetune.INIT.value, "init"), finetune.LIKE.value

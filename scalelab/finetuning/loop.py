@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scalelab import cli, environment, metrics, progress, run_folder
+from scalelab import cli, environment, freed_memory, metrics, progress, run_folder
 from scalelab import config as config_lib
 from scalelab.checkpoint import Checkpoints
 from scalelab.finetuning import outcome
@@ -163,6 +163,7 @@ class Training:
         self._eta.start(self.step / num_steps)
         rates = self._group.rates(self.step)
         self._take_step()
+        freed_memory.release_if_scarce()
         last = self.step == num_steps
         if len(self._pending) >= AHEAD or last:
             self._settle()

@@ -75,8 +75,10 @@ def coefficients(path: pathlib.Path | None) -> Any:
 
 def measure(builts: Sequence[Any]) -> list[float | None]:
     """Median seconds of a step of each, taken in turn, so that others slow all alike."""
+    from scalelab import freed_memory
     from scalelab.studies import cost_steps
 
+    freed_memory.keep()  # as training does
     steppers = []
     for built in builts:
         if built is not None:

@@ -100,10 +100,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--run", required=True, action="append")
     parser.add_argument("--kind", required=True, choices=("pretrain", "finetune"))
     given = parser.parse_args(argv)
-    from scalelab import environment
+    from scalelab import freed_memory
     from scalelab.studies import jobs
 
-    environment.keep_freed_memory()
+    freed_memory.keep()
     study, found = jobs.read(pathlib.Path(given.workdir), given.study)
     by_name = {job.name: job for job in found}
     runs = {run.name: run for run in study.runs}

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from scalelab import cli, progress, run_folder, sharding
+from scalelab import cli, freed_memory, progress, run_folder, sharding
 from scalelab.config import Config
 from scalelab.data import pipeline
 from scalelab.training import init, members
@@ -157,6 +157,7 @@ class Loop:
             if self._before_step is not None:
                 self._before_step(group.step, batch)
             group.advance(batch)
+            freed_memory.release_if_scarce()
             self._do_what_is_due(group)
             if self._line.due():
                 group.settle()

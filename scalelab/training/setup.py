@@ -7,7 +7,17 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scalelab import build, environment, flops, sharding, state, step, systems, together
+from scalelab import (
+    build,
+    environment,
+    flops,
+    freed_memory,
+    sharding,
+    state,
+    step,
+    systems,
+    together,
+)
 from scalelab import data as data_lib
 from scalelab.config import Config
 from scalelab.optim import schedules
@@ -133,8 +143,12 @@ class Setup:
                 shown = jax.device_put(shown, sharding.batch_sharding(self.mesh))
             placed = together.placed(placed, count)
             more = () if count == 1 else (count,)
+            compiled = step.compile_train(train, self.mesh, placed, now, batch, *more)
+            if self.mesh.devices.flat[0].platform == "cpu":
+                scratch = compiled.memory_analysis().temp_size_in_bytes
+                freed_memory.release_if_scarce(soon=freed_memory.GAPS * scratch)
             self._compiled[phase, count] = (
-                step.compile_train(train, self.mesh, placed, now, batch, *more),
+                compiled,
                 step.compile_eval(evaluate, self.mesh, placed.params, now.params, shown, keys),
             )
         return self._compiled[phase, count]

@@ -1,0 +1,113 @@
+"""What glibc does with a process's freed memory once it was told."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from scalelab import environment, freed_memory
+
+PROGRAM = """
+import resource
+import numpy as np
+from scalelab import environment, freed_memory
+freed_memory.{told}()
+def fill(size):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.empty(size, np.uint8).fill(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(fill({size}), fill({size}), environment.status_bytes("VmRSS"))
+"""
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's; elsewhere nothing is told"
+)
+
+
+def twice(told: str, size: int) -> tuple[int, int, int]:
+    """Page faults of filling an array, of doing so again, and what is resident after both."""
+    program = PROGRAM.format(told=told, size=size)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    first, second, resident = map(int, done.stdout.split())
+    return first, second, resident
+
+
+# A step's buffers at 2x256x9 and 64 x 128 are 2.5 GB: more than an int of malloc's could say.
+@pytest.mark.parametrize("size", [100_000_000, pytest.param(2_300_000_000, marks=pytest.mark.slow)])
+def test_freed_memory_is_kept(size: int) -> None:
+    first, second, resident = twice("keep", size)
+    assert first > 40 and second < first / 40
+    assert resident > size
+
+
+def test_freed_memory_goes_back() -> None:
+    size = 20_000_000  # which malloc would keep, left alone
+    first, second, resident = twice("hand_back", 10 * size)
+    assert second > first / 2
+    assert resident < 5 * size
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """What malloc is told of this process, which holds 10 bytes; it is told nothing in truth."""
+    heard: list[dict[str, int]] = []
+    monkeypatch.setattr(freed_memory, "_kept", {"still": False, "looked": 0.0})
+    monkeypatch.setattr(freed_memory, "_tell_malloc", lambda **options: heard.append(options))
+    monkeypatch.setattr(environment, "status_bytes", lambda field: 10)
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("free", "soon", "ends"), [(10, 0, False), (9, 0, True), (12, 2, False), (11, 2, True),
+                               (None, 99, False)],
+)  # fmt: skip
+def test_memory_is_kept_while_as_much_is_left(
+    free: int | None, soon: int, ends: bool, told: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freed_memory, "available", lambda: free)
+    assert not freed_memory.release_if_scarce(soon) and not told  # nothing is kept
+    freed_memory.keep()
+    del told[:]
+    assert freed_memory.release_if_scarce(soon) == ends == bool(told)
+    assert not freed_memory.release_if_scarce(soon)
+
+
+def test_it_looks_five_times_a_second(told: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(freed_memory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(freed_memory, "available", lambda: 99)
+    freed_memory.keep()
+    assert not freed_memory.release_if_scarce()
+    monkeypatch.setattr(freed_memory, "available", lambda: 0)
+    now[0] += 0.1
+    assert not freed_memory.release_if_scarce()
+    now[0] += 0.2
+    assert freed_memory.release_if_scarce()
+
+
+RELEASE = """
+import numpy as np
+from scalelab import environment, freed_memory
+freed_memory.keep()
+def fill():
+    np.empty(200_000_000, np.uint8).fill(1)
+    return environment.status_bytes("VmRSS")
+kept = fill()
+freed_memory.available = lambda: 0
+assert freed_memory.release_if_scarce()
+assert environment.status_bytes("VmRSS") < kept - 190_000_000
+assert fill() < kept - 190_000_000
+"""
+
+
+def test_what_was_kept_goes_back_where_memory_is_scarce() -> None:
+    subprocess.run([sys.executable, "-c", RELEASE], check=True)
+
+
+def test_what_is_available_is_what_the_system_says() -> None:
+    psutil = pytest.importorskip("psutil")
+    free = freed_memory.available()  # a control group may leave less
+    assert free is not None and 0 < free < 1.1 * psutil.virtual_memory().available
