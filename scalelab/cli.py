@@ -214,12 +214,17 @@ def _last_line(text: str) -> str:
     return text.strip().splitlines()[-1].removeprefix("ValueError: ")
 
 
-def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
+def run(
+    main: Callable[[list[str]], None],
+    config_class: type = Config,
+    when_interrupted: str = "start the same command again to continue",
+) -> None:
     """Parses flags and runs `main(argv)`; users' mistakes end in one message and exit code 2.
 
     Args:
       main: the program.
       config_class: the dataclass whose fields --config.<field> may name.
+      when_interrupted: what to say behind "interrupted; ".
     """
 
     def guarded(argv: list[str]) -> None:
@@ -229,7 +234,7 @@ def run(main: Callable[[list[str]], None], config_class: type = Config) -> None:
 
     logging.set_verbosity(logging.WARNING)
     # Around the parser too: reading the flags may import the net, and be interrupted in it.
-    with one_message("start the same command again to continue", only_tells=False):
+    with one_message(when_interrupted, only_tells=False):
         app.run(guarded, flags_parser=lambda argv: _parse(argv, field_names(config_class)))
 
 

@@ -43,7 +43,13 @@ class Device:
         """What a program may use."""
         share = 1.0
         if self.platform == "gpu":
-            share = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE)
+            told = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE
+            try:
+                share = float(told)
+            except ValueError:
+                raise ValueError(
+                    f"XLA_PYTHON_CLIENT_MEM_FRACTION={told}: expected a share such as 0.75"
+                ) from None
         return int(self.gibibytes * GIB * share)
 
 
@@ -78,9 +84,7 @@ def named(name: str) -> Device:
         if device.name == name.lower():
             return device
     known = [device.name for device in DEVICES]
-    raise ValueError(
-        f"unknown device {name!r}: {nearest(name, known)}; or say its memory, as in --memory=24GiB"
-    )
+    raise ValueError(f"unknown device {name!r}: {nearest(name, known)}; take one that is like it")
 
 
 def of_kind(kind: str) -> Device | None:

@@ -118,10 +118,11 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
         rows.append([str(i + 1), name, *map(_gib, parts)])
         fits, beyond = memory_lib.largest_batch(of, [asked, other], available, quantum)
         verdict = "fits" if asked.total <= available else "does NOT fit"
-        said.append(
-            f"{name} {verdict}: {_gib(asked.total)} of {_gib(available)}; {_largest(fits, beyond)}"
-        )
-        if measure:
+        most = _largest(fits, beyond, quantum)
+        said.append(f"{name} {verdict}: {_gib(asked.total)} of {_gib(available)}; {most}")
+        if measure and asked.total > available:
+            said.append(f"{name} not measured: it would not fit")
+        elif measure:
             _say(f"measuring {name}")
             real = memory_measured.peak(config, phase.length, phase.batch_size)
             said.append(
@@ -140,20 +141,25 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     return head + tables.plain(HEADER, rows) + "\n".join(said)
 
 
-def _largest(fits: Any, beyond: Any) -> str:
+def _largest(fits: Any, beyond: Any, quantum: int) -> str:
     """What the search found, in words."""
     if fits is None:
         return (
             f"not even a batch of {beyond.batch_size} fits: try --config.machine.remat=full"
             " or more --config.machine.num_microbatches"
         )
-    found = f"the largest batch that fits has {fits.batch_size} ({_gib(fits.total)})"
+    certain = beyond is not None and beyond.batch_size - fits.batch_size <= quantum
+    found = f"the largest batch that fits has {'' if certain else 'at least '}{fits.batch_size}"
+    found += f" ({_gib(fits.total)})"
     return found + (f", {beyond.batch_size} takes {_gib(beyond.total)}" if beyond else "")
 
 
 def _estimate(device: str | None, memory: str | None, here: Any) -> str:
     """The warning for a device that is not here."""
     from scalelab import devices
+
+    if memory and here.platform == "cpu":
+        return "\ncounted as a CPU's; for a GPU or TPU, name one that is like it with --device"
 
     own = devices.of_kind(here.device_kind)
     if device and (own is None or own.name != device.lower()):
@@ -177,4 +183,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, when_interrupted="nothing was kept")

@@ -40,7 +40,8 @@ def release_if_scarce(soon: int = 0) -> bool:
     """Ends `keep` where this process has more than what is left, and hands back.
 
     Small allocations between two steps take a bite out of the gap that a step's buffers leave, so
-    that the next step's need a new one, until there are up to GAPS of them. Looks at most five times a second, unless it is told what is to come.
+    that the next step's need a new one, until there are up to GAPS of them. Looks at most five
+    times a second, unless it is told what is to come.
 
     Args:
       soon: bytes that the process will take beside what it has.

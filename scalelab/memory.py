@@ -17,6 +17,7 @@ from typing import Any
 BESIDE_ON_CPU = 72 * 2**20
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MOST_TRIES = 8
+LARGEST = 16384  # batch size that is worth asking for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +122,13 @@ def largest_batch(
         low = fits.batch_size if fits else 0
         if beyond and beyond.batch_size - low <= quantum:
             break
+        if low >= LARGEST:
+            break
         if beyond and attempt % 2 and beyond.batch_size - low > low / 8:
             guess = (low + beyond.batch_size) / 2  # where it is no line, a line creeps
         else:
             guess = _guess(seen.values(), capacity)
-        size = max(int(guess // quantum) * quantum, low + quantum)
+        size = max(int(min(guess, LARGEST) // quantum) * quantum, low + quantum)
         if beyond:
             size = min(size, beyond.batch_size - quantum)
         seen[size] = measure(size)

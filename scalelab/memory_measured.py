@@ -1,6 +1,6 @@
 """What a training step really takes, measured in a process of its own."""
 
-import concurrent.futures
+import concurrent.futures.process
 import ctypes
 import gc
 import multiprocessing
@@ -24,11 +24,21 @@ def peak(config: Any, length: int, batch_size: int) -> int | None:
       batch_size: examples.
 
     Returns:
-      Bytes; None where the system does not tell (elsewhere than on Linux).
+      Bytes; None where the system does not tell (elsewhere than on Linux). Freed memory goes back
+      between the steps, as in training where memory is scarce (`freed_memory`).
+
+    Raises:
+      ValueError: the process was killed.
     """
     spawned = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawned) as pool:
-        return pool.submit(_peak, config, length, batch_size).result()
+        try:
+            return pool.submit(_peak, config, length, batch_size).result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise ValueError(
+                f"the process that took steps of {batch_size} x {length} was killed, most likely"
+                " for want of memory: measure a smaller batch"
+            ) from None
 
 
 def _peak(config: Any, length: int, batch_size: int) -> int | None:

@@ -36,7 +36,6 @@ ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
     " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
 )  # fmt: skip
-TOGETHER = 8  # runs that one program trains on an accelerator
 COMMANDS = ("plan", "run", "status", "report", "pack")
 
 
@@ -181,7 +180,9 @@ def num_together() -> int:
     A GPU or TPU waits for such nets most of the time. Cores do not, but for toys, and they have a
     process each (`benchmarks.population --threads=1` measures it).
     """
-    return TOGETHER if environment.has_accelerator() else 1
+    from scalelab.studies import jobs
+
+    return jobs.TOGETHER if environment.has_accelerator() else 1
 
 
 def command() -> str:

@@ -1,5 +1,6 @@
 """What a step needs: the search for the largest batch, remat, the program, and real peaks."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,35 @@ def test_a_search_without_end_is_given_up() -> None:
     fits, beyond = memory.largest_batch(measure, [measure(32), measure(64)], 1500)
     assert fits is not None and fits.batch_size == max(asked) and beyond is None
     assert len(asked) == 2 + memory.MOST_TRIES
+
+
+def test_no_batch_is_asked_for_that_nobody_trains_with() -> None:
+    measure, asked = planted(lambda b: b)
+    fits, beyond = memory.largest_batch(measure, [measure(32), measure(64)], 1e9)
+    assert fits is not None and fits.batch_size == max(asked) == memory.LARGEST and beyond is None
+    assert "at least 16384 " in fit._largest(fits, beyond, 1)
+
+
+def test_the_largest_batch_is_certain_where_the_next_was_compiled() -> None:
+    measure, _ = planted(lambda b: b)
+    assert "at least" not in fit._largest(measure(32), measure(40), 8)
+    assert "has at least 32 " in fit._largest(measure(32), measure(48), 8)
+
+
+def die(*_: Any) -> None:
+    os._exit(9)
+
+
+def test_a_measuring_process_that_is_killed_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_measured, "_peak", die)
+    with pytest.raises(ValueError, match="8 x 16 was killed, most likely for want of memory"):
+        memory_measured.peak(None, 16, 8)
+
+
+def test_a_share_of_memory_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "abc")
+    with pytest.raises(ValueError, match="XLA_PYTHON_CLIENT_MEM_FRACTION=abc: expected a share"):
+        devices.named("h100").num_bytes  # noqa: B018
 
 
 def test_sizes_to_compare_with() -> None:
@@ -127,6 +157,9 @@ def test_the_program_answers(tmp_path: Any) -> None:
     text = fit.fit(config, None, "100MiB", measure=False)
     assert "8 x 16 fits" in text and "the largest batch that fits has" in text
     assert "vocabulary 97" in text and "does NOT fit" not in text
+    assert "counted as a CPU's; for a GPU or TPU" in text
+    text = fit.fit(config, None, "1MiB", measure=True)
+    assert "does NOT fit" in text and "8 x 16 not measured: it would not fit" in text
 
 
 @pytest.mark.slow

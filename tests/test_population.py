@@ -331,6 +331,7 @@ def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None
         (["0"], ["fast"], "--learning_rates=fast: expected numbers"),
         (["0"], ["nan"], "--learning_rates=nan: expected numbers"),
         (["0"], ["-1"], "learning_rate = -1"),
+        (["0"], ["0"], "of 0 trains nothing"),
         (["1", "0", "1"], [], "each run once.*seed1, seed0, seed1"),
     ):
         with pytest.raises(ValueError, match=told):

@@ -124,6 +124,8 @@ def run(given: argparse.Namespace) -> None:
     wanted = shape_rules.read(given.near)
     if given.batch_size < 1 or given.length < 2 or given.each < 1:
         raise ValueError("--batch_size and --each must be 1 or more, --length 2 or more")
+    if given.tile is not None and given.tile < 1:
+        raise ValueError(f"--tile={given.tile}: expected 1 or more")
     import jax
 
     from scalelab import environment

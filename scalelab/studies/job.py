@@ -49,7 +49,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     options = finetune_lib.Options(
         tuple(range(asked["seeds"])),
         data=tasks_lib.folder(asked["data"], study.workdir),
-        together=asked["seeds"] if jobs.go_together(config.net) else 1,
+        together=min(asked["seeds"], jobs.TOGETHER) if jobs.go_together(config.net) else 1,
     )
     values = finetune_values(asked["recipe"], run.config["machine"])
     for name in tasks:

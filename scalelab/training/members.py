@@ -70,10 +70,12 @@ def of(
         _numbers(int, "order_seeds", orders) or [config.data.order_seed],
         _numbers(float, "learning_rates", rates) or [config.optim.learning_rate],
     ):
+        if rate == 0:
+            raise ValueError("a learning rate of 0 trains nothing: expected rates above it")
         values = dataclasses.asdict(config) | {"seed": seed}
         values["data"] |= {"order_seed": order}
         values["optim"] |= {"learning_rate": rate}
-        parts = [f"seed{seed}", f"order{order}" * bool(orders), f"rate{rate:g}" * bool(rates)]
+        parts = [f"seed{seed}", f"order{order}" * bool(orders), f"rate{rate}" * bool(rates)]
         runs.append((config_lib.resolve(values), workdir / "-".join(filter(None, parts))))
     folders = [folder.name for _, folder in runs]
     if len(set(folders)) < len(folders):

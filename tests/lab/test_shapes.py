@@ -105,6 +105,7 @@ def test_the_programs_mistakes(capsys: pytest.CaptureFixture[str], tmp_path) -> 
         (["--near=7x46"], "is no shape"),
         (["--near=2x32x2", f"--calibration={tmp_path}/none"], "is no calibration"),
         (["--near=2x32x2", "--batch_size=0"], "must be 1 or more"),
+        (["--near=2x32x2", "--tile=0"], "--tile=0: expected 1 or more"),
         (["--near=2x32x2", "--system=brt"], "did you mean 'bert'"),
         ([], "required: --near"),
     ]:
