@@ -109,7 +109,7 @@ def layers(num_heads: int, made: dict[str, Any], x: Any, by_jax: bool = False) -
     import jax
     import jax.numpy as jnp
 
-    from scalelab.nn.stack import UNROLLED_LAYERS
+    from scalelab.nn.stack import in_a_loop
 
     rows_times_kernel = product(by_jax)
     batch_size, length, width = x.shape
@@ -127,7 +127,7 @@ def layers(num_heads: int, made: dict[str, Any], x: Any, by_jax: bool = False) -
 
     stacked = {name: w for name, w in made.items() if w.ndim == 3}
     num_layers = len(stacked["out"])
-    unroll = num_layers if num_layers <= UNROLLED_LAYERS else 1
+    unroll = 1 if in_a_loop(num_layers, "none") else num_layers
     hidden, _ = jax.lax.scan(layer, flat, stacked, unroll=unroll)
     return hidden.reshape(x.shape)
 

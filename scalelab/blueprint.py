@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from scalelab import build, flops, sharding, state, step, systems
 from scalelab.config import Config
 from scalelab.flops import Flops
+from scalelab.nn import stack
 from scalelab.state import TrainState
 
 
@@ -129,6 +130,11 @@ def draw(config: Config) -> Blueprint:
         for p in config.phases
     )
     return Blueprint(config, system, net, objectives, tx, boxed, phases)
+
+
+def in_a_loop(config: Config) -> bool:
+    """Whether training runs the layers of a run's net in a loop."""
+    return stack.in_a_loop(config.net.num_layers, config.machine.remat)
 
 
 def num_params(plan: Blueprint) -> int:

@@ -70,7 +70,7 @@ training.loop: cli config data freed_memory progress run_folder sharding trainin
   training.init training.members training.recorder training.setup
 build: config flops formats objectives optim systems
 devices:
-blueprint: build config flops sharding state step systems
+blueprint: build config flops nn sharding state step systems
 memory: objectives sharding
 memory_measured: blueprint environment sharding
 data: config environment formats

@@ -22,6 +22,15 @@ REMAT_POLICIES = {
 UNROLLED_LAYERS = 10
 
 
+def in_a_loop(num_layers: int, remat: str) -> bool:
+    """Whether training runs the layers in a loop.
+
+    Always where something is to be recomputed: only a loop keeps XLA on CPU from merging the two
+    forward passes, and keeping it all.
+    """
+    return num_layers > UNROLLED_LAYERS or remat != "none"
+
+
 STATES = "states"  # the collection into which each layer puts its result, where somebody asks
 
 
@@ -62,10 +71,8 @@ class Stack(nn.Module):
 
         policy = REMAT_POLICIES[self.remat]
         # With a cache, too: a step of one token takes as long as reading the parameters does, and a
-        # loop would first copy them out of their stack. Never where something is to be recomputed:
-        # only a loop keeps XLA on CPU from merging the two forward passes, and keeping it all.
-        few = self.num_layers <= UNROLLED_LAYERS and policy is None
-        unrolled = few or cache is not None
+        # loop would first copy them out of their stack.
+        unrolled = not in_a_loop(self.num_layers, self.remat) or cache is not None
 
         def apply(layer: nn.Module, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
             carry, cache = layer(carry, ctx, cache)

@@ -7,12 +7,14 @@ A training step takes  sum_i c_i f_i  seconds, where the f_i count
   scores     attention weights: B L A n^2
   logits     numbers that the cross-entropy touches: predicted positions x V
   update     parameters, which the optimizer reads and writes
+  loop       those of `width` where the layers run in a loop (nn/stack.py), which copies what it
+             keeps for the backward pass into one array of all layers, and out again; else 0
   step       1
 
 with H and F of the layers rounded up to what whole vectors hold, and its temporary memory a sum of
-the same kind without `matmul`. The coefficients come from a ridge towards a guess, in relative
-error, so that few measurements suffice, and none falls below a share of its guess: a disturbed
-measurement could else make one of them free, and width or depth with it.
+the same kind without `matmul` and `loop`. The coefficients come from a ridge towards a guess, in
+relative error, so that few measurements suffice, and none but `loop` falls below a share of its
+guess: a disturbed measurement could else make one of them free, and width or depth with it.
 """
 
 import dataclasses
@@ -25,14 +27,14 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-FORM = 2  # of the counts; a calibration of another one is of no use
-NAMES = ("matmul", "width", "scores", "logits", "update", "step")
+FORM = 3  # of the counts; a calibration of another one is of no use
+NAMES = ("matmul", "width", "scores", "logits", "update", "loop", "step")
 # The guess: seconds for each count on a core that multiplies matrices at 80 GFLOP/s; what touches
 # numbers once is slower beside it than counting its operations would tell.
-GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 1e-4])
-MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 1e6])  # bytes for each count
+GUESS = np.array([1 / 80e9, 14e-9, 18e-9, 2.4e-9, 2e-9, 11e-9, 1e-4])
+MEMORY_GUESS = np.array([0.0, 40.0, 8.0, 8.0, 4.0, 0.0, 1e6])  # bytes for each count
 RIDGE = 0.03  # weight of the guess beside a measurement
-LEAST = 0.25  # of a coefficient's guess
+LEAST = np.array([0.25, 0.25, 0.25, 0.25, 0.25, 0.0, 0.25])  # of a coefficient's guess
 STATE_BYTES = 24  # a parameter with its two moments, and a copy on its way to disk; float32
 
 
@@ -42,7 +44,7 @@ class Measurement:
 
     Attributes:
       label: what was measured.
-      features: [6] the counts in NAMES.
+      features: [7] the counts in NAMES.
       secs: median seconds of a step.
       temp_bytes: XLA's temporary buffers.
       num_params: of the net.
@@ -60,8 +62,8 @@ class CostModel:
     """Predicts from counts.
 
     Attributes:
-      secs: [6] seconds for each count.
-      memory: [6] temporary bytes for each count.
+      secs: [7] seconds for each count.
+      memory: [7] temporary bytes for each count.
       beside_bytes: of a process that trains, beside what its net takes.
       start_secs: of such a process beside its steps and compiling.
       compile_secs: of compiling its programs, where they are not kept from before.
@@ -117,7 +119,7 @@ def _solve(counts: np.ndarray, values: np.ndarray, guess: np.ndarray) -> np.ndar
     found = scipy.optimize.lsq_linear(
         np.vstack([rows, RIDGE * np.eye(len(prior))]),
         np.concatenate([np.ones(len(values)), np.full(len(prior), RIDGE)]),
-        bounds=(LEAST, np.inf),
+        bounds=(LEAST[asked], np.inf),
     )
     solution = np.zeros(len(guess))
     solution[asked] = found.x * prior

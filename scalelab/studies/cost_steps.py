@@ -31,17 +31,19 @@ def features(config: Any, params: Any, forward: Any, batch_size: int, length: in
       length: n.
       predicted: positions of an example that pass through the token head.
     """
-    from scalelab import flops
+    from scalelab import blueprint, flops
 
-    net, positions = config.net, batch_size * length
+    net = config.net
     width, ffn = widths_in_lanes(net)
+    touched = batch_size * length * net.num_layers * (width + ffn)
     true = layer_weights(net.width, net.ffn_width or 4 * net.width)
     return np.array([
         forward.train + 3 * forward.body * (layer_weights(width, ffn) / true - 1),
-        positions * net.num_layers * (width + ffn),
+        touched,
         batch_size * net.num_layers * net.num_heads * length**2,
         batch_size * predicted * config.tokenizer.vocab_size,
         flops.count_parameters(params),
+        touched * blueprint.in_a_loop(config),
         1.0,
     ], np.float64)  # fmt: skip
 

@@ -121,6 +121,8 @@ def finetune_secs(
       tasks: by name: examples of training, of dev, and tokens of a text.
       values: of configs/finetune.py, by task: "epochs", "batch_size", "eval_every_epochs", ....
     """
+    from scalelab import blueprint
+
     total = 0.0
     net, config = run.config.net, run.config
     for name, (num_train, num_dev, length) in tasks.items():
@@ -130,12 +132,14 @@ def finetune_secs(
         num_train = min(num_train, own["max_train_examples"] or num_train)
         width, ffn = cost_steps.widths_in_lanes(net)
         weights = net.num_layers * cost_steps.layer_weights(width, ffn)
+        touched = size * length * net.num_layers * (width + ffn)
         counts = np.array([
             6.0 * size * length * (weights + 2 * net.num_layers * length * net.width),
-            size * length * net.num_layers * (width + ffn),
+            touched,
             size * net.num_layers * net.num_heads * length**2,
             0.0,
             weights + config.tokenizer.vocab_size * net.width,
+            touched * blueprint.in_a_loop(config),
             1.0,
         ])  # fmt: skip
         steps = own["epochs"] * num_train / size

@@ -1,11 +1,15 @@
 """The cost model: planted coefficients are found, and counts are what they say."""
 
 import dataclasses
+import re
 import types
 
 import a_study
+import jax
 import numpy as np
+import pytest
 
+from scalelab.nn.stack import UNROLLED_LAYERS
 from scalelab.studies import cost, cost_steps, expand
 
 RNG = np.random.default_rng(0)
@@ -14,16 +18,19 @@ RNG = np.random.default_rng(0)
 def planted(num: int, secs: np.ndarray, noise: float = 0.0) -> list[cost.Measurement]:
     made = []
     for i in range(num):
-        counts = 10.0 ** RNG.uniform([9, 6, 6, 6, 5, 0], [11, 8, 8, 8, 7, 0])
+        counts = 10.0 ** RNG.uniform([9, 6, 6, 6, 5, 6, 0], [11, 8, 8, 8, 7, 8, 0])
         factor = 1 + noise * RNG.standard_normal()
         made.append(cost.Measurement(f"m{i}", counts, float(counts @ secs) * factor, 1e6, 1000))
     return made
 
 
+# A machine faster than the guess, its parts in other proportions.
+OTHER = 0.5 * cost.GUESS * np.array([1.0, 0.6, 0.8, 2.0, 0.7, 1.5, 3.0])
+
+
 def test_planted_coefficients_predict_new_steps() -> None:
-    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 2e-9, 0.4e-9, 1e-3])
-    model = cost.fit(planted(8, secs, noise=0.02))
-    new = planted(50, secs)
+    model = cost.fit(planted(8, OTHER, noise=0.02))
+    new = planted(50, OTHER)
     errors = [abs(model.step_secs(m.features) / m.secs - 1) for m in new]
     assert np.median(errors) < 0.05
     assert model.error < 0.05
@@ -38,18 +45,17 @@ def test_few_measurements_stay_near_the_guess() -> None:
 
 def test_a_disturbed_step_makes_nothing_free() -> None:
     """The wider net was measured too fast: as if its products cost nothing. They still do."""
-    counts = [[1e9, 2e6, 3e5, 3e6, 1e6, 1.0], [4e9, 4e6, 3e5, 3e6, 2e6, 1.0]]
+    counts = [[1e9, 2e6, 3e5, 3e6, 1e6, 0, 1.0], [4e9, 4e6, 3e5, 3e6, 2e6, 0, 1.0]]
     data = [cost.Measurement("m", np.array(c), 0.05, 1e6, 1) for c in counts]
     secs = cost.fit(data).secs
-    rest = [secs[i] / cost.GUESS[i] for i in range(6)]
+    rest = [secs[i] / cost.GUESS[i] for i in range(7)]
     assert min(rest) > 0.05 * max(rest)
-    wider = np.array([1.6e10, 8e6, 3e5, 3e6, 4e6, 1.0])
+    wider = np.array([1.6e10, 8e6, 3e5, 3e6, 4e6, 0, 1.0])
     assert cost.fit(data).step_secs(wider) > 2 * cost.fit(data).step_secs(np.array(counts[0]))
 
 
 def test_the_error_of_what_was_left_out_is_that_of_new_steps() -> None:
-    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 2e-9, 0.4e-9, 1e-3])
-    one, two = planted(1, secs), planted(2, secs)
+    one, two = planted(1, OTHER), planted(2, OTHER)
     assert cost.fit(one).left_out is None
     by_hand = [cost.fit([two[1 - i]]).step_secs(m.features) / m.secs - 1
                for i, m in enumerate(two)]  # fmt: skip
@@ -58,9 +64,9 @@ def test_the_error_of_what_was_left_out_is_that_of_new_steps() -> None:
 
 def test_a_wrong_count_would_be_noticed() -> None:
     """Without the term for logits the same data cannot be explained."""
-    secs = np.array([1 / 200e9, 3e-9, 0.5e-9, 1e-8, 0.4e-9, 1e-3])
+    secs = OTHER * [1, 1, 1, 5, 1, 1, 1]
     data = planted(12, secs)
-    blind = [cost.Measurement(m.label, m.features * [1, 1, 1, 0, 1, 1], m.secs, 1e6, 1)
+    blind = [cost.Measurement(m.label, m.features * [1, 1, 1, 0, 1, 1, 1], m.secs, 1e6, 1)
              for m in data]  # fmt: skip
     assert cost.fit(blind).error > 5 * cost.fit(data).error
 
@@ -76,7 +82,7 @@ def step_of(system: str, name: int, counts: list[float]) -> types.SimpleNamespac
 
 def test_steps_to_measure_are_unlike_each_other() -> None:
     """One of each system, then the extremes: of three mixtures the middle one is left out."""
-    plain, mixed, scored = ([1e9, 1e6, s, 1e5, 1e5, 1.0] for s in (1e4, 2e5, 4e5))
+    plain, mixed, scored = ([1e9, 1e6, s, 1e5, 1e5, 0.0, 1.0] for s in (1e4, 2e5, 4e5))
     runs = [step_of("a", i, c) for i, c in enumerate((plain, mixed, scored))]
     chosen = [b.config.net.width for b, _ in cost_steps.choose(runs)]
     assert chosen[:2] == [0, 2]
@@ -88,7 +94,7 @@ def test_steps_to_measure_are_unlike_each_other() -> None:
 
 def test_the_dearest_step_is_measured_before_the_minute_is_over() -> None:
     """Small steps alone leave the price of a multiplication open."""
-    small, large, unlike = ([s * c for c in (1e9, 1e6, x, 1e5, 1e5)] + [1.0]
+    small, large, unlike = ([s * c for c in (1e9, 1e6, x, 1e5, 1e5, 0)] + [1.0]
                             for s, x in ((1, 1e5), (40, 1e5), (2, 1e7)))  # fmt: skip
     runs = [step_of(system, 1, small) for system in "abc"] + [step_of("c", 2, large)]
     runs += [step_of("a", 3, unlike)]
@@ -120,3 +126,23 @@ def test_counts_by_hand(tmp_path) -> None:
     assert counts[2] == 8 * 1 * 2 * 32**2
     assert counts[3] == 8 * 31 * 300  # every token but the first is predicted
     assert counts[4] == built.num_params
+    assert counts[5] == 0 and counts[6] == 1
+
+
+@pytest.mark.parametrize(("num_layers", "remat", "looped"), [
+    (UNROLLED_LAYERS, "none", False), (UNROLLED_LAYERS + 1, "none", True), (2, "full", True),
+])  # fmt: skip
+def test_layers_in_a_loop_cost_more(num_layers, remat, looped, tmp_path) -> None:
+    """The count is there exactly where the compiled net's own layers are a loop."""
+    shapes = (f"2x8x{num_layers}",)
+    made = a_study.make(
+        pretrain__machine__remat=remat, stages={"main": a_study.stage(shapes=shapes)}
+    )
+    built = cost_steps.build_run(expand.runs(made, tmp_path)[0].config)
+    counts = built.phases[0][3]
+    assert counts[5] == (counts[1] if looped else 0)
+    traced = str(jax.make_jaxpr(
+        lambda params, batch: built.plan.net.apply({"params": params}, batch, train=False)
+    )(built.plan.state.params, built.plan.batch(32, 8)))  # fmt: skip
+    (unrolled,) = re.findall(rf"length={num_layers}\n.*?unroll=(\d+)", traced, re.DOTALL)
+    assert (int(unrolled) == 1) == looped

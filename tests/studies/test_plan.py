@@ -127,7 +127,7 @@ def test_only_the_chosen_are_charged() -> None:
     assert one.total_secs == pytest.approx(3 + 10 + 4)
     two = dataclasses.replace(one, name="b-compound:1-seed0", stage="up", foreseen=True,
                               finetune_share=1.0)  # fmt: skip
-    zero = np.zeros(6)
+    zero = np.zeros(7)
     model = cost.CostModel(zero, zero, 0.0, 0.0, 0.0, 0.08, 0.35, {})
     said = planning.show([one, one, one, two], model, 2)
     assert "fits to 8% and, each left out in turn, foretells to 35%;" in said
@@ -234,7 +234,7 @@ def test_every_evaluation_of_a_fine_tuning_is_foreseen(tmp_path) -> None:
     made = a_study.make(finetune__tasks=("wnli",), finetune__seeds=2)
     (run, *_) = expand.runs(made, tmp_path)
     only = cost.CostModel(
-        np.array([1e-9, 0, 0, 0, 0, 0]), np.zeros(6), 0.0, 0.0, 0.0, 0.0, None, {}
+        np.array([1e-9, 0, 0, 0, 0, 0, 0]), np.zeros(7), 0.0, 0.0, 0.0, 0.0, None, {}
     )
 
     def secs(**values: float) -> float:
