@@ -101,8 +101,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     steppers = [
         kept.get(cost_steps.label(built, 0)) or cost_steps.Stepper(built, 0) for built in runs
     ]
-    for stepper in steppers:
-        stepper()
+    for _ in range(1 + cost_steps.UNTIMED):
+        for stepper in steppers:
+            stepper()
     times: dict[str, list[tuple[float, float]]] = {stepper.label: [] for stepper in steppers}
     for _ in range(arguments.repeats):
         for stepper in steppers:

@@ -40,12 +40,12 @@ configs/base.py; of fine-tuning, in configs/finetune.py.
   machine.num_workers               2           1          1          1
 
   fine-tuning                    full      medium      small       tiny
-  epochs                            3           3          4          1
-  batch_size                       16          32          8         32
+  epochs                            3           3          3          1
+  batch_size                       16          32         16         32
   max_len                         128         128        128         64
-  max_train_examples                -       5,000      1,000        256
-  eval_every_epochs                 1           3          4          1
-  optim.learning_rate         0.00002       0.001      0.001     0.0003
+  max_train_examples                -       5,000      2,500        256
+  eval_every_epochs                 1           3          3          1
+  optim.learning_rate         0.00002      0.0003     0.0003     0.0003
   optim.warmup_rate                 0         0.1        0.1        0.1
 
 At scale full the built-in corpus gets 20,000 pieces, and epochs and learning rate are the system's
@@ -88,13 +88,12 @@ SMALLER = {
     "medium": Scale(
         tokens=16e6, batch_sizes=(32, 8), learning_rate="1e-3", eval_every=1000,
         eval_examples=1000, checkpoint_every=2000, finetune_seeds=3,
-        finetune=("max_train_examples=5000", "eval_every_epochs=3", "optim.learning_rate=1e-3"),
+        finetune=("max_train_examples=5000", "eval_every_epochs=3"),
     ),
     "small": Scale(
         tokens=1e6, batch_sizes=(8, 2), learning_rate="1e-3", eval_every=400,
         eval_examples=500, checkpoint_every=200, finetune_seeds=3,
-        finetune=("max_train_examples=1000", "epochs=4", "eval_every_epochs=4", "batch_size=8",
-                  "optim.learning_rate=1e-3"),
+        finetune=("max_train_examples=2500", "eval_every_epochs=3", "batch_size=16"),
     ),
     "tiny": Scale(
         tokens=1e5, batch_sizes=(16, 4), learning_rate="4e-3", eval_every=20,

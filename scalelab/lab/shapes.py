@@ -84,10 +84,8 @@ def measure(builts: Sequence[Any]) -> list[float | None]:
         if built is not None:
             print(f"compiling {cost_steps.label(built, 0)}", file=sys.stderr, flush=True)
         steppers.append(None if built is None else cost_steps.Stepper(built, 0))
-    for stepper in filter(None, steppers):
-        stepper()
-    rounds = [[stepper and stepper() for stepper in steppers] for _ in range(ROUNDS)]
-    return [times[0] and statistics.median(times) for times in zip(*rounds, strict=True)]
+    timed = iter(cost_steps.in_turns([s for s in steppers if s is not None], ROUNDS))
+    return [stepper and statistics.median(next(timed)) for stepper in steppers]
 
 
 def table(

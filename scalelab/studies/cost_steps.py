@@ -15,7 +15,9 @@ from scalelab.studies import cost
 from scalelab.studies.cost import GUESS, Measurement
 
 ALIKE, MOST_LIKE_NO_OTHER = 0.05, 3  # see choose
-ROUNDS = 3  # of steps that a measurement takes, after its first
+# Rounds of steps that a measurement takes after its first: in the untimed ones freed memory is kept
+# for the first time and its pages are new (`freed_memory.py`), which a long training does not see.
+UNTIMED, ROUNDS = 2, 3
 LANES = 16  # numbers that are worked on at once: rows are touched in whole vectors
 
 
@@ -157,16 +159,21 @@ def measure(
             known = cost.fit([s.measurement([t]) for s, t in zip(steppers, firsts, strict=True)])
             own = known.step_secs(built.phases[phase][3])
             compiling = (spent - sum(firsts)) / len(firsts)
-            if spent + compiling + own + ROUNDS * (sum(firsts) + own) > within_secs:
+            if spent + compiling + own + (UNTIMED + ROUNDS) * (sum(firsts) + own) > within_secs:
                 continue
         say(f"compiling {label(built, phase)}")
         steppers.append(Stepper(built, phase))
         firsts.append(steppers[-1]())
-    rounds = [[stepper() for stepper in steppers] for _ in range(ROUNDS)]
     return [
         (stepper, stepper.measurement(secs))
-        for stepper, secs in zip(steppers, zip(*rounds, strict=True), strict=True)
+        for stepper, secs in zip(steppers, in_turns(steppers, ROUNDS), strict=True)
     ]
+
+
+def in_turns(steppers: Sequence[Callable[[], float]], num_rounds: int) -> list[tuple[float, ...]]:
+    """Seconds of so many steps of each, after UNTIMED ones."""
+    rounds = [[stepper() for stepper in steppers] for _ in range(UNTIMED + num_rounds)]
+    return list(zip(*rounds[UNTIMED:], strict=True))
 
 
 def choose(runs: Sequence[Built]) -> list[tuple[Built, int]]:

@@ -223,7 +223,7 @@ def test_a_step_that_would_outlast_the_minute_is_left_out_and_a_cheaper_one_take
     monkeypatch.setattr(cost, "save", lambda *_: None)
     said: list[str] = []
     plan.calibrate(made, runs, builts, tmp_path / "calibration.json", said.append)
-    assert taken == [0, 2, 0, 2, 0, 2, 0, 2]
+    assert taken == [0, 2] + [0, 2] * (cost_steps.UNTIMED + cost_steps.ROUNDS)
     measured = [line for line in said if "ms a step" in line]
     assert [line.rpartition(": ")[2] for line in measured] == ["1,000 ms a step", "2,000 ms a step"]
     assert any("1 steps more are left to the model" in line for line in said)
