@@ -3,6 +3,7 @@
 import concurrent.futures
 import ctypes
 import dataclasses
+import functools
 import gc
 import multiprocessing
 import pathlib
@@ -17,7 +18,7 @@ def of_side(case: Case, name: str) -> int | None:
 
     Args:
       case: what is measured.
-      name: of the side: ours, floor, or a peer.
+      name: of the side: ours, floor, by_jax, or a peer.
 
     Returns:
       None where the kernel does not count resident memory anew (elsewhere than on Linux).
@@ -34,9 +35,10 @@ def _measured(case: Case, name: str) -> int | None:
     from benchmarks.floor import Floor
     from benchmarks.step_case import Ours
 
-    if name in ("ours", "floor"):
+    own = {"ours": Ours, "floor": Floor, "by_jax": functools.partial(Floor, by_jax=True)}
+    if name in own:
         before = _status("VmRSS")
-        side = Ours(case) if name == "ours" else Floor(case)
+        side = own[name](case)
     else:
         import transformers  # noqa: F401
 

@@ -4,7 +4,6 @@ A mistake in config, data or arguments ends with a single message on stderr and 
 fault of ours shows a traceback. Kept light: `--help` must not import JAX.
 """
 
-import argparse
 import contextlib
 import functools
 import itertools
@@ -22,6 +21,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+from scalelab.argument_parser import Parser as Parser
 from scalelab.config import Config, resolve
 from scalelab.fields import field_names
 from scalelab.names import nearest
@@ -128,25 +128,6 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
     """Ends the program with one message."""
     print(f"error: {message}", file=sys.stderr)
     sys.exit(exit_code)
-
-
-class Parser(argparse.ArgumentParser):
-    """For programs whose arguments are not all flags; its errors are one message."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program; of a flag that is not known, it names the nearest."""
-        unknown = message.removeprefix("unrecognized arguments: ")
-        if unknown != message and unknown.startswith("--"):
-            message += f": {nearest(unknown.split()[0].partition('=')[0], self._flags())}"
-        fail(f"{message}; {self.prog} --help says what there is")
-
-    def _flags(self) -> set[str]:
-        """Its flags and those of its subcommands."""
-        found = set(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                found.update(*(made._option_string_actions for made in action.choices.values()))
-        return found
 
 
 def _check_fields(argv: list[str], fields: list[str]) -> None:

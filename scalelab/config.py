@@ -157,12 +157,19 @@ class Config:
         return (self.short,) if left_out else (self.short, self.long)
 
 
+# What only other configs have, and what these are for.
+OTHERS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study (scalelab.study)"}
+
+
 def resolve(values: Mapping[str, Any]) -> Config:
     """Turns nested values (a dict, or ConfigDict.to_dict()) into a checked Config.
 
     Raises:
       ValueError: an unknown or missing field, a wrong type, or values that cannot go together.
     """
+    for field, kind in OTHERS.items():
+        if field in values:
+            raise ValueError(f"this is a config of {kind}, not of a pre-training run")
     config = fill(Config, values)
     _check(config)
     return config
@@ -175,8 +182,9 @@ def _check(config: Config) -> None:
     for name, phase in zip(("short", "long"), config.phases, strict=False):
         _check_phase(name, phase, config)
     _check_rates(config)
-    if not -(2**63) <= config.seed < 2**63:
-        raise ValueError(f"config.seed = {config.seed} does not fit into 64 bits")
+    for name, seed in (("seed", config.seed), ("data.order_seed", config.data.order_seed)):
+        if seed is not None and not -(2**63) <= seed < 2**63:
+            raise ValueError(f"config.{name} = {seed} does not fit into 64 bits")
     check_optim(config.optim)
     _check_choice("data.errors", config.data.errors, ("strict", "replace"))
     _check_choice("machine.loader", config.machine.loader, ("tf", "numpy"))

@@ -29,10 +29,18 @@ def keep() -> None:
     """Tells glibc to keep what is freed for the next step instead of handing it back each time.
 
     XLA allocates its buffers anew in every step on CPU; getting them zeroed from the kernel page by
-    page costs about a fifth of a small net's step. Call before threads start. The price is memory:
-    see `release_if_scarce`.
+    page costs about a fifth of a small net's step. Call before JAX starts. The price is memory: see
+    `release_if_scarce`.
+
+    Only malloc's main arena keeps what is large, and only the main thread is sure to have it, so
+    that on CPU the thread that asks for a step also takes it. Where all threads share the one
+    arena (`arena_max=1`), those that compile wait for each other: 27 s in place of 17 (LOG.md,
+    2026-11-23).
     """
-    _tell_malloc(arena_max=1, mmap_max=0, trim_threshold=-1)  # -1: never, however large
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    _tell_malloc(mmap_max=0, trim_threshold=-1)  # -1: never, however large
     _kept.update(still=True, looked=0.0)
 
 

@@ -105,6 +105,7 @@ def refused(
         ("--config.machine.num_microbatches=3", "not a multiple"),
         ("--config.optim.total_tokens=1e6", "exactly one budget .*2 of"),
         ("--config.optim.total_steps=0", "total_steps must be positive"),
+        ("--config.data.order_seed=99999999999999999999", "order_seed = 9+ does not fit into 64"),
         ("--config.net.dtype=float16", "net.dtype 'float16'"),
         ("--wrkdir=x", "wrkdir"),
         ("system=brt,steps=20", "unknown system 'brt': did you mean 'bert'"),
@@ -127,6 +128,11 @@ def test_arguments(argument: str, message: str, refused: Train, tmp_path: pathli
         (["--config=configs/pretrain.py"], "--workdir is missing"),
         (["--config=configs/nothing.py", "--workdir=x"], "no such config file: .*nothing.py"),
         (["--config=configs/pretrain.py", "stray"], "unexpected argument 'stray'"),
+        (
+            ["--config=configs/finetune.py", "--workdir=x"],
+            "a config of a fine-tuning",
+        ),
+        (["--config=configs/studies/formats.py:scale=tiny", "--workdir=x"], "a config of a study"),
     ],
 )
 def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> None:

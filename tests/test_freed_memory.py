@@ -4,6 +4,7 @@ import platform
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from scalelab import environment, freed_memory
@@ -43,6 +44,42 @@ def test_freed_memory_is_kept(size: int) -> None:
     assert resident > size
 
 
+STEPS = """
+import resource, sys
+from scalelab import freed_memory
+if sys.argv[1] == "kept":
+    freed_memory.keep()
+import jax
+import jax.numpy as jnp
+@jax.jit
+def step(x):
+    made = [x]
+    for i in range(6):  # each an array of its own
+        made.append(jax.lax.optimization_barrier(jnp.abs(made[-1][::-1] + i)))
+    return sum(made)
+x = jnp.ones(10_000_000)  # 40 MB: more than malloc keeps, left alone
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step(x).block_until_ready()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(*[faults() for _ in range(12)])
+print(step(x).is_ready())
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "least", "most", "ready"), [("kept", 0, 50, True), ("left alone", 5000, 10**9, False)]
+)
+def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS, told], capture_output=True, text=True, check=True
+    )
+    each, at_once = done.stdout.splitlines()
+    later = sorted(map(int, each.split()[3:]))
+    assert least <= later[len(later) // 2] <= most
+    assert at_once == str(ready)  # the thread that asked took it
+
+
 def test_freed_memory_goes_back() -> None:
     size = 20_000_000  # which malloc would keep, left alone
     first, second, resident = twice("hand_back", 10 * size)
@@ -57,6 +94,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     monkeypatch.setattr(freed_memory, "_kept", {"still": False, "looked": 0.0})
     monkeypatch.setattr(freed_memory, "_tell_malloc", lambda **options: heard.append(options))
     monkeypatch.setattr(environment, "status_bytes", lambda field: 10)
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
     return heard
 
 

@@ -43,9 +43,10 @@ lab.all_runs: lab.contract lab.curves lab.palette lab.reading lab.tables
 lab.fits: lab.all_runs lab.evidence lab.reading lab.shape_rules lab.statistics lab.tables
 lab.statements: lab.contract lab.evidence lab.reading lab.statistics
 lab.reports: lab.contract lab.curves lab.evidence lab.palette lab.reading lab.scores
-  lab.statements lab.statistics lab.tables
+  lab.shape_rules lab.statements lab.statistics lab.tables
 config:
-cli: config
+argument_parser:
+cli: argument_parser config
 init_flag: cli config
 environment:
 freed_memory: environment
@@ -96,9 +97,9 @@ token_scores: nn objectives
 eval: cli data environment finetune finetuning.start freed_memory lab.tables lab.tasks metrics
   token_scores
 studies: blueprint cli clocks config data environment eval finetune finetuning.config
-  finetuning.start flops freed_memory lab.contract lab.reading lab.reports lab.shape_rules
-  lab.statements lab.tables metrics progress run_folder sharding systems training.loop
-  training.members
+  finetuning.start flops freed_memory lab.contract lab.evidence lab.reading lab.reports
+  lab.shape_rules lab.statements lab.tables metrics progress run_folder sharding systems
+  training.loop training.members
 study: cli environment freed_memory lab.reading lab.reports lab.tables studies
 worlds: cli
 interop: build checkpoint classifier_files config data environment eval flops imported

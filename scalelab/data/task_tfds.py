@@ -1,6 +1,7 @@
 """Records of a labelled task from TensorFlow Datasets: `glue/<name>`."""
 
 import hashlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,6 +54,8 @@ def _builder(name: str) -> Any:
         raise ValueError(f"tfds:{name}: install tensorflow-datasets ({error}), {NEEDED}") from error
     try:
         builder = tfds.builder(name)
+        if not builder.is_prepared():
+            print(f"tfds:{name}: downloading, once; without a network, {NEEDED}", file=sys.stderr)
         builder.download_and_prepare()
     except Exception as error:  # whatever a data set's own code or its server comes up with
         message = (str(error).strip() or type(error).__name__).split("\n")[0]

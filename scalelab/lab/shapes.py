@@ -26,6 +26,7 @@ from scalelab.lab.shape_advice import GRADES, Advice
 PROGRAM = "python -m scalelab.lab.shapes"
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
 ROUNDS = 7
+MOST_TOKENS = 2**24  # of a batch
 HEADER = ("shape", "liked for", "head size", "N", "change of N", "predicted")
 
 
@@ -122,6 +123,8 @@ def run(given: argparse.Namespace) -> None:
     wanted = shape_rules.read(given.near)
     if given.batch_size < 1 or given.length < 2 or given.each < 1:
         raise ValueError("--batch_size and --each must be 1 or more, --length 2 or more")
+    if given.batch_size * given.length > MOST_TOKENS:
+        raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
     if given.tile is not None and given.tile < 1:
         raise ValueError(f"--tile={given.tile}: expected 1 or more")
     import jax

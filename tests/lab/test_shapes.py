@@ -107,6 +107,8 @@ def test_the_programs_mistakes(capsys: pytest.CaptureFixture[str], tmp_path) -> 
         (["--near=2x32x2", "--batch_size=0"], "must be 1 or more"),
         (["--near=2x32x2", "--tile=0"], "--tile=0: expected 1 or more"),
         (["--near=2x32x2", "--system=brt"], "did you mean 'bert'"),
+        (["--near=2x32x2", "--length=1000000000"], "expected at most 16,777,216 tokens"),
+        (["--nera=2x32x2"], "required: --near; unrecognized: --nera: did you mean '--near'"),
         ([], "required: --near"),
     ]:
         with pytest.raises(SystemExit) as ended:

@@ -6,8 +6,14 @@ from typing import Any
 
 from scalelab.lab import curves, palette
 from scalelab.lab.evidence.evidence import Evidence
-from scalelab.lab.reading.study_runs import BASELINE, Point, Study
-from scalelab.lab.reports import study_figures, study_notes, study_tables, task_figure
+from scalelab.lab.reading.study_runs import Point, Study
+from scalelab.lab.reports import (
+    size_figure,
+    study_figures,
+    study_notes,
+    study_tables,
+    task_figure,
+)
 from scalelab.lab.reports.scored_table import Column
 
 MAX_POINTS = 200  # of a curve in the page; more are thinned out
@@ -56,10 +62,7 @@ def scores(study: Study, evidence: Evidence) -> dict[str, Any] | None:
         if any(evidence.value(p, c.key) for p in study.points)
     ]  # fmt: skip
     scored = [p for p in study.points if any(evidence.value(p, c.key) for c in columns)]
-    base = [p for p in scored if p.variant == BASELINE]
-    panels = [panel for panel in study_figures.panels_of(base) if panel[1]]
-    panels += [(v, [[p] for p in scored if p.variant == v])
-               for v in dict.fromkeys(p.variant for p in scored) if v != BASELINE]  # fmt: skip
+    panels = size_figure.panels_of(scored)
     if not columns or not panels:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))

@@ -21,11 +21,11 @@ from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import card, content, page, scored_table, study_figures, study_notes
 from scalelab.lab.reports.content import Report
 from scalelab.lab.reports.scored_table import Table
-from scalelab.lab.statements import study_findings
+from scalelab.lab.statements import collapsed, study_findings
 from scalelab.lab.statements.claims import Finding
 
 CAPTIONS = {
-    "score_by_size": "GLUE-Large against N, with 95% intervals; systems stand apart by a little.",
+    "score_by_size": "GLUE-Large against N, with 95% intervals; equals in N stand a little apart.",
     "score_by_task": "Each task with 95% intervals; dashed: the best constant answer.",
     "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
 }
@@ -55,7 +55,7 @@ def make(
     study = finetunings.checked(study_runs.checked(study_runs.read(workdir, name, tolerant=True)))
     footnotes = contract.check(study, allow)
     evidence = StudyScores(study)
-    findings = study_findings.of_study(study, evidence)
+    findings = collapsed.remarked(study, study_findings.of_study(study, evidence))
     return write(
         study, folder or workdir / "reports" / study.name, evidence=evidence, findings=findings,
         published=published_tables.evidence(), footnotes=footnotes,

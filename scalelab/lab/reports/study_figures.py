@@ -1,6 +1,6 @@
 """The figures of a study, as PNG and SVG, in the style of the benchmark protocol's own.
 
-  score_by_size   GLUE-Large against N, a panel for width, one for depth  (Figures 7.1, 7.2)
+  score_by_size   GLUE-Large against N                                    (7.1, 7.2; size_figure.py)
   score_by_task   every task by itself, beside the best constant answer   (task_figure.py)
   loss_by_time    validation loss against seconds of training             (7.3, B.1)
   loss_by_steps, loss_by_tokens, loss_by_flops   against the other clocks (7.4)
@@ -11,21 +11,20 @@ a column for each length; a line is a run, and runs that differ in their seed al
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from scalelab.lab import curves, palette
 from scalelab.lab.contract import protocol
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.reading import losses as losses_of
-from scalelab.lab.reading.study_runs import BASELINE, Point, PretrainRun, Study
-from scalelab.lab.reports import study_notes, study_tables, task_figure
+from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
+from scalelab.lab.reports import size_figure, study_notes, task_figure
 from scalelab.names import nearest
 
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
 FIGURES = ("score_by_size", "score_by_task", *(f"loss_by_{name}" for name in CLOCKS))
 FORMATS = ("png", "svg")
-PUBLISHED = "published"
 
 
 def write(
@@ -54,7 +53,7 @@ def write(
             expected = nearest(name, FIGURES)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
         if name == "score_by_size":
-            figure = score_by_size(study, evidence, beside)
+            figure = size_figure.draw(study, evidence, beside)
         elif name == "score_by_task":
             figure = task_figure.draw(study, evidence)
         else:
@@ -64,73 +63,6 @@ def write(
             for ending in FORMATS:
                 palette.save(figure, folder / f"{name}.{ending}", dpi=palette.RESOLUTION)
     return drawn
-
-
-def score_by_size(
-    study: Study, evidence: Evidence, published: Evidence | None = None, score: str = "large"
-) -> Any | None:
-    """GLUE-Large against N with error bars; None if nothing is scored."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
-
-    there = [p for p in study.points if p.variant == BASELINE and evidence.value(p, score)]
-    panels = [(title, lines) for title, lines in panels_of(there) if lines]
-    if not panels:
-        return None
-    systems = list(dict.fromkeys(p.system for p in study.points))
-    figure = palette.canvas(1.2 + 3.9 * len(panels), 3.8)
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (title, lines) in zip(axes, panels, strict=True):
-        for line in lines:
-            style = palette.style(systems.index(line[0].system))
-            found = [evidence.value(p, score) for p in line]
-            known = [(p.shape.n_model, e) for p, e in zip(line, found, strict=True) if e]
-            # Apart by a little, so that no error bar hides another.
-            aside = 1.04 ** (systems.index(line[0].system) - (len(systems) - 1) / 2)
-            sizes, values = [aside * n for n, _ in known], [100 * e.value for _, e in known]
-            bars = [[100 * (e.value - e.low) for _, e in known],
-                    [100 * (e.high - e.value) for _, e in known]]  # fmt: skip
-            joined = {} if len(line) > 1 else {"linestyle": "none"}
-            axis.errorbar(
-                sizes, values, yerr=bars, label=line[0].system, capsize=3, ms=6, lw=1.5,
-                **style.plot(**joined),
-            )  # fmt: skip
-            _draw_published(axis, line, published, score, style)
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set_title(title, fontsize="medium")
-        axis.set_xlabel("N = 12 L H²")
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("GLUE-Large")
-    _legend(figure, axes)
-    return figure
-
-
-def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
-    """Sorts points into lines: of one system, and of shapes that differ in width or depth alone.
-
-    Returns:
-      ("width", lines), ("depth", lines) and, for the points that are in neither, ("other shapes",
-      lines): of points that grow in both, or of one point.
-    """
-    width = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.num_layers))
-    depth = _lines(points, lambda p: (p.system, p.shape.num_heads, p.shape.width))
-    placed = {id(p) for line in width + depth for p in line}
-    others: dict[Any, list[Point]] = {}
-    for point in sorted(points, key=lambda p: p.shape.n_model):
-        if id(point) not in placed:
-            others.setdefault((point.system, point.shape.num_heads), []).append(point)
-    both = [line for of in others.values() for line in ([of] if _rises(of) else [[p] for p in of])]
-    return [("width", width), ("depth", depth), ("other shapes", both)]
-
-
-def _rises(points: Sequence[Point]) -> bool:
-    """Whether each point is wider and deeper than the one before it."""
-    shapes = [p.shape for p in points]
-    return all(
-        a.width < b.width and a.num_layers < b.num_layers for a, b in itertools.pairwise(shapes)
-    )
 
 
 def loss_by_clock(study: Study, clock: str) -> Any | None:
@@ -184,36 +116,3 @@ def _comparable(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
         (system if systems.count(system) == 1 else f"{system}, {objective} on {data_format}", of)
         for (system, objective, *_, data_format), of in groups.items()
     ]
-
-
-def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:
-    """Groups of at least two points that share a key, by size."""
-    groups: dict[Any, list[Point]] = {}
-    for point in points:
-        groups.setdefault(key(point), []).append(point)
-    return [sorted(g, key=lambda p: p.shape.n_model) for g in groups.values() if len(g) > 1]
-
-
-def _draw_published(
-    axis: Any, line: Sequence[Point], published: Evidence | None, score: str, style: palette.Style
-) -> None:
-    """Hollow markers on a thin line."""
-    theirs = [(p.shape.n_model, study_tables.beside_of(published, p, score)) for p in line]
-    known = [(size, 100 * e.value) for size, e in theirs if e]
-    if known:
-        look = style.plot(linestyle=":", markerfacecolor="white", lw=0.8, ms=6)
-        axis.plot(*zip(*known, strict=True), label=f"{line[0].system}, {PUBLISHED}", **look)
-
-
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend below all panels; a name that several lines have is said once."""
-    known = dict(_handles(axes))
-    figure.legend(
-        list(known.values()), list(known), loc="outside lower center", ncols=4, frameon=False
-    )
-
-
-def _handles(axes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        yield from zip(labels, handles, strict=True)

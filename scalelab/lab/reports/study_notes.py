@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from scalelab.lab import shape_rules
 from scalelab.lab.contract import matched, protocol
+from scalelab.lab.evidence import base_shape
 from scalelab.lab.reading.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.reading.task_runs import TITLES, SeedRun
 
@@ -84,6 +86,35 @@ def detectable(points: Sequence[Point]) -> str:
     """What the smallest detectable difference of a table is, and what it leaves out."""
     alone = any(len(point.finished) == 1 for point in points)
     return DETECTABLE + THESE_WEIGHTS * alone
+
+
+def of_scaling(study: Study, points: Sequence[Point]) -> list[str]:
+    """What compound scaling makes of a grid of one size: base, alpha and beta (protocol, 7.5.5).
+
+    Args:
+      study: what is compared.
+      points: a table's rows; those of one system and variant are a grid.
+    """
+    found, facts = [], study.facts
+    for system, variant in dict.fromkeys((p.system, p.variant) for p in points):
+        own = [p for p in points if (p.system, p.variant) == (system, variant)]
+        grid = {p.shape: p.runs for p in own}
+        sizes = [shape.n_model for shape in grid]
+        ended = all(p.finished == p.runs for p in own)
+        if len(grid) < shape_rules.NUM_BEST or max(sizes) > shape_rules.EQUAL * min(sizes):
+            continue
+        best = base_shape.looked_at(grid, facts["tasks"], facts["finetune_seeds"]) if ended else []
+        if best:
+            base = base_shape.choose(grid, facts["tasks"], best)
+            scaling = shape_rules.Scaling(base)
+            why = "has the best mean score" if facts["tasks"] else "has the least"
+            found.append(
+                f"Compound scaling of {system}: of {_listed(best)}, those of the least mean loss,"
+                f" {base} {why}, however near the others; phi = log2(L H^2) = {scaling.phi:.3f},"
+                f" alpha = L^(1/phi) = {scaling.alpha:.4f}, beta = H^(1/phi) = {scaling.beta:.4f};"
+                f" one step of phi up is {scaling.at(scaling.phi + 1)}."
+            )
+    return found
 
 
 def of_study(
@@ -198,10 +229,16 @@ def _runs(study: Study, points: Sequence[Point], tasks: Iterable[str]) -> list[s
         for word, runs in (
             ("unfinished", [r for r in of_seeds if r.unfinished]),
             (f"failed: {'; '.join(names)}", failed),
-            ("degenerate, and counted in", [r for r in of_seeds if _degenerate(r)]),
         ):
             if runs:
                 found.append(f"{title}: {len(runs)} of {len(of_seeds)} fine-tunings {word}.")
+        collapsed = {
+            r.name: sum(map(_degenerate, r.tasks[task].runs)) for r in done if task in r.tasks
+        }
+        if any(collapsed.values()):
+            some = f"{sum(collapsed.values())} of {len(of_seeds)} fine-tunings"
+            names = _listed(f"{num} of {name}" for name, num in collapsed.items() if num)
+            found.append(f"{title}: {some} degenerate, and counted in: {names}.")
         # Subsets, capped training sets, absent splits: never passed off as the whole.
         remarks = dict.fromkeys(x for run in of_seeds for x in run.result.get("remarks", ()))
         found += [f"{remark}." for remark in remarks]

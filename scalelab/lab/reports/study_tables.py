@@ -169,6 +169,7 @@ def _scored(
         notes += [x for x in doubts if any(f" {p.label}, " in x for p in points)]
     if footer:
         notes.append(study_notes.detectable(points))
+    notes += study_notes.of_scaling(study, points) if kind == "grid" else []
     tasks = {task for c in columns for task in c.tasks}
     notes += study_notes.of_study(study, points, footnotes, tasks)
     notes += evidence.caveats(asked)

@@ -14,7 +14,7 @@ import tiny
 from scalelab.lab.contract import contract, protocol
 from scalelab.lab.evidence import published
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import scored_table, study_figures, study_tables
+from scalelab.lab.reports import scored_table, size_figure, study_tables
 from scalelab.lab.reports.scored_table import Value
 from scalelab.lab.statistics.bootstrap import Estimate
 from scalelab.studies import expand, spec
@@ -90,7 +90,7 @@ def shown(study, footnotes=()) -> tuple[list, str, list[str]]:
     table, *_ = study_tables.build(study, Flat(), published=found, footnotes=footnotes)
     cells = [cell.published for row in table.rows for cell in row if isinstance(cell, Value)]
     beside = None if protocol.departures(study, footnotes) else found
-    figure = study_figures.score_by_size(study, Flat(), beside)
+    figure = size_figure.draw(study, Flat(), beside)
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     return [x for x in cells if x is not None], "\n".join(table.notes), words
 

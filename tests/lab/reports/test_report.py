@@ -11,7 +11,7 @@ import reported_study
 from scalelab.lab import palette
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import card, report, study_figures
+from scalelab.lab.reports import card, report, size_figure, study_figures
 from scalelab.lab.statements import hypotheses
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^'
@@ -160,7 +160,7 @@ def test_score_by_size_draws_the_estimates(tmp_path) -> None:
     )
     study = study_runs.read(tmp_path)
     evidence = StudyScores(study)
-    figure = study_figures.score_by_size(study, evidence)
+    figure = size_figure.draw(study, evidence)
     panels = {axis.get_title(): axis for axis in figure.axes}
     assert list(panels) == ["width", "depth", "other shapes"]
     width = panels["width"].containers[0].lines[0]
@@ -178,12 +178,36 @@ def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
     shapes = ((2, 204, 7), (2, 256, 9), (8, 544, 2), (2, 384, 2), (2, 128, 18), (2, 544, 2),
               (2, 128, 36))  # fmt: skip
     points = [study_runs.Point("bert", study_runs.Shape(*s), "baseline", ()) for s in shapes]
-    found = study_figures.panels_of(points)
+    found = size_figure.panels_of(points)
     assert {title: [[str(p.shape) for p in line] for line in lines] for title, lines in found} == {
         "width": [["2x384x2", "2x544x2"]],
         "depth": [["2x128x18", "2x128x36"]],
         "other shapes": [["2x204x7", "2x256x9"], ["8x544x2"]],
     }
+    assert size_figure.panels_of(points[2:3]) == [("all shapes", [points[2:3]])]
+
+
+def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) -> None:
+    shapes = ((2, 32, 2), (2, 26, 3), (2, 16, 8))  # N within 1%
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=shapes, variants=("baseline", "short_only"), seeds=1,
+        tasks=("mnli", "qqp", "qnli"),
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "studies/invented.json").read_text())
+    facts["runs"] = [r for r in facts["runs"] if r["variant"] != "baseline" or r["shape"]["H"] > 30]
+    (tmp_path / "studies/invented.json").write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    figure = size_figure.draw(study, StudyScores(study))
+    panels = {axis.get_title(): axis for axis in figure.axes}
+    assert list(panels) == ["all shapes", "short_only"]
+    drawn = panels["short_only"]
+    assert [text.get_text() for text in drawn.texts] == ["2x32x2", "2x26x3", "2x16x8"]
+    sizes = [container.lines[0].get_xdata()[0] for container in drawn.containers]
+    assert sizes[1] == 12 * 3 * 26**2 and sizes[0] < 0.95 * sizes[1] < 0.89 * sizes[2]
+    left, right = drawn.get_xlim()
+    assert right / left == pytest.approx(4)
+    (alone,) = panels["all shapes"].containers
+    assert list(alone.lines[0].get_xdata()) == [12 * 2 * 32**2]
 
 
 def test_loss_by_clock_draws_every_run(made) -> None:

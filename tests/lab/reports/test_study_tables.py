@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import math
+import shutil
 import statistics
 
 import numpy as np
 import pytest
 import reported_study
 import scipy.stats
+import task_folders
 
 from scalelab.lab import tables
 from scalelab.lab.evidence.study_scores import StudyScores
@@ -384,3 +386,30 @@ def test_latex_escapes_what_it_would_read_as_commands() -> None:
     assert r"\caption{A \$ \textasciitilde{} \textasciicircum{}}" in text
     assert text.count(r"\midrule") == 2  # below the header, and between different first cells
     assert text.count("{") == text.count("}")
+
+
+def test_a_grid_of_one_size_gives_alpha_and_beta(tmp_path) -> None:
+    """The protocol's (7.5.5), from (2,104,3): of three least losses the one of the best score."""
+    shapes = ((2, 128, 2), (2, 104, 3), (2, 90, 4), (2, 74, 6))  # the larger N, the less loss
+
+    def said(name: str, **changes) -> list[str]:
+        asked = {"systems": ("bert",), "shapes": shapes, "tasks": ("qnli",), "tables": ["grid"]}
+        reported_study.write(tmp_path / name, **(asked | changes))
+        for k in range(2):
+            folder = tmp_path / name / f"runs/bert-2x104x3-seed{k}/tasks/qnli"
+            for seed in range(2 * folder.is_dir()):
+                shutil.rmtree(folder / f"seed{seed}")
+                task_folders.write_run(folder, "qnli", seed, 1, system="bert")
+        study = study_runs.read(tmp_path / name)
+        (table,) = study_tables.build(study, StudyScores(study))
+        return [note for note in table.notes if note.startswith("Compound scaling of bert")]
+
+    (note,) = said("tuned")
+    assert "of 2x74x6, 2x128x2, 2x104x3," in note and "2x104x3 has the best mean score" in note
+    assert "alpha = L^(1/phi) = 1.076" in note and "beta = H^(1/phi) = 1.363" in note
+    assert "one step of phi up is 2x148x3" in note  # 2 x 3 x 104^2 = 3 x 147.1^2
+    (note,) = said("losses", tasks=())
+    assert "2x74x6 has the least" in note
+    assert said("two", shapes=shapes[:2]) == []
+    assert said("sizes", shapes=(*shapes[:2], (2, 128, 3))) == []
+    assert said("stopped", unfinished=("bert-2x90x4-seed1",)) == []
