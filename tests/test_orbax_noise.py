@@ -1,0 +1,47 @@
+"""What orbax's background writes leave in a terminal."""
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from scalelab import orbax_noise
+
+FAILS = """
+async def write():
+    raise ValueError("the disk is full")
+"""
+
+
+def siblings_that_fail(filename: str) -> None:
+    """Two writes of code from `filename` fail at once; the first is caught, as a caller can."""
+    names: dict = {}
+    exec(compile(FAILS, filename, "exec"), names)
+
+    async def both() -> None:
+        first, second = (asyncio.ensure_future(names["write"]()) for _ in range(2))
+        await asyncio.wait([second])
+        await first
+
+    with pytest.raises(ValueError, match="the disk is full"):
+        asyncio.run(both())
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("filename", "told"),
+    [("/site-packages/orbax/checkpoint/serialization.py", 0), ("/site-packages/other.py", 1)],
+)
+def test_siblings_of_a_failed_write(
+    filename: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    orbax_noise.silence()
+    siblings_that_fail(filename)
+    assert len([r for r in caplog.records if "never retrieved" in r.message]) == told
+
+
+def test_other_lines_of_asyncio_stay(caplog: pytest.LogCaptureFixture) -> None:
+    orbax_noise.silence()
+    logging.getLogger("asyncio").error("something else")
+    assert "something else" in caplog.text
