@@ -1,7 +1,8 @@
 """Speed of a training step: ours, PyTorch's, and the floor of its matrix products.
 
   python -m benchmarks.step [--systems=bert] [--shapes=2x128x2,2x256x9,7x448x4] [--batch_size=64]
-      [--length=128] [--vocab_size=30000] [--dropout_rate=0.1] [--peers=stock,tuned,compiled]
+      [--length=128] [--vocab_size=30000] [--dropout_rate=0.1]
+      [--peers=stock,tuned,compiled,stock_apart,tuned_apart]
       [--steps=1] [--repeats=5] [--threads=2] [--memory] [--default_malloc] [--json=FILE] [--quick]
 
 A step is forward, backward and update: the system's own objectives on a batch without padding, 15%
@@ -15,6 +16,8 @@ shape, alternately in one process, medians of the repetitions:
   stock     the class of `transformers`: its attention and loss, clip_grad_norm_, fused AdamW
   tuned     the same with the head on the predicted positions alone
   compiled  that through torch.compile
+  stock_apart, tuned_apart
+            as their users start them: in a process of their own, without JAX, malloc as it is
 
 PyTorch is given batches that are masked already, and starts from our weights; that without dropout
 all losses are equal is checked. Compiling stands apart. "Of peak" are the useful FLOPs of flops.py
@@ -22,8 +25,8 @@ over the largest rate of a square matrix product in the same process, measured b
 repetition. Each ratio is given by wall and by CPU time of all threads: on a machine that others
 use, the second says more, though PyTorch's threads wait spinning for each other.
 
-All sides have what scalelab.train tells malloc, to keep freed memory, from which PyTorch gains too;
-with --default_malloc none has, as a peer in a process of its own.
+All sides of this process have what scalelab.train tells malloc, to keep freed memory, from which
+PyTorch gains too; with --default_malloc none has.
 
 --memory starts a process for each side and gives what a step has resident at most, less what the
 process had before the net. `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base.
@@ -34,6 +37,7 @@ it; 1.3x the tuned and the compiled step.
 
 import argparse
 import collections
+import functools
 import gc
 import os
 import statistics
@@ -46,11 +50,13 @@ from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
 from scalelab import environment
 
-SHAPES, PEERS = ("2x128x2", "2x256x9", "7x448x4"), ("stock", "tuned", "compiled")
+SHAPES = ("2x128x2", "2x256x9", "7x448x4")
+PEERS = ("stock", "tuned", "compiled", "stock_apart", "tuned_apart")
+APART = "_apart"
 QUICK = {
     "shapes": ["2x8x2"], "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
 }  # fmt: skip
-QUICK_PEERS = {"peers": ["stock", "tuned"]}
+QUICK_PEERS = {"peers": ["stock", "tuned", "stock_apart"]}
 
 
 def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -58,7 +64,7 @@ def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, 
 
     Args:
       case: what is measured.
-      peers: in KINDS.
+      peers: in PEERS.
 
     Returns:
       Name -> side, a call of which takes so many steps; and name -> why it is left out.
@@ -72,10 +78,13 @@ def make_sides(case: Case, peers: list[str]) -> tuple[dict[str, Any], dict[str, 
         if reason:
             left_out[name] = reason
             continue
-        from benchmarks.step_peers import KINDS
+        from benchmarks import step_apart, step_peers
 
+        kind = name.removesuffix(APART)
         try:
-            sides[name] = KINDS[name](ours)
+            sides[name] = (
+                step_peers.make(kind, ours) if kind == name else step_apart.Apart(ours, kind)
+            )
         except Exception as error:  # whatever torch.compile meets on this machine
             if name != "compiled":
                 raise
@@ -101,9 +110,24 @@ def summary(calls: list[tuple[float, float]], case: Case, steps: int) -> dict[st
 
 def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[str, Any]:
     """Runs all sides of a case, alternately."""
+    sides, left_out = make_sides(case, arguments.peers)
+    try:
+        return measure_sides(case, arguments, peak, sides, left_out)
+    finally:
+        for side in sides.values():
+            getattr(side, "close", lambda: None)()
+
+
+def measure_sides(
+    case: Case,
+    arguments: argparse.Namespace,
+    peak: Peak,
+    sides: dict[str, Any],
+    left_out: dict[str, str],
+) -> dict[str, Any]:
+    """What `make_sides` made, alternately."""
     from scalelab import flops
 
-    sides, left_out = make_sides(case, arguments.peers)
     ours = sides["ours"]
     count = case.flops(ours.state.params)
     found: dict[str, Any] = {
@@ -123,7 +147,8 @@ def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[
     for _ in range(arguments.repeats):
         peak()
         for name, side in sides.items():
-            calls[name].append(side_by_side.timed(side, arguments.steps))
+            timed = getattr(side, "timed", functools.partial(side_by_side.timed, side))
+            calls[name].append(timed(arguments.steps))
     for name, side in sides.items():
         made = summary(calls[name], case, arguments.steps)
         made["compile_secs"] = side.compile_secs
@@ -135,7 +160,7 @@ def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[
         found[name] = made
     found["ours"]["buffer_bytes"] = ours.memory_bytes()
     if arguments.memory:
-        for name in sides:
+        for name in (name for name in sides if not name.endswith(APART)):
             found[name]["resident_bytes"] = step_memory.of_side(case, name)
     return found
 

@@ -42,13 +42,13 @@ def _measured(case: Case, name: str) -> int | None:
     else:
         import transformers  # noqa: F401
 
-        from benchmarks.step_peers import KINDS
+        from benchmarks import step_peers
 
         ours = Ours(case)  # what compiling it took is handed back
         gc.collect()
         _hand_back()
         before = _status("VmRSS")
-        side = KINDS[name](ours)
+        side = step_peers.make(name, ours)
     side(1)
     gc.collect()
     _hand_back()

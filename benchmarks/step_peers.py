@@ -1,4 +1,7 @@
-"""Steps of PyTorch on the class of transformers with our weights: as it comes, tuned, compiled."""
+"""Steps of PyTorch on a class of transformers: as it comes, tuned, compiled.
+
+Nothing here asks for JAX but `make`, which gives a side our weights.
+"""
 
 import time
 from typing import Any
@@ -14,6 +17,7 @@ CLASSES = {
     "gpt2": "GPT2LMHeadModel",
     "gpt": "OpenAIGPTLMHeadModel",
 }
+CAUSAL = ("gpt2", "gpt")  # position t scores token t + 1
 
 
 class Stock:
@@ -22,17 +26,16 @@ class Stock:
     clip_grad_norm_ and fused AdamW, on a batch that is masked already.
 
     Args:
-      ours: gives the weights and the masked batch.
+      case: what is measured.
+      batch: tensors by name; see `inputs`.
     """
 
-    def __init__(self, ours: Ours) -> None:
+    def __init__(self, case: Case, batch: dict[str, Any]) -> None:
         import torch
 
-        case = ours.case
         torch.set_num_threads(case.threads)
         torch.manual_seed(0)
-        self.model = make_model(case)
-        side_by_side.give_weights(self.model, case.system, ours.state.params)
+        self.model, self.batch = make_model(case), batch
         plain = [p for p in self.model.parameters() if p.ndim == 1]
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         self.optimizer = torch.optim.AdamW(
@@ -45,8 +48,7 @@ class Stock:
             eps=ADAMW["eps"],
             fused=True,
         )
-        arrays = inputs(case, ours.masked())
-        self.inputs = {k: torch.tensor(np.asarray(x, np.int64)) for k, x in arrays.items()}
+        self.inputs = dict(batch)
         self.compute, self.compile_secs = self.forward, 0.0
 
     def forward(self) -> Any:
@@ -76,11 +78,11 @@ class Stock:
 class Tuned(Stock):
     """The head on the predicted positions alone, as ours."""
 
-    def __init__(self, ours: Ours) -> None:
-        super().__init__(ours)
+    def __init__(self, case: Case, batch: dict[str, Any]) -> None:
+        super().__init__(case, batch)
         labels = self.inputs.pop("labels")
         self.pair_labels = self.inputs.pop("next_sentence_label", None)
-        if ours.case.module.CAUSAL:  # position t scores token t + 1
+        if case.system in CAUSAL:
             labels = labels.roll(-1, dims=1)
             labels[:, -1] = -100
         self.places = (labels.flatten() != -100).nonzero().flatten()
@@ -103,10 +105,10 @@ class Tuned(Stock):
 class Compiled(Tuned):
     """The tuned step, its loss and gradients through torch.compile."""
 
-    def __init__(self, ours: Ours) -> None:
+    def __init__(self, case: Case, batch: dict[str, Any]) -> None:
         import torch
 
-        super().__init__(ours)
+        super().__init__(case, batch)
         self.compute = torch.compile(self.forward)
         begun = time.perf_counter()
         self.model.train()
@@ -116,6 +118,17 @@ class Compiled(Tuned):
 
 
 KINDS = {"stock": Stock, "tuned": Tuned, "compiled": Compiled}
+
+
+def make(kind: str, ours: Ours) -> Any:
+    """A side of `kind` with our weights, on our masked batch."""
+    import torch
+
+    arrays = inputs(ours.case, ours.masked())
+    batch = {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
+    side = KINDS[kind](ours.case, batch)
+    side_by_side.give_weights(side.model, ours.case.system, ours.state.params)
+    return side
 
 
 def make_model(case: Case) -> Any:
@@ -132,7 +145,7 @@ def make_model(case: Case) -> Any:
         "intermediate_size": 4 * width,
         "max_position_embeddings": case.max_len,
     }
-    if case.module.CAUSAL:
+    if case.system in CAUSAL:
         rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
         config = {
             "vocab_size": case.vocab_size,
@@ -153,7 +166,7 @@ def make_model(case: Case) -> Any:
 def inputs(case: Case, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A prepared batch as the class takes it."""
     labels = np.array(batch["tokens"])
-    if not case.module.CAUSAL:
+    if case.system not in CAUSAL:
         labels = np.full(batch["tokens"].shape, -100)
         for row, chosen in enumerate(batch["mlm_weights"] > 0):
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]

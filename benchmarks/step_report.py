@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.side_by_side import BUSY
 
-SIDES = ("ours", "floor", "by_jax", "stock", "tuned", "compiled")
+SIDES = ("ours", "floor", "by_jax", "stock", "tuned", "compiled", "stock_apart", "tuned_apart")
 COLUMNS = (
     "ms a step", "CPU ms", "tokens/s", "over ours", "by CPU", "of peak", "by CPU", "MB", "compiled",
 )  # fmt: skip

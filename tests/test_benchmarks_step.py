@@ -125,9 +125,10 @@ def test_step_beside_its_peers(
     path = tmp_path / "found.json"
     step.main(step.parse(["--quick", f"--systems={system}", f"--json={path}"]))
     (made,) = json.loads(path.read_text())["cases"]
-    assert made["losses"].keys() == {"ours", "stock", "tuned"}
-    assert made["stock"]["over_ours"] > 0 and made["left_out"] == {}
-    for name in ("stock", "tuned"):
+    peers = {"stock", "tuned", "stock_apart"}
+    assert made["losses"].keys() == {"ours"} | peers and made["left_out"] == {}
+    for name in peers:
+        assert made[name]["over_ours"] > 0
         assert abs(made["losses"][name] - made["losses"]["ours"]) < 1e-4
 
 
