@@ -12,7 +12,8 @@ three quarters of its memory that JAX takes (XLA_PYTHON_CLIENT_MEM_FRACTION).
 Activations are what grows with the batch, told by compiling for a second batch size; gradients and
 scratch are what does not, on CPU with a measured allowance for what the compiler does not count.
 --measure also takes three steps of the config's batch in a process of its own, and tells their real
-peak.
+peak. On CPU training keeps freed buffers while there is plenty of memory, and takes more than its
+plan then: what that comes to at most is said.
 """
 
 import sys
@@ -89,7 +90,7 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     """
     import jax
 
-    from scalelab import blueprint, devices, flops, memory_measured, sharding
+    from scalelab import blueprint, devices, flops, sharding
     from scalelab import memory as memory_lib
     from scalelab.lab import tables
 
@@ -101,7 +102,7 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     sharding.check_batches(mesh, sizes, machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
     available, where = capacity(device, memory)
-    platform = devices.named(device).platform if device else None
+    platform, here = devices.named(device).platform if device else None, jax.devices()[0]
     rows, said = [], []
     for i, phase in enumerate(plan.phases):
 
@@ -120,17 +121,15 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
         verdict = "fits" if asked.total <= available else "does NOT fit"
         most = _largest(fits, beyond, quantum)
         said.append(f"{name} {verdict}: {_gib(asked.total)} of {_gib(available)}; {most}")
+        keeps = here.platform == "cpu" and platform is None and not memory
         if measure and asked.total > available:
             said.append(f"{name} not measured: it would not fit")
         elif measure:
             _say(f"measuring {name}")
-            real = memory_measured.peak(config, phase.length, phase.batch_size)
-            said.append(
-                f"{name} measured: this system does not tell"
-                if real is None
-                else f"{name} measured: {_gib(real)}, {real / asked.total - 1:+.1%} of the plan"
-            )
-    net, here = config.net, jax.devices()[0]
+            said.append(f"{name} measured: {_measured(config, phase, asked)}")
+        if keeps:
+            said.append(f"{name} {_kept(asked, available)}")
+    net = config.net
     head = (
         f"{config.system} {net.num_heads}x{net.width}x{net.num_layers}, {net.dtype}, vocabulary"
         f" {config.tokenizer.vocab_size:,}, {flops.count_parameters(plan.state.params):,}"
@@ -139,6 +138,23 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
         f" {where}{_estimate(device, memory, here)}\n\n"
     )
     return head + tables.plain(HEADER, rows) + "\n".join(said)
+
+
+def _measured(config: Config, phase: Any, asked: Any) -> str:
+    """The real peak of a phase's steps beside the plan, in words."""
+    from scalelab import memory_measured
+
+    real = memory_measured.peak(config, phase.length, phase.batch_size)
+    if real is None:
+        return "this system does not tell"
+    return f"{_gib(real)}, {real / asked.total - 1:+.1%} of the plan"
+
+
+def _kept(asked: Any, available: float) -> str:
+    """What training takes at most where it keeps freed buffers, in words."""
+    if asked.kept > available:
+        return f"in training: freed buffers go back, since {_gib(asked.kept)} kept would not fit"
+    return f"in training: up to {_gib(asked.kept)} while that is free, freed buffers being kept"
 
 
 def _largest(fits: Any, beyond: Any, quantum: int) -> str:

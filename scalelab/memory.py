@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from scalelab import freed_memory
+
 # On CPU a process takes this much more than its compiled step: perhaps what products pack their
 # operands into, and gaps that the allocator leaves. Of ten nets: 57 to 122 MB (LOG.md).
 BESIDE_ON_CPU = 72 * 2**20
@@ -44,6 +46,11 @@ class StepMemory:
     def total(self) -> int:
         """All of it."""
         return self.params + self.optimizer + self.batch + self.between + self.beside
+
+    @property
+    def kept(self) -> int:
+        """What training on CPU comes to at most while it keeps what is freed."""
+        return self.total + (freed_memory.GAPS - 1) * self.between
 
 
 def of_step(
