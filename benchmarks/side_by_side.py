@@ -15,9 +15,16 @@ BUSY = ": others use the cores, so these numbers say little"
 
 
 def pin(threads: int) -> None:
-    """Gives this process so many cores; XLA has a thread for each. Call before JAX starts."""
+    """Gives this process so many cores; XLA has a thread for each. Call before JAX starts.
+
+    Raises:
+      Stopped: there are not so many.
+    """
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
+        cores = sorted(os.sched_getaffinity(0))
+        if threads > len(cores):
+            raise cli.Stopped(f"--threads={threads}: this process may use {len(cores)} core(s)")
+        os.sched_setaffinity(0, set(cores[:threads]))
 
 
 def peer_left_out() -> str | None:
@@ -80,7 +87,8 @@ def start(
       main: is given what it read.
       only_tells: as of cli.one_message; numbers are written before they are printed.
     """
-    with cli.one_message("what was measured is lost", only_tells=only_tells):
+    smaller = "measure a smaller shape or --batch_size"
+    with cli.one_message("what was measured is lost", only_tells=only_tells, when_full=smaller):
         asked = parse()
         if hasattr(asked, "threads"):
             if not getattr(asked, "default_malloc", False):

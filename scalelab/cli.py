@@ -28,6 +28,10 @@ from scalelab.names import nearest
 
 FAILED = 2
 AGAIN_SECS = 3.0  # for what an interrupted run has to tidy up
+NEED_LESS = (
+    "use a smaller batch_size, more --config.machine.num_microbatches, or"
+    " --config.machine.remat=full"
+)
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM, saved, to be started again
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -220,13 +224,16 @@ def run(
 
 
 @contextlib.contextmanager
-def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[None]:
+def one_message(
+    when_interrupted: str, *, only_tells: bool = True, when_full: str = NEED_LESS
+) -> Iterator[None]:
     """Runs a program's body: a user's mistake, or Ctrl-C, ends it with a message and exit code 2.
 
     Args:
       when_interrupted: what to say behind "interrupted; ".
       only_tells: what it prints is all that it does; so it ends in silence, and well, where
         nobody reads that any more.
+      when_full: what to say behind "the device ran out of memory: ".
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _RECEIVED.clear()
@@ -247,11 +254,7 @@ def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[N
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        fail(
-            "the device ran out of memory: use a smaller batch_size, more"
-            " --config.machine.num_microbatches, or --config.machine.remat=full"
-            f" ({str(error).splitlines()[0][:200]})"
-        )
+        fail(f"the device ran out of memory: {when_full} ({str(error).splitlines()[0][:200]})")
     except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(f"error: interrupted; {when_interrupted}", file=sys.stderr)

@@ -150,6 +150,26 @@ def test_step_beside_the_compiled_peer(
     assert "| compiled |" in capsys.readouterr().out
 
 
+def test_more_threads_than_cores_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        side_by_side.start(lambda: step.parse(["--threads=9999", "--default_malloc"]), print)
+    assert ended.value.code == 2
+    assert re.search(
+        r"error: --threads=9999: this process may use \d+ core", capsys.readouterr().err
+    )
+
+
+def test_what_to_do_where_memory_ends_is_a_benchmarks_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ends(_: Any) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: 9 GB")
+
+    with pytest.raises(SystemExit):
+        side_by_side.start(object, ends)
+    assert "measure a smaller shape or --batch_size (RESOURCE" in capsys.readouterr().err
+
+
 def test_another_net_ends_the_program() -> None:
     class Side:
         def __init__(self, value: float) -> None:

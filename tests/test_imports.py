@@ -72,7 +72,7 @@ training.loop: cli config data freed_memory progress run_folder sharding trainin
 build: config flops formats objectives optim systems
 devices:
 blueprint: build config flops nn sharding state step systems
-memory: objectives sharding
+memory: freed_memory objectives sharding
 memory_measured: blueprint environment sharding
 data: config environment formats
 pretrained: build checkpoint config data run_folder state systems

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import blueprint, devices, fit, memory, memory_measured, sharding, state
+from scalelab import (
+    blueprint,
+    devices,
+    fit,
+    freed_memory,
+    memory,
+    memory_measured,
+    sharding,
+    state,
+)
 from scalelab.memory import StepMemory
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
 
@@ -158,8 +167,23 @@ def test_the_program_answers(tmp_path: Any) -> None:
     assert "8 x 16 fits" in text and "the largest batch that fits has" in text
     assert "vocabulary 97" in text and "does NOT fit" not in text
     assert "counted as a CPU's; for a GPU or TPU" in text
+    assert "freed buffers" not in text  # of a machine that is only named
     text = fit.fit(config, None, "1MiB", measure=True)
     assert "does NOT fit" in text and "8 x 16 not measured: it would not fit" in text
+
+
+def test_what_training_keeps_is_said() -> None:
+    """Parameters and the like once, and GAPS times what exists only within the step."""
+    asked = StepMemory(8, params=100, optimizer=200, batch=30, between=1000, beside=7)
+    assert asked.kept == 337 + freed_memory.GAPS * 1000
+    assert "freed buffers go back" in fit._kept(asked, asked.kept - 1)
+    assert "freed buffers being kept" in fit._kept(asked, asked.kept)
+
+
+@pytest.mark.slow
+def test_training_here_keeps_freed_buffers(tmp_path: Any) -> None:
+    config = tiny.config("bert", machine__compile_cache_dir=None)
+    assert "8 x 16 in training: up to " in fit.fit(config, None, None, measure=False)
 
 
 @pytest.mark.slow
