@@ -30,7 +30,7 @@ test: install  ## Lint, type-check and run the quick tests.
 
 wider: install  ## The tests that take longer or need PyTorch or real data, as far as this machine can.
 	$(BIN)/python -m pip install --quiet --editable '.[test,parity]'
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m '(slow or parity or realdata) and not gpu'
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=20 -m '(slow or parity or realdata) and not gpu'
 
 clean:  ## Remove the environment.
 	rm -rf $(VENV)
