@@ -7,7 +7,7 @@ import time
 
 from scalelab import environment
 
-GAPS = 5  # as large as a step's scratch, that a process came to at most (LOG.md, 2026-11-23)
+GAPS = 2  # as large as a step's scratch, that a training came to at most (LOG.md, 2026-11-23)
 
 _kept = {"still": False, "looked": 0.0}  # whether freed memory is kept; when that was looked at
 
