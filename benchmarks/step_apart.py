@@ -1,6 +1,6 @@
 """A peer as its users start it: a process of its own, without JAX, with malloc as glibc has it.
 
-The program reads a folder that `Apart` wrote, says the loss and then, for each number of steps that
+The process reads a folder that `Apart` wrote, says the loss and then, for each number of steps that
 it is told on its standard input, the seconds that they took by the clock and of all threads.
 """
 
@@ -16,6 +16,7 @@ from benchmarks import side_by_side
 from benchmarks.step_case import Case, Ours
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROGRAM = "import sys; from benchmarks import step_apart; step_apart.serve(sys.argv[1])"
 
 
 class Apart:
@@ -39,7 +40,7 @@ class Apart:
         torch.save([here.model.state_dict(), here.batch], folder / "arrays.pt")
         del here
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.step_apart", str(folder)],
+            [sys.executable, "-c", PROGRAM, str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
         said = self._answer()
@@ -71,12 +72,13 @@ class Apart:
         return json.loads(line)
 
 
-def serve(folder: pathlib.Path) -> None:
+def serve(path: str) -> None:
     """The process: takes steps when told, until nobody tells it any more."""
     import torch
 
     from benchmarks import step_peers
 
+    folder = pathlib.Path(path)
     asked = json.loads((folder / "asked.json").read_text())
     weights, batch = torch.load(folder / "arrays.pt")
     side: Any = step_peers.KINDS[asked["kind"]](Case(**asked["case"]), batch)
@@ -90,7 +92,3 @@ def serve(folder: pathlib.Path) -> None:
 
 def _say(**found: float) -> None:
     print(json.dumps(found), flush=True)
-
-
-if __name__ == "__main__":
-    serve(pathlib.Path(sys.argv[1]))

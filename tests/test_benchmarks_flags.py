@@ -12,7 +12,7 @@ import pytest
 import tiny
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import accelerator, side_by_side, start  # noqa: E402
+from benchmarks import accelerator, side_by_side, start, step  # noqa: E402
 
 PROGRAMS = sorted(
     path.stem
@@ -215,7 +215,7 @@ def test_help_of_what_shares_flags(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "field", "value", "quick", "usual"),
     [
         ("step", "shapes", "2x16x1", ["2x8x2"], ["2x128x2", "2x256x9", "7x448x4"]),
-        ("step", "peers", "compiled", ["stock", "tuned"], ["stock", "tuned", "compiled"]),
+        ("step", "peers", "compiled", ["stock", "tuned", "stock_apart"], list(step.PEERS)),
         ("profile", "length", "24", 16, 128),
         ("trace", "batch_size", "6", 4, 64),
         ("decode", "shape", "2x16x1", "2x8x2", "12x768x12"),
