@@ -20,10 +20,11 @@ shape, alternately in one process, medians of the repetitions:
             as their users start them: in a process of their own, without JAX, malloc as it is
 
 PyTorch is given batches that are masked already, and starts from our weights; that without dropout
-all losses are equal is checked. Compiling stands apart. "Of peak" are the useful FLOPs of flops.py
-over the largest rate of a square matrix product in the same process, measured before each
-repetition. Each ratio is given by wall and by CPU time of all threads: on a machine that others
-use, the second says more, though PyTorch's threads wait spinning for each other.
+all losses are equal is checked. Compiling stands apart, and three steps of each go untimed. "Of
+peak" are the useful FLOPs of flops.py over the largest rate of a square matrix product in the same
+process, measured before each repetition. Each ratio is given by wall and by CPU time of all
+threads: on a machine that others use, the second says more, though PyTorch's threads wait spinning
+for each other.
 
 All sides of this process have what scalelab.train tells malloc, to keep freed memory, from which
 PyTorch gains too; with --default_malloc none has.

@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import side_by_side
 from benchmarks.step_case import Case, Ours
+from scalelab import cli
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = "import sys; from benchmarks import step_apart; step_apart.serve(sys.argv[1])"
@@ -42,8 +43,13 @@ class Apart:
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            start_new_session=True,  # Ctrl-C is for this process, which ends that one
         )  # fmt: skip
-        said = self._answer()
+        try:
+            said = self._answer()
+        except BaseException:
+            self.close()
+            raise
         self._loss, self.compile_secs = said["loss"], said["compile_secs"]
 
     def loss(self) -> float:
@@ -61,14 +67,15 @@ class Apart:
         self.timed(steps)
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, whatever it is at."""
+        self._process.kill()
         self._process.communicate()
         self._folder.cleanup()
 
     def _answer(self) -> dict[str, float]:
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the peer's process ended with {self._process.wait()}")
+            raise cli.Stopped(f"the peer's process ended with {self._process.wait()}")
         return json.loads(line)
 
 

@@ -103,7 +103,9 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     sharding.check_batches(mesh, sizes, machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
     available, where = capacity(device, memory)
-    platform, here = devices.named(device).platform if device else None, jax.devices()[0]
+    platform = devices.named(device).platform if device else None
+    here = jax.devices()[0]
+    keeps = here.platform == "cpu" and not device and not memory
     rows, said = [], []
     for i, phase in enumerate(plan.phases):
 
@@ -122,7 +124,6 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
         verdict = "fits" if asked.total <= available else "does NOT fit"
         most = _largest(fits, beyond, quantum)
         said.append(f"{name} {verdict}: {_gib(asked.total)} of {_gib(available)}; {most}")
-        keeps = here.platform == "cpu" and platform is None and not memory
         if measure and asked.total > available:
             said.append(f"{name} not measured: it would not fit")
         elif measure:
@@ -152,10 +153,10 @@ def _measured(config: Config, phase: Any, asked: Any) -> str:
 
 
 def _kept(asked: Any, available: float) -> str:
-    """What training takes at most where it keeps freed buffers, in words."""
-    if asked.kept > available:
-        return f"in training: freed buffers go back, since {_gib(asked.kept)} kept would not fit"
-    return f"in training: up to {_gib(asked.kept)} while that is free, freed buffers being kept"
+    """What training takes where it keeps freed buffers, in words; see freed_memory."""
+    if 2 * asked.kept > available:
+        return f"in training: freed buffers go back, since {_gib(asked.kept)} is over half of that"
+    return f"in training: up to {_gib(asked.kept)}, freed buffers being kept while as much is left"
 
 
 def _largest(fits: Any, beyond: Any, quantum: int) -> str:
