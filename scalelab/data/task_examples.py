@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from scalelab.formats import draws
 
 VERSION = 1  # of the files in the cache
 # Lengths to which rows are padded: few enough to compile one program each.
-BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
 FEW_BUCKETS = (32, 64, 128, 256, 512)
 
@@ -164,6 +165,20 @@ def _on_accelerator() -> bool:
     return environment.has_accelerator()
 
 
+class _Epoch(NamedTuple):
+    """The batches of an epoch.
+
+    Attributes:
+      ids: [S, B] int64, the examples of each; -1 behind the last.
+      longest: tokens of the longest row of each.
+      tokens: of all examples of each, in one order.
+    """
+
+    ids: np.ndarray
+    longest: list[int]
+    tokens: list[int]
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskBatches:
     """The training batches of a task; batch t is a pure function of (seed, t).
@@ -199,41 +214,45 @@ class TaskBatches:
         return -(-len(self.examples) // self.batch_size)
 
     @functools.cached_property
-    def _plan(self) -> Callable[[int], list[np.ndarray]]:
-        """The plan of an epoch; the last one asked for is remembered."""
-        return functools.lru_cache(maxsize=1)(self._plan_epoch)
+    def _epoch(self) -> Callable[[int], "_Epoch"]:
+        """The batches of an epoch; the last one asked for is remembered."""
+        return functools.lru_cache(maxsize=1)(self._plan)
 
-    def _plan_epoch(self, epoch: int) -> list[np.ndarray]:
-        """The examples of each batch of an epoch."""
+    def _plan(self, epoch: int) -> "_Epoch":
         rng = np.random.Generator(np.random.Philox(key=draws.key(self.seed, epoch)))
         order = rng.permutation(len(self.examples))
-        size = self.batch_size
-        whole, rest = np.split(order, [len(order) - len(order) % size])
+        size, lengths = self.batch_size, self.examples.lengths
+        whole = len(order) - len(order) % size
         stretch = size * (self.group_batches or 1)
-        batches: list[np.ndarray] = []
-        for start in range(0, len(whole), stretch):
-            ids = whole[start : start + stretch]
-            if self.group_batches:
-                ids = ids[np.argsort(self.examples.lengths[ids], kind="stable")]
-            parts = ids.reshape(-1, size)
-            batches += list(rng.permutation(parts)) if self.group_batches else list(parts)
-        return batches + ([rest] if len(rest) else [])
+        batches = np.full((self.steps_per_epoch, size), -1)
+        batches.reshape(-1)[: len(order)] = order
+        if self.group_batches:
+            for start in range(0, whole, stretch):
+                ids = order[start : min(start + stretch, whole)]
+                ids = ids[np.argsort(lengths[ids], kind="stable")].reshape(-1, size)
+                batches[start // size : start // size + len(ids)] = rng.permutation(ids)
+        tokens = np.where(batches >= 0, lengths[batches], 0)
+        return _Epoch(batches, tokens.max(axis=1).tolist(), tokens.sum(axis=1).tolist())
+
+    def _at(self, step: int) -> tuple["_Epoch", int]:
+        """The epoch of a step, and the step's place in it."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return self._epoch(epoch), place
 
     def ids(self, step: int) -> np.ndarray:
         """Which examples make batch `step`: [B] int64, -1 behind the last of an epoch."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        chosen = self._plan(epoch)[place]
-        return np.pad(chosen, (0, self.batch_size - len(chosen)), constant_values=-1)
+        epoch, place = self._at(step)
+        return epoch.ids[place]
 
     def length(self, step: int) -> int:
         """The bucket of batch `step`."""
-        ids = self.ids(step)
-        return bucket(int(self.examples.lengths[ids[ids >= 0]].max()), self.max_len)
+        epoch, place = self._at(step)
+        return bucket(epoch.longest[place], self.max_len)
 
     def num_tokens(self, step: int) -> int:
         """Tokens in all rows of batch `step`, special ones included, padding not."""
-        ids = self.ids(step)
-        return int(self.examples.lengths[ids[ids >= 0]].sum()) * self.examples.num_orders
+        epoch, place = self._at(step)
+        return epoch.tokens[place] * self.examples.num_orders
 
     def __call__(self, step: int, length: int | None = None) -> dict[str, np.ndarray]:
         """Batch `step`, padded to its bucket or to `length`; see `TaskExamples.gather`."""
