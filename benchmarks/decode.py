@@ -130,7 +130,7 @@ class Peer:
         return found[:, self.prompts.shape[1] :].numpy()
 
 
-def summary(calls: list[dict[int, tuple[float, float]]], arguments: Any) -> dict[str, Any]:
+def summary(calls: list[dict[int, side_by_side.Spent]], arguments: Any) -> dict[str, Any]:
     """Medians over the repetitions, and the seconds of each."""
     count = arguments.new_tokens
 
@@ -138,11 +138,11 @@ def summary(calls: list[dict[int, tuple[float, float]]], arguments: Any) -> dict
         return statistics.median(map(of, calls))
 
     return {
-        "tokens_per_sec": arguments.batch_size * count / middle(lambda call: call[count][0]),
-        "tokens_per_cpu_sec": arguments.batch_size * count / middle(lambda call: call[count][1]),
-        "first_token_secs": middle(lambda call: call[1][0]),
-        "step_secs": middle(lambda call: (call[count][0] - call[1][0]) / (count - 1)),
-        "each": [call[count][0] for call in calls],
+        "tokens_per_sec": arguments.batch_size * count / middle(lambda call: call[count].wall),
+        "tokens_per_cpu_sec": arguments.batch_size * count / middle(lambda call: call[count].cpu),
+        "first_token_secs": middle(lambda call: call[1].wall),
+        "step_secs": middle(lambda call: (call[count].wall - call[1].wall) / (count - 1)),
+        "each": [call[count].wall for call in calls],
     }
 
 

@@ -95,7 +95,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "together": Members(arguments, arguments.members),
         "one_by_one": Members(arguments, 1),
     }
-    calls: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    calls: dict[str, list[side_by_side.Spent]] = {name: [] for name in sides}
     for side in sides.values():
         side(1)
     for _ in range(arguments.repeats):
@@ -104,10 +104,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     per = arguments.steps * arguments.members
     found: dict[str, Any] = {
         name: {
-            "step_secs": statistics.median(wall for wall, _ in each) / per,
-            "step_cpu_secs": statistics.median(cpu for _, cpu in each) / per,
+            "step_secs": statistics.median(call.wall for call in each) / per,
+            "step_cpu_secs": statistics.median(call.cpu for call in each) / per,
             "compile_secs": sides[name].compile_secs,
-            "each": [wall / per for wall, _ in each],
+            "each": [call.wall / per for call in each],
         }
         for name, each in calls.items()
     }

@@ -38,7 +38,7 @@ from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
 
 PARTS = ("dropout", "softmax", "norms", "gelu", "head", "lookup", "optimizer")
-KINDS = ("step_secs", "step_cpu_secs")
+KINDS = {"step_secs": "wall", "step_cpu_secs": "cpu"}
 
 
 def without(case: Case, part: str) -> Ours:
@@ -102,8 +102,9 @@ def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[
             sides[f"without {part}"] = without(case, part)
     for name in arguments.candidates:
         sides[f"with {name}"] = candidates.with_candidate(case, name)
-    for side in sides.values():
-        side(1)
+    for _ in range(step.UNTIMED):
+        for side in sides.values():
+            side(1)
     calls = collections.defaultdict(list)
     for _ in range(arguments.repeats):
         peak()
@@ -112,11 +113,10 @@ def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[
     found: dict[str, Any] = {"system": case.system, "shape": case.shape, "sides": {}}
     for name in sides:
         made = found["sides"][name] = step.summary(calls[name], case, 1)
-        for kind, each in zip(KINDS, zip(*calls[name], strict=True), strict=True):
-            whole = list(zip(*calls["whole"], strict=True))[KINDS.index(kind)]
-            made[f"share_{kind}"] = 1 - statistics.median(
-                x / y for x, y in zip(each, whole, strict=True)
-            )
+        pairs = list(zip(calls[name], calls["whole"], strict=True))
+        for kind, of in KINDS.items():
+            shares = (getattr(own, of) / getattr(whole, of) for own, whole in pairs)
+            made[f"share_{kind}"] = 1 - statistics.median(shares)
     return found
 
 

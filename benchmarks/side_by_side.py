@@ -4,13 +4,15 @@ import gc
 import importlib.util
 import json
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalelab import cli, freed_memory
 
+SELF = resource.RUSAGE_SELF
 BUSY = ": others use the cores, so these numbers say little"
 
 
@@ -97,9 +99,27 @@ def start(
         main(asked)
 
 
-def timed(call: Callable[[int], Any], count: int) -> tuple[float, float]:
-    """Wall and CPU seconds of call(count), CPU seconds of all threads of this process."""
+class Spent(NamedTuple):
+    """What a call took: all but the first of all threads of the process.
+
+    Attributes:
+      wall: seconds by the clock.
+      cpu: seconds of CPU time, the kernel's included.
+      kernel: seconds of that in the kernel; pages that a program is given are cleared there.
+      faults: pages that had to be given.
+    """
+
+    wall: float
+    cpu: float
+    kernel: float
+    faults: float
+
+
+def timed(call: Callable[[int], Any], count: int) -> Spent:
+    """What call(count) takes of this process."""
     gc.collect()
-    wall, cpu = time.perf_counter(), time.process_time()
+    before, usage = (time.perf_counter(), time.process_time()), resource.getrusage(SELF)
     call(count)
-    return time.perf_counter() - wall, time.process_time() - cpu
+    after, now = (time.perf_counter(), time.process_time()), resource.getrusage(SELF)
+    wall, cpu = (b - a for a, b in zip(before, after, strict=True))
+    return Spent(wall, cpu, now.ru_stime - usage.ru_stime, now.ru_minflt - usage.ru_minflt)

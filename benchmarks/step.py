@@ -24,7 +24,8 @@ all losses are equal is checked. Compiling stands apart, and three steps of each
 peak" are the useful FLOPs of flops.py over the largest rate of a square matrix product in the same
 process, measured before each repetition. Each ratio is given by wall and by CPU time of all
 threads: on a machine that others use, the second says more, though PyTorch's threads wait spinning
-for each other.
+for each other. Beside CPU time stands what of it the kernel takes, and how many pages it has to
+give a step: what one costs depends on the machine, and changes where that is a virtual one.
 
 All sides of this process have what scalelab.train tells malloc, to keep freed memory, from which
 PyTorch gains too; with --default_malloc none has.
@@ -48,6 +49,7 @@ from typing import Any
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step_memory, step_report
 from benchmarks.floor import Floor, Peak
+from benchmarks.side_by_side import Spent
 from benchmarks.step_case import Case, Ours
 from scalelab import environment
 
@@ -102,12 +104,20 @@ def same_losses(sides: dict[str, Any]) -> dict[str, float]:
     return losses
 
 
-def summary(calls: list[tuple[float, float]], case: Case, steps: int) -> dict[str, Any]:
-    """Medians over the repetitions, and the seconds of a step of each."""
-    wall, cpu = ([secs / steps for secs in times] for times in zip(*calls, strict=True))
-    found = {"step_secs": statistics.median(wall), "step_cpu_secs": statistics.median(cpu)}
-    tokens = case.batch_size * case.length / found["step_secs"]
-    return found | {"tokens_per_sec": tokens, "each": wall, "each_cpu": cpu}
+def summary(calls: list[Spent], case: Case, steps: int) -> dict[str, Any]:
+    """Medians over the repetitions, and what a step of each took."""
+    each = {name: [getattr(call, name) / steps for call in calls] for name in Spent._fields}
+    median = {name: statistics.median(values) for name, values in each.items()}
+    return {
+        "step_secs": median["wall"],
+        "step_cpu_secs": median["cpu"],
+        "step_kernel_secs": median["kernel"],
+        "step_faults": median["faults"],
+        "tokens_per_sec": case.batch_size * case.length / median["wall"],
+        "each": each["wall"],
+        "each_cpu": each["cpu"],
+        "each_kernel": each["kernel"],
+    }
 
 
 def measure_case(case: Case, arguments: argparse.Namespace, peak: Peak) -> dict[str, Any]:

@@ -56,11 +56,10 @@ class Apart:
         """Of the batch, without dropout."""
         return self._loss
 
-    def timed(self, steps: int) -> tuple[float, float]:
-        """Wall and CPU seconds of so many steps there, CPU seconds of all its threads."""
+    def timed(self, steps: int) -> side_by_side.Spent:
+        """What so many steps took there."""
         print(steps, file=self._process.stdin, flush=True)
-        said = self._answer()
-        return said["wall"], said["cpu"]
+        return side_by_side.Spent(**self._answer())
 
     def __call__(self, steps: int) -> None:
         """Takes steps."""
@@ -93,8 +92,7 @@ def serve(path: str) -> None:
     assert "jax" not in sys.modules
     _say(loss=side.loss(), compile_secs=side.compile_secs)
     for line in sys.stdin:
-        wall, cpu = side_by_side.timed(side, int(line))
-        _say(wall=wall, cpu=cpu)
+        _say(**side_by_side.timed(side, int(line))._asdict())
 
 
 def _say(**found: float) -> None:

@@ -6,7 +6,8 @@ from benchmarks.side_by_side import BUSY
 
 SIDES = ("ours", "floor", "by_jax", "stock", "tuned", "compiled", "stock_apart", "tuned_apart")
 COLUMNS = (
-    "ms a step", "CPU ms", "tokens/s", "over ours", "by CPU", "of peak", "by CPU", "MB", "compiled",
+    "ms a step", "CPU ms", "kernel ms", "page faults", "tokens/s",
+    "over ours", "by CPU", "of peak", "by CPU", "MB", "compiled",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ def cells(made: dict[str, Any]) -> list[str]:
     return [
         f"{made['step_secs'] * 1e3:,.1f}",
         f"{made['step_cpu_secs'] * 1e3:,.1f}",
+        f"{made['step_kernel_secs'] * 1e3:,.1f}",
+        f"{made['step_faults']:,.0f}",
         f"{made['tokens_per_sec']:,.0f}",
         f"{made['over_ours']:.2f}",
         f"{made['over_ours_cpu']:.2f}",

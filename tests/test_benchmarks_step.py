@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import mmap
 import pathlib
 import re
 import shutil
@@ -86,9 +87,24 @@ def test_a_larger_peak_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak.wall >= wall and peak.cpu >= cpu
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's page faults")
+def test_pages_that_a_call_was_given_are_counted() -> None:
+    def touch(count: int) -> None:
+        with mmap.mmap(-1, count * mmap.PAGESIZE) as pages:
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+            for place in range(0, len(pages), mmap.PAGESIZE):
+                pages[place] = 1
+
+    assert 5000 <= side_by_side.timed(touch, 5000).faults < 6000
+    spent = side_by_side.timed(lambda _: None, 1)
+    assert spent.faults < 500 and 0 <= spent.kernel <= spent.cpu + 0.01
+
+
 def test_summary_by_hand() -> None:
-    made = step.summary([(2.0, 4.0), (1.0, 3.0), (9.0, 5.0)], case(), 2)
+    calls = [(2.0, 4.0, 1.0, 8), (1.0, 3.0, 2.0, 4), (9.0, 5.0, 3.0, 6)]
+    made = step.summary([side_by_side.Spent(*call) for call in calls], case(), 2)
     assert made["step_secs"] == 1.0 and made["step_cpu_secs"] == 2.0
+    assert made["step_kernel_secs"] == 1.0 and made["step_faults"] == 3
     assert made["tokens_per_sec"] == 64 and made["each"] == [1.0, 0.5, 4.5]
 
 

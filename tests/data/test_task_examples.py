@@ -94,8 +94,9 @@ def test_evaluation_holds_every_example_once() -> None:
 
 
 def test_buckets() -> None:
-    assert [bucket(n, 100) for n in (1, 16, 17, 97, 100)] == [16, 16, 24, 100, 100]
-    assert bucket(3, 8) == 8
+    lengths = (1, 8, 9, 16, 17, 97, 100)
+    assert [bucket(n, 100) for n in lengths] == [8, 8, 16, 16, 24, 100, 100]
+    assert bucket(3, 6) == 6
 
 
 def test_fewer_buckets_on_an_accelerator(monkeypatch) -> None:
