@@ -9,8 +9,9 @@ positions, and moving them takes as long as the products.
 
 import contextlib
 import contextvars
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,10 @@ from scalelab.nn.product import product
 # gradient is added up more often: that costs more than caches give (benchmarks/RESULTS.md).
 CHUNK_SCORES = {"cpu": 2**25}
 DEFAULT_CHUNK_SCORES = 2**28
+# Rows of the table in a product. On CPU a product packs its wide side, 960 numbers of each row at a
+# time, and a thread that is not the main one keeps 64 MB of what it frees at most: it would be
+# given the pages of a larger buffer anew in every step (benchmarks/RESULTS.md).
+MOST_ROWS = {"cpu": 15_360}
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 
@@ -130,57 +135,75 @@ def _forward(
     if bias is not None and features.dtype == jnp.float32 and _platform() == "cpu":
         scored, own_bias = jnp.concatenate([table, bias[:, None]], axis=1), None
     folded = own_bias is not bias
+    blocks = _row_blocks(scored), _row_blocks(own_bias), _row_blocks(table)
 
     def add(sums: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
         rows, chunk_weights = (x.reshape(-1, *x.shape[2:]) for x in chunk)
         wide = jnp.pad(rows, ((0, 0), (0, 1)), constant_values=1) if folded else rows
-        terms, kept = _chunk_terms(wide, scored, own_bias, table, chunk_weights)
+        terms, kept = _chunk_terms(wide, *blocks, chunk_weights)
         sums = jax.tree.map(jnp.add, sums, terms)
         return sums, tuple(x.reshape(*chunk[1].shape, *x.shape[1:]) for x in kept)
 
-    like = weights[0, 0], scored.T, own_bias
+    like = weights[0, 0], [x.T for x in blocks[0]], blocks[1]
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
     chunks = _chunked(features, size), _chunked(weights, size)
     (total, table_grad, bias_grad), (features_grad, lse) = jax.lax.scan(add, zeros, chunks)
+    table_grad = jnp.concatenate(table_grad, axis=1)
+    bias_grad = jnp.concatenate(bias_grad) if bias_grad else None
     if folded:
         table_grad, bias_grad = table_grad[:-1], table_grad[-1]
     return total, (_joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length))
 
 
+def _row_blocks(x: jax.Array | None) -> list[jax.Array]:
+    """Cuts [V, ...] into about equal blocks, as few as MOST_ROWS allows; None gives none."""
+    if x is None:
+        return []
+    one_device = jax.sharding.get_abstract_mesh().size < 2
+    most = MOST_ROWS.get(_platform(), len(x)) if one_device else len(x)
+    size = math.ceil(len(x) / math.ceil(len(x) / most))
+    return [x[start : start + size] for start in range(0, len(x), size)]
+
+
 def _chunk_terms(
-    wide: jax.Array, scored: jax.Array, bias: jax.Array | None, table: jax.Array, weights: jax.Array
+    wide: jax.Array,
+    scored: Sequence[jax.Array],
+    bias: Sequence[jax.Array],
+    table: Sequence[jax.Array],
+    weights: jax.Array,
 ) -> tuple[tuple, tuple[jax.Array, jax.Array]]:
     """What some positions add, and what is theirs.
 
     Args:
       wide: [P, W] features; W is D, or D + 1 where the last is a 1 for the bias.
-      scored: [V, W] what they are scored with.
-      bias: [V] what the scores want besides, or None.
+      scored: [V, W] what they are scored with, in blocks of rows, as the others are.
+      bias: [V] what the scores want besides, or no block.
       table: [V, D].
       weights: [P].
 
     Returns:
-      (weighted sum of logsumexp, gradient [W, V] of `scored`, gradient of `bias` or None), float32;
-      (gradient [P, D] of the features, logsumexp [P]).
+      (weighted sum of logsumexp, gradient [W, V] of `scored`, gradient of `bias`), in blocks,
+      float32; (gradient [P, D] of the features, logsumexp [P]).
     """
     dtype = wide.dtype
-    scores = _scores(wide, scored, bias)
-    top = jnp.max(scores, axis=-1, keepdims=True)
-    exps = jnp.exp(scores - top)
-    sums = jnp.sum(exps, axis=-1)
+    biases = bias or [None] * len(scored)
+    scores = [_scores(wide, rows, own) for rows, own in zip(scored, biases, strict=True)]
+    tops = [jnp.max(x, axis=-1, keepdims=True) for x in scores]
+    top = functools.reduce(jnp.maximum, tops)
+    exps = [jnp.exp(x - top) for x in scores]
+    sums = sum(jnp.sum(x, axis=-1) for x in exps)
     lse = jnp.log(sums) + top[:, 0]
     # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
     scale = weights / sums
-    exps = exps.astype(dtype)
-    in_float32 = {"preferred_element_type": jnp.float32}
-    rows_grad = jnp.matmul(exps, table.astype(dtype), **in_float32) * scale[:, None]
+    exps = [x.astype(dtype) for x in exps]
+    product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+    rows_grad = sum(product(x, rows.astype(dtype)) for x, rows in zip(exps, table, strict=True))
     # [W, V]: one operand has to be transposed, and on CPU the narrow one costs less.
-    scaled = (wide * scale[:, None]).astype(dtype)
-    table_grad = jnp.matmul(scaled.T, exps, **in_float32)
-    bias_grad = None
-    if bias is not None:
-        bias_grad = jnp.matmul(scale.astype(dtype), exps, **in_float32)
-    return (jnp.sum(lse * weights), table_grad, bias_grad), (rows_grad.astype(dtype), lse)
+    scaled = (wide * scale[:, None]).astype(dtype).T
+    table_grad = [product(scaled, x) for x in exps]
+    bias_grad = [product(scale.astype(dtype), x) for x in exps] if bias else []
+    total = jnp.sum(lse * weights)
+    return (total, table_grad, bias_grad), ((rows_grad * scale[:, None]).astype(dtype), lse)
 
 
 def _backward(grads: tuple, cotangent: jax.Array) -> tuple:

@@ -20,13 +20,16 @@ BEST = (FEATURES @ TABLE.T + BIAS).argmax(-1)
 TARGETS = np.where(RNG.uniform(size=(B, T)) < 0.5, BEST, RNG.integers(0, V, (B, T)))
 WEIGHTS = RNG.uniform(size=(B, T)).astype(np.float32) * (RNG.uniform(size=(B, T)) < 0.7)
 
-# Scores at a time: everything, chunks of 2 positions with one left over, one position.
-CHUNKS = {"whole": 2**20, "chunks": 2 * B * V, "single": 1}
+# Scores at a time, and rows of the table at a time: everything; chunks of 2 positions with one left
+# over, the table in blocks of 4, 4 and 3; one position and one row.
+CHUNKS = {"whole": (2**20, V), "chunks": (2 * B * V, 4), "single": (1, 1)}
 
 
 @pytest.fixture(params=CHUNKS.values(), ids=CHUNKS.keys())
 def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), request.param)
+    scores, rows = request.param
+    monkeypatch.setitem(xent.CHUNK_SCORES, jax.default_backend(), scores)
+    monkeypatch.setitem(xent.MOST_ROWS, jax.default_backend(), rows)
 
 
 def reference(features: Any, table: Any, bias: Any, weights: Any) -> jax.Array:
@@ -132,6 +135,18 @@ def test_bfloat16_features_sum_in_float32(chunks: None) -> None:
     expected = jax.grad(reference, (0, 1, 2))(*args, WEIGHTS)
     for a, b in zip(grads, expected, strict=True):
         np.testing.assert_allclose(a.astype(jnp.float32), b, rtol=0.05, atol=0.03)
+
+
+def test_blocks_of_the_table_are_few_and_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(xent.MOST_ROWS, jax.default_backend(), 10)
+    for rows, sizes in {10: [10], 11: [6, 5], 30: [10, 10, 10], 31: [8, 8, 8, 7]}.items():
+        table = jnp.arange(2 * rows).reshape(rows, 2)
+        blocks = xent._row_blocks(table)
+        assert [len(block) for block in blocks] == sizes
+        np.testing.assert_array_equal(jnp.concatenate(blocks), table)
+    with xent.as_on("gpu"):
+        assert len(xent._row_blocks(table)) == 1
+    assert xent._row_blocks(None) == []
 
 
 def test_chunks_fit_the_limit_and_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
