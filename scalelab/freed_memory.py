@@ -12,7 +12,10 @@ GAPS = 2  # as large as a step's scratch, that a training came to at most (LOG.m
 _kept = {"still": False, "looked": 0.0}  # whether freed memory is kept; when that was looked at
 
 # Options of glibc's malloc, with their numbers from malloc.h.
-MALLOC = {"arena_max": -8, "mmap_max": -4, "mmap_threshold": -3, "trim_threshold": -1}
+MALLOC = {
+    "arena_max": -8, "mmap_max": -4, "mmap_threshold": -3, "top_pad": -2, "trim_threshold": -1,
+}  # fmt: skip
+HEAP = 2**26  # bytes that a thread other than the main one is given at a time
 
 
 def _tell_malloc(**options: int) -> None:
@@ -33,14 +36,16 @@ def keep() -> None:
     `release_if_scarce`.
 
     Only malloc's main arena keeps what is large, and only the main thread is sure to have it, so
-    that on CPU the thread that asks for a step also takes it. Where all threads share the one
-    arena (`arena_max=1`), those that compile wait for each other: 27 s in place of 17 (LOG.md,
-    2026-11-23).
+    that on CPU the thread that asks for a step also takes it. Threads that help with its products
+    are given heaps of 64 MB, and give an emptied one back unless they are told to keep as much
+    spare (`top_pad`); what is larger than a heap is mapped anew each time. Where all threads share
+    the one arena (`arena_max=1`), those that compile wait for each other: 27 s in place of 17
+    (LOG.md, 2026-11-23).
     """
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _tell_malloc(mmap_max=0, trim_threshold=-1)  # -1: never, however large
+    _tell_malloc(mmap_max=0, trim_threshold=-1, top_pad=HEAP)  # -1: never, however large
     _kept.update(still=True, looked=0.0)
 
 
@@ -66,7 +71,7 @@ def release_if_scarce(soon: int = 0) -> bool:
         return False
     _kept["still"] = False
     # As glibc has it where nobody tells it anything and large arrays have come and gone.
-    _tell_malloc(mmap_max=65536, mmap_threshold=2**25, trim_threshold=2**26)
+    _tell_malloc(mmap_max=65536, mmap_threshold=2**25, trim_threshold=2**26, top_pad=2**17)
     ctypes.CDLL(None).malloc_trim(0)
     return True
 

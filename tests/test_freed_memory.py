@@ -6,6 +6,7 @@ import sys
 
 import jax
 import pytest
+import tiny
 
 from scalelab import environment, freed_memory
 
@@ -78,6 +79,66 @@ def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) 
     later = sorted(map(int, each.split()[3:]))
     assert least <= later[len(later) // 2] <= most
     assert at_once == str(ready)  # the thread that asked took it
+
+
+THREAD = """
+import resource, sys, threading
+from scalelab import freed_memory
+freed_memory.keep()
+if sys.argv[1] == "without padding":
+    freed_memory._tell_malloc(top_pad=2**17)
+def fill():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(b"x") * 40_000_000
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def work():
+    first = bytearray(b"x") * 40_000_000  # so that what follows needs a second heap
+    print(fill(), fill(), fill())
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "least", "most"), [("kept", 0, 50), ("without padding", 5000, 9e9)]
+)
+def test_a_thread_keeps_its_second_heap(how: str, least: float, most: float) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREAD, how], capture_output=True, text=True, check=True
+    )
+    assert least <= int(done.stdout.split()[-1]) <= most
+
+
+TRAINING = """
+import resource, statistics, sys
+from scalelab import freed_memory
+freed_memory.keep()
+import tiny
+from scalelab.objectives import xent
+from scalelab.studies import cost_steps
+if sys.argv[1] == "whole":
+    xent.MOST_ROWS.clear()
+sizes = dict(short__max_len=128, long__max_len=128, net__max_len=128, short__batch_size=64)
+config = tiny.config("bert", tokenizer__vocab_size=30_000, net__width=128, **sizes)
+step = cost_steps.Stepper(cost_steps.build_run(config), 0)
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(statistics.median([faults() for _ in range(12)][3:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "least", "most"), [("in blocks", 0, 500), ("whole", 9e3, 9e9)])
+def test_a_step_of_training_meets_no_new_pages(table: str, least: float, most: float) -> None:
+    """With the table in one piece a product packs 115 MB in a thread, which is handed back."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, table],
+        capture_output=True, text=True, check=True, cwd=tiny.ROOT / "tests",
+    )  # fmt: skip
+    assert least <= float(done.stdout) <= most
 
 
 def test_freed_memory_goes_back() -> None:
