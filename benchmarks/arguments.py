@@ -139,7 +139,9 @@ def listed(one: Reader, *, least: int = 1) -> Reader:
 def file(text: str) -> str:
     """Reads the name of a file that can be written."""
     path = pathlib.Path(text)
-    if not text or path.is_dir() or not path.parent.is_dir():
+    if text and path.is_dir():
+        raise _wrong("a file, not a folder", text)
+    if not text or not path.parent.is_dir():
         raise _wrong("a file in a folder that exists", text)
     return text
 

@@ -39,13 +39,9 @@ class Floor:
         draw = lambda s: rng.standard_normal(s, np.float32) / math.sqrt(s[-2])  # noqa: E731
         sizes = floor.layer_sizes(net.width, net.num_layers)
         self.made = jax.device_put({name: draw(size) for name, size in sizes.items()})
-        lengths = {group.length(step) for step in range(run.steps_per_epoch)}
-        shape = (run.config.batch_size, net.width)
-        self.inputs = {
-            n: jax.device_put(rng.standard_normal((shape[0], n, shape[1]), np.float32))
-            for n in lengths
-        }
-        self.group, self.num_heads = group, net.num_heads
+        self.inputs: dict[int, Any] = {}  # by their length, as steps ask for it
+        self.group, self.rng, self.num_heads = group, rng, net.num_heads
+        self.batch_size, self.width = run.config.batch_size, net.width
 
         def update(params: Any, opt_state: Any, grads: Any) -> tuple[Any, Any]:
             updates, opt_state = tx.update(grads, opt_state, params)
@@ -56,11 +52,17 @@ class Floor:
         self.opt_state = tx.init(self.params)
         self.grads = jax.tree.map(jax.numpy.ones_like, self.params)
 
+    def _input(self, length: int) -> Any:
+        if length not in self.inputs:
+            shape = (self.batch_size, length, self.width)
+            self.inputs[length] = jax.device_put(self.rng.standard_normal(shape, np.float32))
+        return self.inputs[length]
+
     def __call__(self, steps: Iterable[int]) -> None:
         """Computes those of so many steps, so many of them under way as in training."""
         pending = []
         for step in steps:
-            inputs = self.inputs[self.group.length(step)]
+            inputs = self._input(self.group.length(step))
             pending.append(products(self.num_heads, self.made, inputs))
             self.params, self.opt_state = self.update(self.params, self.opt_state, self.grads)
             if len(pending) == finetune_loop.AHEAD:

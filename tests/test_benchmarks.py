@@ -4,8 +4,12 @@ import dataclasses
 import json
 import pathlib
 import sys
+import types
+from typing import Any
 
 import jax
+import numpy as np
+import optax
 import pytest
 import tiny
 
@@ -66,6 +70,23 @@ def test_the_floor_of_a_fine_tuning_step_is_its_products() -> None:
     attention = 2 * 2 * rows * length**2 * width
     counted = (compiled.cost_analysis() or {})["flops"]
     assert counted == pytest.approx(3 * layers * (projections + attention), rel=0.02)
+
+
+def test_the_floor_knows_lengths_that_the_first_epoch_lacks() -> None:
+    config = types.SimpleNamespace(net=types.SimpleNamespace(width=8, num_layers=1, num_heads=2))
+    run = types.SimpleNamespace(
+        start=types.SimpleNamespace(opened=types.SimpleNamespace(config=config)),
+        learner=types.SimpleNamespace(tx=optax.sgd(1.0)),
+        config=types.SimpleNamespace(batch_size=2), steps_per_epoch=1,
+    )  # fmt: skip
+    group: Any = types.SimpleNamespace(
+        length=lambda step: (16, 8, 8)[step],
+        state=types.SimpleNamespace(params={"w": jax.numpy.ones(3)}),
+    )
+    made = finetune_floor.Floor(run, group)
+    made([0, 1, 2])
+    assert {n: x.shape for n, x in made.inputs.items()} == {16: (2, 16, 8), 8: (2, 8, 8)}
+    np.testing.assert_allclose(made.params["w"], 1 - 3e-5, rtol=1e-6)  # three updates
 
 
 def test_finetune_seeds_together(

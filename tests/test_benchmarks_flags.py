@@ -79,6 +79,7 @@ def wrong() -> Iterator[tuple[str, str, str]]:
         yield name, "--batch_size=0", "--batch_size: expected a whole number of at least 1"
     for name in sorted(set(PROGRAMS) - {"accelerator"}):
         yield name, "--json=/no/such/file", "--json: expected a file in a folder that exists"
+    yield "cost", "--json=/", "--json: expected a file, not a folder, got '/'"
     yield "cost", "--repeats=1", "at least 2"  # a spread is told
     yield "decode", "--new_tokens=1", "at least 2"  # the time between tokens is told
     yield "decode", "--prompt_len=0", "at least 1"

@@ -22,9 +22,9 @@ from scalelab.nn.product import product
 # gradient is added up more often: that costs more than caches give (benchmarks/RESULTS.md).
 CHUNK_SCORES = {"cpu": 2**25}
 DEFAULT_CHUNK_SCORES = 2**28
-# Rows of the table in a product. On CPU a product packs its wide side, 960 numbers of each row at a
-# time, and a thread that is not the main one keeps 64 MB of what it frees at most: it would be
-# given the pages of a larger buffer anew in every step (benchmarks/RESULTS.md).
+# Rows of the table in a product. On CPU a product packs its wide side (on the cores of
+# benchmarks/RESULTS.md 960 numbers of each row at a time), and a thread that is not the main one
+# keeps 64 MB of what it frees at most: it would be given a larger buffer's pages anew in each step.
 MOST_ROWS = {"cpu": 15_360}
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
@@ -196,12 +196,12 @@ def _chunk_terms(
     # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
     scale = weights / sums
     exps = [x.astype(dtype) for x in exps]
-    product = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
-    rows_grad = sum(product(x, rows.astype(dtype)) for x, rows in zip(exps, table, strict=True))
+    matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+    rows_grad = sum(matmul(x, rows.astype(dtype)) for x, rows in zip(exps, table, strict=True))
     # [W, V]: one operand has to be transposed, and on CPU the narrow one costs less.
     scaled = (wide * scale[:, None]).astype(dtype).T
-    table_grad = [product(scaled, x) for x in exps]
-    bias_grad = [product(scale.astype(dtype), x) for x in exps] if bias else []
+    table_grad = [matmul(scaled, x) for x in exps]
+    bias_grad = [matmul(scale.astype(dtype), x) for x in exps] if bias else []
     total = jnp.sum(lse * weights)
     return (total, table_grad, bias_grad), ((rows_grad * scale[:, None]).astype(dtype), lse)
 
