@@ -7,7 +7,10 @@ from unittest import mock
 from benchmarks.step_case import Case, Ours
 from scalelab import cli
 
-NAMES = ("fused_qkv", "dot_product_attention", "padded_vocabulary", "one_pass_norm")
+NAMES = (
+    "fused_qkv", "dot_product_attention", "padded_vocabulary", "one_pass_norm",
+    "dropout_16_bits", "dropout_mask_kept", "dropout_mask_again",
+)  # fmt: skip
 MULTIPLE = 128  # of the padded vocabulary
 
 
@@ -27,7 +30,12 @@ def with_candidate(case: Case, name: str) -> Ours:
 
 
 def patched(case: Case, name: str) -> Any:
-    """A context in which the case's nets are built with a candidate as their attention or norm."""
+    """A context in which the case's nets are built with a candidate in place of their own part."""
+    if name.startswith("dropout"):
+        from benchmarks import dropouts
+        from scalelab.nn import dropout
+
+        return mock.patch.object(dropout, "drop", dropouts.BY_NAME[name])
     part, make = {
         "fused_qkv": ("SelfAttention", fused_qkv),
         "dot_product_attention": ("SelfAttention", dot_product_attention),

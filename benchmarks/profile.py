@@ -11,6 +11,7 @@ over memory, so that they need not add up; by CPU time of all threads they nearl
   softmax      attention weights are the scores themselves
   norms        layer norms only scale and shift
   gelu         the activation is the identity
+  entropy      the head's products alone: scores are their own softmax, and nothing is summed
   head         no masked tokens are predicted: no head, no table's gradient from it (masked nets)
   lookup       no gradient through the look-up of token embeddings
   optimizer    parameters move by their gradient: no clipping, no moments, no decay
@@ -21,6 +22,9 @@ and, where --candidates names them, with something else in a part's place:
   dot_product_attention  jax.nn's, which has no dropout: with --dropout_rate=0 alone
   padded_vocabulary      as many tokens as the next multiple of 128
   one_pass_norm          both moments in one pass over the sum, and a gradient that is written out
+  dropout_16_bits        half a random word for each decision
+  dropout_mask_kept      masks are written by the forward pass and read by the backward pass
+  dropout_mask_again     masks are drawn again in the backward pass
 """
 
 import argparse
@@ -37,7 +41,7 @@ from benchmarks import candidates, side_by_side, step
 from benchmarks.floor import Floor, Peak
 from benchmarks.step_case import Case, Ours
 
-PARTS = ("dropout", "softmax", "norms", "gelu", "head", "lookup", "optimizer")
+PARTS = ("dropout", "softmax", "norms", "gelu", "entropy", "head", "lookup", "optimizer")
 KINDS = {"step_secs": "wall", "step_cpu_secs": "cpu"}
 
 
@@ -65,6 +69,7 @@ def patched(case: Case, part: str) -> Iterator[None]:
 
     from scalelab.nn import axes, embed
     from scalelab.nn.named import parameter
+    from scalelab.objectives import xent
 
     class Shift(nn.Module):
         epsilon: float
@@ -74,6 +79,10 @@ def patched(case: Case, part: str) -> Iterator[None]:
             shape, init = (x.shape[-1],), nn.initializers
             scale = parameter(self, "scale", init.ones_init(), (axes.NORM,), shape)
             return x * scale + parameter(self, "bias", init.zeros_init(), (axes.NORM,), shape)
+
+    def as_they_are(scores: Any) -> Any:
+        ones = jax.numpy.ones_like(scores[0][:, 0])
+        return scores, ones, ones
 
     def look_up(self: Any, ids: Any) -> Any:
         return jax.numpy.take(jax.lax.stop_gradient(self.table), ids, axis=0, mode="clip")
@@ -86,6 +95,8 @@ def patched(case: Case, part: str) -> Iterator[None]:
             replace(case.module, "LayerNorm", Shift)
         elif part == "lookup":
             replace(embed.Embed, "__call__", look_up)
+        elif part == "entropy":
+            replace(xent, "_softmax_parts", as_they_are)
         else:
             name = next(n for n in ("gelu_exact", "gelu_tanh") if hasattr(case.module, n))
             replace(case.module, name, lambda x: x)

@@ -216,7 +216,7 @@ def fine_tune(
       ValueError: config, data or a folder is not as it should be.
     """
     from scalelab.finetuning import grid as finetune_grid
-    from scalelab.finetuning import outcome
+    from scalelab.finetuning import outcome, said
 
     if start.classifier is not None:
         values = with_head_kind(values, start.classifier.kind)
@@ -235,7 +235,7 @@ def fine_tune(
             found = outcome.evaluate_again(prepared, seed)
             print(f"{task.title} seed {seed}: {json.dumps(found)}")
     else:
-        print(prepared.facts())
+        print(said.facts(prepared))
         _train(prepared, options)
     if options.submit:
         outcome.submit(prepared, options.seeds)
@@ -243,21 +243,34 @@ def fine_tune(
 
 
 def check(
-    task: Task, values: Mapping[str, Any], options: Options, overrides: Mapping[str, Any]
+    task: Task,
+    start: Any,
+    values: Mapping[str, Any],
+    options: Options,
+    overrides: Mapping[str, Any],
 ) -> None:
     """Refuses, before any task is trained, what `fine_tune` would refuse of a task's turn.
 
     Raises:
-      ValueError: a field, or the task's data, is not as it should be.
+      ValueError: a field, or the task's data, is not as it should be, or the net cannot follow.
     """
-    resolve(_planned(task, values, options, overrides)[0])
-    task_lib.load(task, options.data, tests=options.submit)
+    from scalelab.finetuning.start import check_fits
+
+    splits = task_lib.load(task, options.data, tests=options.submit)
+    values, axes = _planned(task, values, options, overrides)
+    for point in itertools.product(*axes.values()):
+        config = resolve(override(values, dict(zip(axes, point, strict=True))))
+        check_fits(start.opened, config, task.title, num_examples=len(splits.train))
 
 
 def _planned(
     task: Task, values: Mapping[str, Any], options: Options, overrides: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A task's values, and the axes of the recipe's grid that the user has left open."""
+    if "recipe" in (*options.fixed, *overrides):
+        raise ValueError(
+            "a recipe is many fields, which setting its name does not change: use --recipe=NAME"
+        )
     recipe = recipes.get(values["recipe"])
     own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
     fixed = {*options.fixed, *overrides}

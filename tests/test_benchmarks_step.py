@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_flops
@@ -19,6 +20,7 @@ from flax import traverse_util
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
     candidates,
+    dropouts,
     floor,
     products,
     profile,
@@ -27,7 +29,9 @@ from benchmarks import (  # noqa: E402
     step_case,
     trace,
 )
+from scalelab.nn import dropout  # noqa: E402
 from scalelab.nn.norm import LayerNorm  # noqa: E402
+from scalelab.objectives import xent  # noqa: E402
 
 
 def case(system: str = "bert", shape: str = "2x8x3") -> step_case.Case:
@@ -231,6 +235,21 @@ def test_a_part_left_out_is_out(part: str, operation: str) -> None:
     assert program() == whole
 
 
+def test_entropy_left_out_leaves_the_products() -> None:
+    arrays = [jnp.ones(shape) for shape in ((2, 3, 4), (7, 4), (7,), (2, 3))]
+
+    def program() -> str:
+        # Not by the function itself: what was traced of it before would be found again.
+        return str(jax.make_jaxpr(lambda *of: xent._forward(*of))(*arrays))
+
+    whole = program()
+    with profile.patched(case(), "entropy"):
+        without = program()
+    assert " exp " in whole and " log " in whole
+    assert not re.search(r" (exp|log|reduce_max) ", without)
+    assert without.count("dot_general") == whole.count("dot_general") and program() == whole
+
+
 def test_candidates_compute_the_same() -> None:
     """Attention by jax.nn exactly; one product of three, once its kernel is ours side by side."""
     made = dataclasses.replace(case(), dropout_rate=0.0)
@@ -273,13 +292,32 @@ def test_a_norm_of_one_pass_has_the_value_and_the_gradients_of_ours() -> None:
     )  # fmt: skip
 
 
+def test_other_dropouts_drop_as_many_and_two_of_them_the_same() -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((40, 33, 21), np.float32)) + 9
+    key, examples = jax.random.key(3), jnp.arange(40)
+
+    def found(drop: Any) -> Any:
+        return jax.value_and_grad(lambda x: (drop(x, key, examples, 0.3) ** 2).sum())(x)
+
+    value, gradient = found(dropout.drop)
+    for name in ("dropout_mask_kept", "dropout_mask_again"):
+        same = found(dropouts.BY_NAME[name])
+        np.testing.assert_allclose(same[0], value, rtol=1e-6)
+        np.testing.assert_allclose(same[1], gradient, rtol=1e-6)
+    zero = dropouts.BY_NAME["dropout_16_bits"](x, key, examples, 0.3) == 0
+    assert zero.mean() == pytest.approx(0.3, abs=0.01)
+    halves = zero[..., :10] & zero[..., 11:]  # which share their words
+    assert halves.mean() == pytest.approx(0.09, abs=0.01)
+
+
 @pytest.mark.slow
 def test_profile(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, others = tmp_path / "found.json", ",".join(candidates.NAMES)
-    given = ["--parts=dropout,head,optimizer", f"--candidates={others}", "--dropout_rate=0"]
+    given = ["--parts=dropout,entropy,head,optimizer", f"--candidates={others}", "--dropout_rate=0"]
     profile.main(profile.parse(["--quick", f"--json={path}", *given]))
     (made,) = json.loads(path.read_text())["cases"]
-    names = {"whole", "floor", "without dropout", "without head", "without optimizer"}
+    names = {"whole", "floor"}
+    names |= {f"without {part}" for part in ("dropout", "entropy", "head", "optimizer")}
     names |= {f"with {name}" for name in candidates.NAMES}
     assert made["sides"].keys() == names and made["sides"]["whole"]["share_step_secs"] == 0
     assert "| without head |" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Fine-tuning at a tiny shape: inputs, the loss, seeds together, kills, what is learnt."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -26,6 +27,7 @@ from scalelab.fields import flatten
 from scalelab.finetuning import course as finetune_course
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import rows as finetune_rows
+from scalelab.finetuning import said as finetune_said
 from scalelab.finetuning import start as finetune_start
 from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning.config import FinetuneConfig, override, resolve
@@ -406,8 +408,33 @@ def test_what_was_fine_tuned_on_before_is_named(prepare, pretrained_runs: Runs) 
     task = load_task("rte")
     splits = Splits(records(task, 36, 0), {"dev": records(task, 21, 1)}, {})
     run = TaskRun(task, splits, start, mnli.config, mnli.workdir.parent / "rte")
-    (remark,) = [said for said in run.remarks() if "MNLI" in said]
+    remark, _ = [said for said in finetune_said.remarks(run) if "MNLI" in said]
     assert remark.startswith("Before, fine-tuned on MNLI train 36 of 392,702; matched 21 carved")
+
+
+def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
+    whole = prepare("bert", "cola")
+    cut = [  # of rows of more than 6 tokens, whose lengths are the differences of their starts
+        (np.diff(examples.rows.array("starts")) > 6).sum()
+        for examples in (whole.train, whole.dev["dev"])
+    ]
+    assert 0 < cut[0] < 36 and 0 < cut[1] < 21
+    (_, *rest) = finetune_said.remarks(prepare("bert", "cola", max_len=6))
+    assert rest == [
+        "CoLA: other than recipe thesis has it: learning_rate 0.01, epochs 2.0, batch_size 8,"
+        " max_len 6",
+        f"CoLA: cut to 6 tokens: {cut[0]} of 36 (train), {cut[1]} of 21 (dev)",
+    ]
+    plain = whole.config
+    fields = dict(epochs=3.0, batch_size=16, max_len=128, order_seed=1)
+    rate = {"learning_rate": 2e-5}
+    as_recipe = dataclasses.replace(plain, **fields, optim=dataclasses.replace(plain.optim, **rate))
+    assert finetune_said.beyond_recipe(as_recipe, "cola") == {}
+    turc = dataclasses.replace(as_recipe, recipe="turc", batch_size=8)  # a point of its grid
+    assert finetune_said.beyond_recipe(turc, "cola") == {"epochs": 3.0}
+    own = dataclasses.replace(as_recipe, recipe="layerwise", epochs=10.0)
+    assert "epochs" not in finetune_said.beyond_recipe(own, "rte")
+    assert finetune_said.beyond_recipe(own, "cola")["epochs"] == 10.0
 
 
 def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
@@ -420,7 +447,7 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), a, b)
         ours, theirs = (flat(result(r, seed)) for r in (together, alone))
         for name in ("steps", "tokens", "train_loss", "eval.dev.f1", "eval.dev.accuracy"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-5), name
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
         assert ours["flops"] >= theirs["flops"]  # padded to the longest of the seeds' batches
     first, second = (outputs(alone, seed) for seed in (0, 1))
     assert abs(first - second).max() > 1e-4
@@ -448,7 +475,8 @@ def test_order_and_weights_vary_alone(prepare) -> None:
         return tokens, equal(kernel[0], kernel[1]), equal(draws[0], draws[1])
 
     told = [
-        [said for said in run.remarks() if "in all seeds' runs" in said] for run in (free, both)
+        [said for said in finetune_said.remarks(run) if "in all seeds' runs" in said]
+        for run in (free, both)
     ]
     assert not told[0] and [said.split(":")[1].split(" of seed")[0] for said in told[1]] == [
         " the order of the examples", " head and dropout",
@@ -492,16 +520,16 @@ def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
     finetune_loop.train_together(together, [0, 0])
     for rate, a, b in zip(rates, alone, together, strict=True):
         kept = [load_trained(run.folder(0)) for run in (a, b)]
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *kept)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), *kept)
         ours, theirs = (flat(result(run)) for run in (b, a))
         for name in ("steps", "tokens", "train_loss", "eval.dev.matthews"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), name
         assert (
             json.loads((b.folder(0) / "config.json").read_text())["optim"]["learning_rate"] == rate
         )
         lines = [line for line in timeless(b) if "train/learning_rate" in line]
         assert lines == [
-            pytest.approx(line, rel=1e-4) for line in timeless(a) if "train/learning_rate" in line
+            pytest.approx(line, rel=1e-5) for line in timeless(a) if "train/learning_rate" in line
         ]
         assert not list(b.workdir.glob(".resume*"))
     apart = abs(outputs(together[0]) - outputs(together[1])).max()

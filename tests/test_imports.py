@@ -84,15 +84,17 @@ finetuning.start: finetuning.config imported pretrained run_folder
 finetuning.rows: data
 finetuning.run: build checkpoint data eval finetuning.config finetuning.rows finetuning.start
   finetuning.step flops formats nets nn optim pretrained run_folder
-finetuning.outcome: environment eval finetuning.step flops lab.curves lab.reading lab.scores
-  metrics pretrained run_folder
+finetuning.said: config_files eval finetuning.config
+finetuning.outcome: environment eval finetuning.config finetuning.said finetuning.step flops
+  lab.curves lab.reading lab.scores metrics pretrained run_folder
 finetuning.group: environment finetuning.rows finetuning.run finetuning.step optim together
 finetuning.course: clocks
 finetuning.loop: checkpoint cli config environment finetuning.course finetuning.group
   freed_memory finetuning.outcome finetuning.run metrics progress run_folder
 finetuning.grid: finetuning.config finetuning.loop finetuning.outcome metrics run_folder
 finetune: cli eval freed_memory finetuning.config finetuning.course finetuning.grid
-  finetuning.loop finetuning.outcome finetuning.run finetuning.start init_flag lab.tasks
+  finetuning.loop finetuning.outcome finetuning.run finetuning.said finetuning.start init_flag
+  lab.tasks
 token_scores: nn objectives
 eval: cli data environment finetune finetuning.start freed_memory lab.tables lab.tasks metrics
   token_scores

@@ -29,7 +29,7 @@ def cells(claim: Claim) -> list[str]:
     ends = f"[{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
     corrected = "" if claim.corrected is None else f"{claim.corrected:.4f}"
     known = None if min(claim.num_seeds) == 1 else d.detectable
-    detectable = "-" if known is None else f"{100 * known:.1f}"
+    detectable = "-" if known is None else f"{100 * known:.1f}" if known < 1 else "none"
     line = [claim.label, claim.metric, *points, f"{100 * d.value:+.1f}", ends]
     return [*line, f"{d.p_value:.4f}", corrected, claim.verdict, detectable]
 

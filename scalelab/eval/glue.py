@@ -6,6 +6,7 @@ Leaves DIR/<task>/seed<k>/, the same of a net that starts from random weights in
 DIR/glue.md and glue.csv. Started again, it goes on where it was stopped.
 """
 
+import dataclasses
 import pathlib
 
 from absl import flags
@@ -68,20 +69,20 @@ def main(argv: list[str]) -> None:
 
     values, options = cli.config_values(), finetune.options()
     starts = [(workdir, init, like)]
-    if init != "none" and BASELINE.value == "run" and not options.submit:
+    if init != "none" and BASELINE.value == "run":
         starts.append((workdir / "scratch", "none", init))
-    for _, weights, net in starts:
-        finetune_start.open_start(weights, net)
+    opened = [finetune_start.open_start(weights, net) for _, weights, net in starts]
     names = [one.name for one in tasks]
     for one in tasks:
-        finetune.check(one, values, options, finetune.settings(one.name, names))
+        finetune.check(one, opened[0], values, options, finetune.settings(one.name, names))
     for one in tasks:
         for folder, weights, net in starts:
             mnli = str(folder / "mnli") if MNLI_FIRST.value and one.name in AFTER_MNLI else None
             mnli = None if weights == "none" else mnli
             start = finetune_start.open_start(weights, net, mnli)
             fields = finetune.settings(one.name, names)
-            finetune.fine_tune(one, start, values, folder / one.name, options, fields)
+            asked = options if folder == workdir else dataclasses.replace(options, submit=False)
+            finetune.fine_tune(one, start, values, folder / one.name, asked, fields)
     if options.submit:
         for one in tasks:
             written = workdir / one.name / "submission"

@@ -117,6 +117,13 @@ def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return {**values, "head": {**head, "kind": kind}} if is_open else values
 
 
+def settings(config: FinetuneConfig) -> dict[str, Any]:
+    """Every field that may move a score, dotted but for the optimizer's."""
+    values = dataclasses.asdict(config)
+    optim = values.pop("optim")
+    return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
+
+
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of nested values with dotted fields replaced: {"optim.eps": 1e-8}.
 

@@ -1,7 +1,7 @@
 """What a fine-tuned seed leaves: scores, predictions, pictures, result.json, submission files."""
 
-import dataclasses
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 from scalelab import environment, flops, pretrained, run_folder
 from scalelab.eval import submission
 from scalelab.eval.task import Splits, Task
-from scalelab.fields import flatten
+from scalelab.finetuning import said
+from scalelab.finetuning.config import settings
 from scalelab.lab import curves, scores
 from scalelab.lab.reading import predictions
 from scalelab.metrics import write_json
@@ -61,7 +62,8 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], para
     task, opened = run.task, run.start.opened
     folder = run.folder(seed)
     _write_predictions(run, folder, outputs)
-    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}")
+    unit = "squared error" if task.regression else "nats"
+    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}", unit)
     dev = measure(task, run.splits, outputs)
     main = next(iter(outputs))
     train_loss = course.loss(run.steps_per_epoch)
@@ -99,22 +101,15 @@ def write(run: Any, seed: int, course: Any, outputs: dict[str, np.ndarray], para
             "stopped": course.stopped,
             "train_loss": train_loss,
             "degenerate": degenerate,
-            "remarks": run.remarks(),
+            "remarks": said.remarks(run),
             "truncated": {"train": run.train.num_truncated}
             | {k: v.num_truncated for k, v in run.dev.items() if v is not None},
             "data": run.splits.digests,
-            "settings": _settings(run.config),
+            "settings": settings(run.config),
             "chosen": chosen.get("chosen"),
             "peak_memory_bytes": environment.peak_memory_bytes(),
         },
     )
-
-
-def _settings(config: Any) -> dict[str, Any]:
-    """Every field that may move a score, dotted but for the optimizer's."""
-    values = dataclasses.asdict(config)
-    optim = values.pop("optim")
-    return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
 
 
 def _write_predictions(run: Any, folder: pathlib.Path, outputs: dict[str, np.ndarray]) -> None:
@@ -197,11 +192,21 @@ def _outputs(run: Any, params: Any) -> dict[str, np.ndarray]:
 
 
 def submit(run: Any, seeds: tuple[int, ...]) -> None:
-    """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files."""
+    """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files.
+
+    Where every seed has failed nothing is predicted, and files of an earlier start go.
+    """
     from scalelab.finetuning.step import compiled
 
     results = {seed: run.result(seed) for seed in seeds}
-    seed = max(seeds, key=lambda s: main_score(run.task, results[s]["eval"]))
+    sound = [seed for seed in seeds if results[seed]["status"] == "completed"]
+    if not sound:
+        shutil.rmtree(run.workdir / "submission", ignore_errors=True)
+        print(f"{run.task.title}: every seed has failed, so that nothing was predicted")
+        return
+    seed = max(sound, key=lambda s: main_score(run.task, results[s]["eval"]))
+    if results[seed]["degenerate"]:
+        print(f"{run.task.title}: seed {seed}, the best on dev: {results[seed]['degenerate']}")
     params = params_of(run, seed)
     _, run_predict = compiled(run.learner, 1)
     found = {

@@ -1,7 +1,6 @@
 """A task prepared for a net: its examples and classifier, and what each seed keeps."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 import shutil
@@ -18,7 +17,7 @@ from scalelab import build, flops, run_folder
 from scalelab.checkpoint import Checkpoints
 from scalelab.data import task_examples, tokenizers
 from scalelab.data.task_examples import TaskBatches, TaskExamples
-from scalelab.eval.task import Splits, Task, is_known, remarks
+from scalelab.eval.task import Splits, Task, is_known
 from scalelab.finetuning import rows
 from scalelab.finetuning.config import FinetuneConfig
 from scalelab.finetuning.start import Start, check_fits
@@ -69,7 +68,8 @@ class TaskRun:
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         added = () if classifier else adaptation.added_tokens
         both = adaptation.both_orders and task.relation == "similarity" and not classifier
-        check_fits(opened, config)
+        assert splits.train is not None
+        check_fits(opened, config, task.title, len(splits.train))
         self.tokenizer = opened.tokenizer.with_added(added)
         num_rows = opened.config.tokenizer.vocab_size + len(added)
         self.learner = self._learner(2 if both else 1, num_rows)
@@ -112,7 +112,6 @@ class TaskRun:
             self.rows = rows.find(read, num_rows, width, self.num_steps)
         if self.rows is not None:
             self.narrow_learner = self._learner(self.learner.net.num_orders, self.rows.size)
-        self.batches(0)  # refuses a batch that is larger than the training set
 
     def _learner(self, num_orders: int, num_rows: int) -> Learner:
         """Builds the classifier, with so many rows of tokens, and what trains it."""
@@ -225,42 +224,6 @@ class TaskRun:
     def result(self, seed: int) -> dict[str, Any]:
         """The result.json of a finished seed."""
         return json.loads((self.folder(seed) / "result.json").read_text())
-
-    def facts(self) -> str:
-        """What to say of it at the start: sizes, and how many examples had to be cut."""
-        parts = []
-        for name, examples in {"train": self.train, **self.dev, **self.test}.items():
-            if examples is not None:
-                cut = examples.num_truncated
-                parts.append(f"{name} {len(examples):,}" + f" ({cut:,} cut)" * bool(cut))
-        return (
-            f"{self.task.title}: {', '.join(parts)}; {self.num_steps:,} steps of batch"
-            f" {self.config.batch_size}, recipe {self.config.recipe}, from {self.start.label}"
-            + f"\n{self.head_said}"
-            * bool(self.head_said)
-        )
-
-    def remarks(self) -> list[str]:
-        """What a table must say of the data."""
-        said = [*self._of_data, *self.start.remarks]
-        said += [self.head_said] if self.head_said else []
-        if not self.config.epochs:
-            said.append(f"{self.task.title} scored as it was imported, without fine-tuning")
-        if len(self.train) < len(self.splits.train):
-            said.append(
-                f"{self.task.title} trained on the first {len(self.train):,} of"
-                f" {len(self.splits.train):,} examples"
-            )
-        fixed = {"the order of the examples": self.config.order_seed,
-                 "head and dropout": self.config.weights_seed}  # fmt: skip
-        for what, seed in fixed.items():
-            if seed is not None:
-                said.append(f"{self.task.title}: {what} of seed {seed} in all seeds' runs")
-        return said
-
-    @functools.cached_property
-    def _of_data(self) -> list[str]:
-        return remarks(self.task, self.splits)
 
     def flops(self, params: Any, length: int) -> float:
         """Of a training step on a batch padded to `length`."""

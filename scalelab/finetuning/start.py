@@ -85,28 +85,34 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
     return Start(opened, init, body, digests, mnli_first=True, remarks=remarks)
 
 
-def check_fits(opened: Pretrained, config: FinetuneConfig) -> None:
-    """Refuses a recipe that a net cannot follow.
+def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examples: int) -> None:
+    """Refuses a recipe that a net, or a task of so many training examples, cannot follow.
 
     Raises:
-      ValueError: with the field, and what to set it to.
+      ValueError: with the task's title, the field, and what to set it to.
     """
     system = opened.config.system
+    num_examples = min(num_examples, config.max_train_examples or num_examples)
+    if config.batch_size > num_examples:
+        raise ValueError(
+            f"{title}: {num_examples} training examples, fewer than one batch of"
+            f" {config.batch_size}: set --config.batch_size={num_examples} or less"
+        )
     if config.max_len > opened.config.net.max_len:
         raise ValueError(
-            f"config.max_len = {config.max_len} exceeds the positions of the net: set"
+            f"{title}: config.max_len = {config.max_len} exceeds the positions of the net: set"
             f" --config.max_len={opened.config.net.max_len} or less"
         )
     if config.lm_weight and "clm" not in opened.system.OBJECTIVES:
         raise ValueError(
-            f"config.lm_weight = {config.lm_weight} needs a causal language model, which"
+            f"{title}: config.lm_weight = {config.lm_weight} needs a causal language model, which"
             f" {system} is not; set --config.lm_weight=0"
         )
-    layers = config.feature_layers
-    if layers and layers > opened.config.net.num_layers:
+    layers, there = config.feature_layers, opened.config.net.num_layers
+    if layers and layers > there:
         raise ValueError(
-            f"config.feature_layers = {layers}: the net has {opened.config.net.num_layers} layers;"
-            f" set --config.feature_layers={opened.config.net.num_layers} or less"
+            f"{title}: config.feature_layers = {layers}: the net has {there} layers;"
+            f" set --config.feature_layers={there} or less"
         )
 
 

@@ -16,12 +16,13 @@ CLOCKS = (
 TRAINING = "training"
 
 
-def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
+def draw(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
     """Draws the losses of a run.
 
     Args:
       workdir: the run folder.
       title: what the figure says above.
+      unit: of the loss.
 
     Returns:
       Path of the picture, or None if there is nothing to draw yet.
@@ -41,7 +42,8 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
         for k, (name, (points, key)) in enumerate(lines.items()):
-            look = palette.style(k).plot(**{"marker": None} if name == TRAINING else {})
+            bare = name == TRAINING and len(points) > 1  # a line of one point is not seen
+            look = palette.style(k).plot(**{"marker": None} if bare else {})
             x, y = [p[clock] for p in points], [p[key] for p in points]
             axis.plot(x, y, lw=1, ms=4, label=name, **look)
         axis.set_xlabel(label)
@@ -53,7 +55,7 @@ def draw(workdir: pathlib.Path, title: str) -> pathlib.Path | None:
         panels[-1],
         [(points[-1][key], name, line.get_color()) for (name, (points, key)), line in ends],
     )
-    panels[0].set_ylabel("loss (nats)")
+    panels[0].set_ylabel(f"loss ({unit})")
     panels[0].legend(frameon=False, handlelength=3)
     figure.suptitle(title)
     path = workdir / "curves.png"

@@ -51,6 +51,12 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
     return _mix(_mix(places + first) ^ second)
 
 
+def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
+    """Sets a share `rate` of x [B, ...] to zero and scales the rest up; see random_words."""
+    keep = random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
+
+
 class Dropout(nn.Module):
     """Sets a share of the elements to zero and scales the others up, in training.
 
@@ -68,6 +74,4 @@ class Dropout(nn.Module):
         """Applies dropout to x [B, ...]."""
         if self.rate == 0.0 or not ctx.train:
             return x
-        words = random_words(self.make_rng("dropout"), ctx.examples, x.shape)
-        keep = words >= jnp.uint32(round(self.rate * 2**32))
-        return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros_like(x))
+        return drop(x, self.make_rng("dropout"), ctx.examples, self.rate)

@@ -61,8 +61,9 @@ class FeedForward(nn.Module):
             self.dtype,
             name="outer",
         )
-        # The backward pass needs the activation's input and output; what lies between is cheap to
-        # compute again, and four times the size of the residual stream to keep.
+        # The backward pass needs the activation's input and output. What lies between is four times
+        # the size of the residual stream: a loop of layers does not keep it; without a loop XLA
+        # does, which on CPU takes no longer than computing it again (benchmarks/RESULTS.md).
         h = jax.checkpoint(self.activation, prevent_cse=False)(inner(x))
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
         return outer(h)

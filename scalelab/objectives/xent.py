@@ -165,6 +165,17 @@ def _row_blocks(x: jax.Array | None) -> list[jax.Array]:
     return [x[start : start + size] for start in range(0, len(x), size)]
 
 
+def _softmax_parts(
+    scores: Sequence[jax.Array],
+) -> tuple[Sequence[jax.Array], jax.Array, jax.Array]:
+    """Of scores [P, V] in blocks: exponentials up to a factor of each row, their sum, logsumexp."""
+    tops = [jnp.max(x, axis=-1, keepdims=True) for x in scores]
+    top = functools.reduce(jnp.maximum, tops)
+    exps = [jnp.exp(x - top) for x in scores]
+    sums = functools.reduce(jnp.add, [jnp.sum(x, axis=-1) for x in exps])
+    return exps, sums, jnp.log(sums) + top[:, 0]
+
+
 def _chunk_terms(
     wide: jax.Array,
     scored: Sequence[jax.Array],
@@ -188,11 +199,7 @@ def _chunk_terms(
     dtype = wide.dtype
     biases = bias or [None] * len(scored)
     scores = [_scores(wide, rows, own) for rows, own in zip(scored, biases, strict=True)]
-    tops = [jnp.max(x, axis=-1, keepdims=True) for x in scores]
-    top = functools.reduce(jnp.maximum, tops)
-    exps = [jnp.exp(x - top) for x in scores]
-    sums = sum(jnp.sum(x, axis=-1) for x in exps)
-    lse = jnp.log(sums) + top[:, 0]
+    exps, sums, lse = _softmax_parts(scores)
     # The softmax is exps / sums; scaling the narrow side of each product saves a pass over V.
     scale = weights / sums
     exps = [x.astype(dtype) for x in exps]

@@ -88,9 +88,11 @@ def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_pa
     def changed() -> dict[str, int]:
         return {str(p): p.stat().st_mtime_ns for p in work.rglob("metrics.jsonl")}
 
+    assert "From scratch starts from no run on MNLI" in said
     before = changed()
     code, said, errors = start("glue", *flags, "--submit")
     assert code == 0, errors
+    assert "From scratch" in said and not (work / "scratch/rte/submission").exists()
     assert changed() == before and "absent: " in said and "CoLA.tsv" in said
     for name, labels in (("RTE.tsv", glue_folder.NLI), ("MNLI-m.tsv", None), ("AX.tsv", None)):
         header, *rows = lines(work / "submission" / name)
@@ -102,6 +104,18 @@ def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_pa
     code, said, errors = start("glue", *flags, "--eval_only", "--baseline=none")
     assert code == 0, errors
     assert (work / "rte/seed0/predictions.tsv").is_file() and changed() == before
+
+
+def test_what_has_failed_is_not_submitted(start: Start, pretrained_runs, tmp_path) -> None:
+    flags = [f"--init={pretrained_runs('bert')}", "--submit", "--config.optim.learning_rate=1e30"]
+    (tmp_path / "work/submission").mkdir(parents=True)
+    (tmp_path / "work/submission/RTE.tsv").write_text("of an earlier start")
+    code, said, errors = start("rte", *flags)
+    assert code == 0, errors
+    assert "RTE: every seed has failed, so that nothing was predicted" in said
+    assert "seed 0 failed" in said
+    assert not list((tmp_path / "work").rglob("RTE.tsv"))
+    assert not (tmp_path / "work/submission.zip").exists()
 
 
 def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, monkeypatch) -> None:
@@ -151,6 +165,8 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
             "3 training examples, fewer than one batch",
         ),
         ("rte", ["--init=RUN", "--per_task=rte.epocs=2"], "unknown config field 'epocs'"),
+        ("rte", ["--init=RUN", "--config.recipe=small"], "its name does not change: use --recipe"),
+        ("rte", ["--init=RUN", "--per_task=rte.recipe=turc"], "does not change: use --recipe=NAME"),
         ("rte", ["--init=RUN", "--per_task=rte=2"], "expected task.field=value"),
         ("rte", ["--init=RUN", "--per_task=rto.epochs=2"], "unknown task 'rto'"),
         ("rte", ["--init=RUN", "--eval_only"], "holds no finished fine-tuning"),
@@ -175,6 +191,16 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
             "glue",
             ["--init=RUN", "--tasks=wnli,rte", "--per_task=rte.epocs=2"],
             "unknown config field 'epocs'",
+        ),
+        (
+            "glue",
+            ["--init=RUN", "--tasks=wnli,rte", "--per_task=rte.feature_layers=4"],
+            "RTE: config.feature_layers = 4: the net has",
+        ),
+        (
+            "glue",
+            ["--init=RUN", "--tasks=wnli,rte", "--per_task=rte.batch_size=4"],
+            "RTE: 3 training examples, fewer than one batch of 4: set --config.batch_size=3",
         ),
         ("glue", ["--init=RUN", "--tasks=wnli", "--per_task=rte.epochs=2"], "rte is not among"),
         ("glue", ["--init=RUN", "--data=DATA", "--tasks=wnli,rte"], "RTE: expected the folder"),

@@ -21,6 +21,7 @@ from scalelab.eval.task import load, load_task
 from scalelab.finetuning import group as finetune_group
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import outcome as finetune_outcome
+from scalelab.finetuning import said as finetune_said
 from scalelab.finetuning import start as finetune_start
 from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning.config import resolve
@@ -145,14 +146,16 @@ def test_a_fine_tuning_begins_with_body_and_head(
     # MNLI's order is entailment, neutral, contradiction.
     np.testing.assert_array_equal(ours["out"]["kernel"], theirs["out"]["kernel"][:, [1, 2, 0]])
     np.testing.assert_array_equal(ours["out"]["bias"], theirs["out"]["bias"][np.array([1, 2, 0])])
-    assert "has the head of" in run.facts() and "matched by name" in run.facts()
+    assert "has the head of" in finetune_said.facts(
+        run
+    ) and "matched by name" in finetune_said.facts(run)
     other = prepare(back, "rte", data, tmp_path / "rte", **values(cache_dir))
     state = finetune_group.Group([other], [0]).state
     jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
     assert state.params["head"]["out"]["kernel"].shape[-1] == 2
-    assert "RTE gets a new head: their classes do not fit" in other.facts()
+    assert "RTE gets a new head: their classes do not fit" in finetune_said.facts(other)
     single = prepare(back, "mnli", data, tmp_path / "x", **values(cache_dir, head__kind="single"))
-    assert single.head is None and "is 'double'" in single.facts()
+    assert single.head is None and "is 'double'" in finetune_said.facts(single)
 
 
 @pytest.mark.slow

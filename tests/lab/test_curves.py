@@ -46,6 +46,19 @@ def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
     assert sorted(text.get_text() for text in last.texts) == sorted(lines)
 
 
+def test_one_point_is_seen_and_the_unit_is_that_of_the_loss(tmp_path, saved) -> None:
+    folder = tmp_path / "run"
+    run_folders.write(folder)
+    path = folder / "metrics.jsonl"
+    losses = [line for line in path.read_text().splitlines(True) if "train/loss" in line]
+    for count, marker in ((1, "o"), (2, "None")):
+        path.write_text("".join(losses[:count]))
+        curves.draw(folder, "a run", "squared error")
+        axis = saved.pop().axes[0]
+        assert axis.get_lines()[0].get_marker() == marker
+        assert axis.get_ylabel() == "loss (squared error)"
+
+
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
     a, b = (run_files.open_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
     run_pair.draw(tmp_path / "x.png", a, b)

@@ -209,7 +209,8 @@ def _notes(a: System, b: System, shared: list[str], claims: list[Claim]) -> list
         "Scores x 100, means over all finished seeds; 95% intervals and p-values by the"
         " Multi-Bootstrap over seeds and dev examples together.",
         "Detectable: the smallest true difference that these seeds would show (two-sided 5%, power"
-        " 80%); a smaller one may well be there where B is undecided.",
+        " 80%; Holm's correction for several tasks asks for more; none: not even 100 points); a"
+        " smaller one may well be there where B is undecided.",
         _of_pairs(claims, bool(apart)),
     ]
     for titles, fields in apart:

@@ -7,9 +7,10 @@ from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.task_runs import TITLES, SeedRun, TaskRuns
 
 SCORES = (
-    "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
-    " ones included."
+    "Scores x 100 on dev sets, {}; the mean is over all finished seeds, degenerate ones included."
 )
+LAST = "of the last step"
+LAST_OR_BEST = "of the last step, with early stopping of the best"
 INTERVAL = (
     "95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev examples together;"
     " pre-training was not repeated, and its chance is not in it."
@@ -29,7 +30,8 @@ def of_table(
       averages: names of the averages in it.
     """
     runs = [run for task in tasks.values() for run in task.finished]
-    found = [SCORES, INTERVAL, *of_recipe(runs)]
+    stopped = any(run.result.get("early_stopping") for run in runs)
+    found = [SCORES.format(LAST_OR_BEST if stopped else LAST), INTERVAL, *of_recipe(runs)]
     if averages:
         found.append("Averages: means over tasks of the mean of a task's metrics and dev splits.")
     if any(name.startswith("GLUE-Large") for name in averages):
@@ -46,6 +48,10 @@ def of_table(
                 found.append(
                     f"From scratch has another {field}: {_listed(theirs)}, not {_listed(ours)}"
                 )
+        if any(task_runs.said(runs, "mnli_first")) and not any(
+            task_runs.said(beside, "mnli_first")
+        ):
+            found.append("From scratch starts from no run on MNLI, where the tasks beside it do.")
         pairs = {task.title: (tasks[name].finished, task.finished) for name, task in shown.items()}
         for titles, fields in differing(pairs, ("here", "from scratch")):
             found.append(

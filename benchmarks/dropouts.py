@@ -1,0 +1,46 @@
+"""Dropout in other ways than scalelab.nn.dropout's, for benchmarks.profile --candidates."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from scalelab.nn import dropout
+
+OURS = dropout.drop
+
+
+def of_16_bits(x: Any, key: Any, examples: Any, rate: float) -> Any:
+    """Dropout with half a word for each decision: the halves of a row share their words."""
+    half = -(-x.shape[-1] // 2)
+    words = dropout.random_words(key, examples, (*x.shape[:-1], half))
+    both = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)[..., : x.shape[-1]]
+    return jnp.where(both >= round(rate * 2**16), x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
+
+
+def mask_kept(x: Any, key: Any, examples: Any, rate: float) -> Any:
+    """Dropout whose mask is written once, a byte for each element, and read in both passes."""
+    keep = dropout.random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
+    keep = jax.lax.optimization_barrier(keep)
+    return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
+
+
+def mask_again(x: Any, key: Any, examples: Any, rate: float) -> Any:
+    """Dropout whose mask the backward pass draws again, from words that it cannot share."""
+
+    @jax.custom_vjp
+    def dropped(x: Any, key: Any) -> Any:
+        return OURS(x, key, examples, rate)
+
+    def backward(kept: Any, gradient: Any) -> tuple[Any, None]:
+        return OURS(gradient, jax.lax.optimization_barrier(kept), examples, rate), None
+
+    dropped.defvjp(lambda x, key: (dropped(x, key), key), backward)
+    return dropped(x, key)
+
+
+BY_NAME = {
+    "dropout_16_bits": of_16_bits,
+    "dropout_mask_kept": mask_kept,
+    "dropout_mask_again": mask_again,
+}
