@@ -13,7 +13,8 @@ Needs neither corpus, TensorFlow nor network. Compiling takes longer than measur
 every two cores is compiled at once; then each is timed while nothing else runs. What matters most
 comes first, and accelerator.json and accelerator.md in DIR are written anew after each line: a cut
 leaves what was done. The first round takes as long as it takes to compile (five minutes on an H100
-with 16 cores); lines for which no time was left are named. Shares are useful FLOPs (flops.py)
+with 16 cores); of the others those lines go on that are done in time, by what a layer has taken so
+far, and the rest are named. Shares are useful FLOPs (flops.py)
 of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in
 the same dtype.
 
@@ -55,6 +56,14 @@ class Case:
     length: int
     block: int
     seeds: int = 1
+
+    @property
+    def num_layers(self) -> int:
+        """That are compiled: of a loop one, with another for what is around it."""
+        from scalelab.nn.stack import in_a_loop
+
+        num_layers = int(self.shape.split("x")[2])
+        return 2 if in_a_loop(num_layers, "none") else num_layers
 
     @property
     def name(self) -> str:
@@ -202,6 +211,14 @@ def find_peaks() -> Callable[[str], dict[str, Any]]:
     return peaks
 
 
+def in_time(
+    todo: list[Case], at_once: int, secs_left: float, secs_a_layer: float | None
+) -> list[Case]:
+    """The first lines that a round compiles together and that are done in time; None: all are."""
+    done = lambda case: secs_a_layer is None or case.num_layers * secs_a_layer <= secs_left  # noqa: E731
+    return [case for case in todo if done(case)][:at_once]
+
+
 def run(given: argparse.Namespace) -> dict[str, Any]:
     """Measures round by round until the time is over."""
     import jax
@@ -226,14 +243,15 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         "secs": 0.0,
     }
     at_once = max(1, len(environment.cores()) // 2)
-    longest = 0.0  # of a round so far: the next is not begun where so much time is not left
-    for first in range(0, len(todo), at_once):
+    secs_a_layer = None  # of a round so far
+    while todo:
         start = time.perf_counter()
-        if first and start - begun + longest > 60 * given.minutes:
-            found["left"] = [case.name for case in todo[first:]]
+        some = in_time(todo, at_once, 60 * given.minutes - (start - begun), secs_a_layer)
+        if not some:
+            found["left"] = [case.name for case in todo]
             report.write(folder, found)
             break
-        some = todo[first : first + at_once]
+        todo = [case for case in todo if case not in some]
         with concurrent.futures.ThreadPoolExecutor(at_once) as compiling:
             built = [compiling.submit(build, case, given.vocab_size) for case in some]
         for case in some:
@@ -246,7 +264,8 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
             print(case.name, f"{row['ms']:.3f} ms" if "ms" in row else row["error"], flush=True)
             found["secs"] = time.perf_counter() - begun
             report.write(folder, found)
-        longest = max(longest, time.perf_counter() - start)
+        took = (time.perf_counter() - start) / max(case.num_layers for case in some)
+        secs_a_layer = max(secs_a_layer or 0.0, took)
     return found
 
 
@@ -255,8 +274,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     made = command_line.parser("accelerator", __doc__)
     made.add_argument("--out", type=command_line.folder, default="accelerator", metavar="DIR",
                       help="for both files")  # fmt: skip
-    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="no further round"
-                      " is begun that would end later, to judge by the longest so far")  # fmt: skip
+    made.add_argument("--minutes", type=command_line.positive, default=8.5, help="after the first"
+                      " round no line is begun that would end later")  # fmt: skip
     made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip
     command_line.add_quick(made, "a tiny net, to see that it runs")

@@ -29,14 +29,17 @@ def mask_again(x: Any, key: Any, examples: Any, rate: float) -> Any:
     """Dropout whose mask the backward pass draws again, from words that it cannot share."""
 
     @jax.custom_vjp
-    def dropped(x: Any, key: Any) -> Any:
+    def dropped(x: Any, key: Any, examples: Any) -> Any:
         return OURS(x, key, examples, rate)
 
-    def backward(kept: Any, gradient: Any) -> tuple[Any, None]:
-        return OURS(gradient, jax.lax.optimization_barrier(kept), examples, rate), None
+    def forward(x: Any, *drawn_by: Any) -> Any:
+        return dropped(x, *drawn_by), drawn_by
 
-    dropped.defvjp(lambda x, key: (dropped(x, key), key), backward)
-    return dropped(x, key)
+    def backward(kept: Any, gradient: Any) -> tuple[Any, None, None]:
+        return OURS(gradient, *jax.lax.optimization_barrier(kept), rate), None, None
+
+    dropped.defvjp(forward, backward)
+    return dropped(x, key, examples)
 
 
 BY_NAME = {

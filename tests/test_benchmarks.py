@@ -219,6 +219,18 @@ def test_accelerator_with_one_broken_line(
     assert ["error" in row for row in found["rows"]] == [False, False, False, True]
 
 
+def test_accelerator_goes_on_with_what_is_done_in_time() -> None:
+    lines = accelerator.cases(accelerator.SHAPES, accelerator.BATCHES, 16)
+    assert accelerator.in_time(lines, 8, 1.0, None) == lines[:8]
+    later = accelerator.in_time(lines[8:], 8, 210.0, 264 / 9)  # as on an H100 after a round
+    assert len(later) == 8 and {line.shape for line in later} <= {
+        "13x832x5", "2x128x2", "7x448x4", "7x469x4", "2x128x36",
+    }  # fmt: skip
+    assert later[0] == next(line for line in lines[8:] if line.num_layers < 8)
+    assert [line.num_layers for line in lines if line.shape == "2x128x36"][0] == 2
+    assert accelerator.in_time(lines, 8, 58.0, 264 / 9) == []
+
+
 def test_accelerator_lines() -> None:
     lines = accelerator.cases(accelerator.SHAPES, accelerator.BATCHES, 16)
     assert len(lines) == len(set(lines)) == 6 * 5 + 1

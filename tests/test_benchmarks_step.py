@@ -311,14 +311,16 @@ def test_other_dropouts_drop_as_many_and_two_of_them_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_profile(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, others = tmp_path / "found.json", ",".join(candidates.NAMES)
-    given = ["--parts=dropout,entropy,head,optimizer", f"--candidates={others}", "--dropout_rate=0"]
-    profile.main(profile.parse(["--quick", f"--json={path}", *given]))
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_profile(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], rate: float) -> None:
+    path = tmp_path / "found.json"
+    others = [name for name in candidates.NAMES if name.startswith("dropout_") == bool(rate)]
+    parts = ["dropout", "entropy", "head", "optimizer"]
+    given = [f"--parts={','.join(parts)}", f"--candidates={','.join(others)}"]
+    profile.main(profile.parse(["--quick", f"--json={path}", f"--dropout_rate={rate}", *given]))
     (made,) = json.loads(path.read_text())["cases"]
-    names = {"whole", "floor"}
-    names |= {f"without {part}" for part in ("dropout", "entropy", "head", "optimizer")}
-    names |= {f"with {name}" for name in candidates.NAMES}
+    names = {"whole", "floor"} | {f"without {part}" for part in parts}
+    names |= {f"with {name}" for name in others}
     assert made["sides"].keys() == names and made["sides"]["whole"]["share_step_secs"] == 0
     assert "| without head |" in capsys.readouterr().out
 

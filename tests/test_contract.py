@@ -21,6 +21,7 @@ import tiny
 from scalelab import build, flops, step
 from scalelab.checkpoint import Checkpoints
 from scalelab.nn import axes
+from scalelab.objectives import xent
 from scalelab.optim import adamw
 
 
@@ -343,3 +344,25 @@ def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
     theirs = json.loads(path.read_text())
     assert ours.pop("tiny_losses") == pytest.approx(theirs.pop("tiny_losses"), rel=1e-5)
     assert json.loads(json.dumps(ours)) == theirs
+
+
+def test_the_head_in_blocks_has_the_golden_losses(
+    subject: subjects.Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of positions and blocks of the table's rows, as V = 30,000 has them, at V = 97."""
+    blocks, terms = [], xent._chunk_terms
+
+    def seen(*arguments: Any) -> Any:
+        blocks.append(len(arguments[1]))
+        return terms(*arguments)
+
+    monkeypatch.setattr(xent, "_chunk_terms", seen)
+    monkeypatch.setattr(xent, "MOST_ROWS", {"cpu": 40})
+    monkeypatch.setattr(xent, "CHUNK_SCORES", {"cpu": 500})
+    run, now, losses = subject.compile(subject.parts), subject.state(), []
+    assert set(blocks) == {3}
+    for t in range(3):
+        now, metrics = run(now, subject.batch(t), subjects.RATE)
+        losses.append(float(metrics["loss"][0]))
+    golden = json.loads((tiny.ROOT / f"tests/golden/{subject.name}.json").read_text())
+    assert losses == pytest.approx(golden["tiny_losses"], rel=1e-5)
