@@ -8,7 +8,6 @@ before it is used.
 import contextlib
 import copy
 import dataclasses
-import gc
 import json
 import math
 import pathlib
@@ -169,19 +168,18 @@ class Checkpoints:
           ValueError: checkpoints are there, but none is sound, or they have another layout.
         """
         steps = self.steps()
-        with orbax_noise.abandoned_reads():
-            newest = self._newest_sound(steps, like)
+        newest = self._newest_sound(steps, like)
         if newest is None and steps:
             raise ValueError(
                 f"none of the checkpoints {steps} in {self._directory} can be read;"
-                " start in a new workdir"
+                " train, or import, again into a new workdir"
             )
         return newest
 
     def _newest_sound(self, steps: list[int], like: Any) -> tuple[Any, dict[str, Any]] | None:
         """Only what a sound one stands behind is moved: else a second start would begin anew."""
         damaged: list[int] = []
-        for step in reversed(steps):
+        for k, step in reversed(list(enumerate(steps))):
             try:
                 found = self._restore(step, like)
                 self._move_aside(damaged)
@@ -192,9 +190,9 @@ class Checkpoints:
                 if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
                     raise  # the files may be as good as ever
                 reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            print(f"checkpoint {step} is damaged ({reason}); trying the one before it", flush=True)
+            then = "; trying the one before it" if k else ""
+            print(f"checkpoint {step} is damaged ({reason}){then}", flush=True)
             damaged.append(step)
-            gc.collect()  # the reads that were abandoned, while nobody listens
         return None
 
     def _move_aside(self, damaged: list[int]) -> None:

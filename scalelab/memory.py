@@ -15,7 +15,7 @@ from typing import Any
 from scalelab import freed_memory
 
 # On CPU a process takes this much more than its compiled step: perhaps what products pack their
-# operands into, and gaps that the allocator leaves. Of ten nets: 57 to 122 MB (LOG.md).
+# operands into, and gaps that the allocator leaves. Measured: LOG.md.
 BESIDE_ON_CPU = 72 * 2**20
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MOST_TRIES = 8

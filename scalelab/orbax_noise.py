@@ -1,35 +1,23 @@
 """Keeps tracebacks of orbax's background threads from a terminal: what matters is also raised."""
 
-import contextlib
 import logging
 import pathlib
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 
 def silence() -> None:
-    """Drops, for the rest of the process, what orbax logs and the ends of writes it abandoned.
+    """Drops, for the rest of the process, what orbax logs and the ends of what it abandoned.
 
-    At the first write that fails orbax closes its event loop. The writes still under way then end
-    with an error that nobody can catch, and those that failed too are told of when they are
-    collected, a traceback each.
+    At the first read or write that fails orbax closes its event loop. Those still under way then
+    end with an error that nobody can catch, and those that failed too are told of when they are
+    collected, perhaps as the program ends, a traceback each.
     """
     logging.getLogger("absl").addFilter(_not_from_orbax)
     logging.getLogger("asyncio").addFilter(_not_raised_in_orbax)
-    if not isinstance(sys.unraisablehook, _WithoutAbandonedWrites):
-        sys.unraisablehook = _WithoutAbandonedWrites(sys.unraisablehook)
-
-
-@contextlib.contextmanager
-def abandoned_reads() -> Iterator[None]:
-    """Lets go, without a traceback each, of the reads that orbax abandons at an error."""
-    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
+    if not isinstance(sys.unraisablehook, _WithoutAbandoned):
+        sys.unraisablehook = _WithoutAbandoned(sys.unraisablehook)
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
@@ -46,14 +34,15 @@ def _elsewhere(filename: str) -> bool:
     return "orbax" not in pathlib.Path(filename).parts
 
 
-class _WithoutAbandonedWrites:
-    """Hands every exception on but the one of a closed event loop that belongs to no object."""
+class _WithoutAbandoned:
+    """Hands every exception on but those of orbax's coroutines and of a closed loop's own."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
 
     def __call__(self, unraisable: Any) -> None:
-        error = unraisable.exc_value
+        error, code = unraisable.exc_value, getattr(unraisable.object, "cr_code", None)
         closed = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
-        if not (closed and unraisable.object is None):
+        of_orbax = code is not None and not _elsewhere(code.co_filename)
+        if not of_orbax and not (closed and unraisable.object is None):
             self._before(unraisable)

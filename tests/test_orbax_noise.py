@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import sys
 
 import pytest
 
@@ -11,6 +12,20 @@ from scalelab import orbax_noise
 FAILS = """
 async def write():
     raise ValueError("the disk is full")
+"""
+
+ABANDONED = """
+import types
+
+@types.coroutine
+def forever():
+    yield
+
+async def read():
+    try:
+        await forever()
+    finally:
+        raise ValueError("damaged")
 """
 
 
@@ -45,3 +60,20 @@ def test_other_lines_of_asyncio_stay(caplog: pytest.LogCaptureFixture) -> None:
     orbax_noise.silence()
     logging.getLogger("asyncio").error("something else")
     assert "something else" in caplog.text
+
+
+@pytest.mark.parametrize(("filename", "told"), [("/lib/orbax/reading.py", 0), ("/lib/other.py", 1)])
+def test_reads_that_end_when_they_are_collected(
+    filename: str, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coroutine that is thrown away raises what nobody can catch."""
+    names: dict = {}
+    exec(compile(ABANDONED, filename, "exec"), names)
+    found: list = []
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    orbax_noise.silence()
+    reading = names["read"]()
+    reading.send(None)
+    del reading
+    gc.collect()
+    assert len(found) == told

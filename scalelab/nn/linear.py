@@ -15,8 +15,8 @@ def rows_times_kernel(rows: jax.Array, kernel: jax.Array) -> jax.Array:
     """The matrix product rows [R, I] @ kernel [I, O] -> [R, O].
 
     Its gradient is JAX's, but that of a kernel which narrows (I > O) is computed turned: the rows
-    are contracted, so that one operand has to be transposed, and on CPU the narrow one costs less:
-    two thirds of the time at widths of 128 and 256 (benchmarks/RESULTS.md).
+    are contracted, so that one operand has to be transposed, and on CPU the narrow one costs less
+    (benchmarks/RESULTS.md).
     """
     return rows @ kernel
 

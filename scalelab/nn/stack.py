@@ -17,8 +17,8 @@ REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# So few layers run without a loop: its bookkeeping costs 5 to 10% of their time on CPU, at two and
-# at nine layers; compiling nine takes 1.8 times as long. The parameters are stacked all the same.
+# So few layers run without a loop, whose bookkeeping costs time on CPU, at two layers and at nine;
+# compiling takes longer for it (benchmarks/RESULTS.md). The parameters are stacked all the same.
 UNROLLED_LAYERS = 10
 
 

@@ -19,7 +19,8 @@ from scalelab.training import members
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
 WAITING, READY, DONE = "waiting", "ready", "done"
 TOGETHER = 8  # runs, or seeds of a fine-tuning, that one program trains on an accelerator
-SMALL = 500_000  # n_model up to which runs train together: measured at 0.39 M, a gain of 1.49
+# n_model up to which runs train together: one shape was measured (benchmarks/RESULTS.md, H100).
+SMALL = 500_000
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,6 +158,7 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         ("rte", ["--init=nowhere"], "no run folder 'nowhere'"),
         ("rte", ["--init=none"], "of which net"),
         ("rte", ["--init=RUN", "--config.epocs=2"], "unknown config field 'epocs'.*'epochs'"),
+        ("rte", ["--init=RUN", "--seds=2"], "unknown flag '--seds': did you mean 'seeds'?"),
         ("rte", ["--init=RUN", "--recipe=turk"], "unknown recipe 'turk'.*'turc'"),
         (
             "rte",
