@@ -174,7 +174,8 @@ def _parse(argv: list[str], fields: list[str]) -> list[str]:
         sys.exit(0)  # it has been answered; absl calls that 1
     except flags.UnrecognizedFlagError as error:
         known = [flag.name for flag in flags.FLAGS.get_key_flags_for_module(program)]
-        fail(f"unknown flag '--{error.flagname}': {nearest(error.flagname, known)}")
+        near = nearest(error.flagname, known or list(flags.FLAGS))
+        fail(f"unknown flag '--{error.flagname}': {near}")
     except Exception as error:  # a config file may raise anything
         fail(_unknown_below(kept, fields, error) or _last_line(str(error) or type(error).__name__))
         raise
