@@ -128,6 +128,19 @@ def required(value: Any, flag: str) -> Any:
     return value
 
 
+def workdir() -> pathlib.Path:
+    """The folder that --workdir names, there or not.
+
+    Raises:
+      ValueError: the flag is missing, or a file is in the way.
+    """
+    path = pathlib.Path(required(WORKDIR.value, "workdir"))
+    above = next((part for part in (path, *path.parents) if part.exists()), path)
+    if above.exists() and not above.is_dir():
+        raise ValueError(f"--workdir={path} cannot be made: {above} is a file")
+    return path
+
+
 def fail(message: str, exit_code: int = FAILED) -> NoReturn:
     """Ends the program with one message."""
     print(f"error: {message}", file=sys.stderr)

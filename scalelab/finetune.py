@@ -115,7 +115,7 @@ def run(task: Task | Callable[[], Task]) -> None:
         del argv
         freed_memory.keep()
         chosen = task() if callable(task) else task
-        workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+        workdir = cli.workdir()
         from scalelab.finetuning import start as finetune_start
 
         start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)

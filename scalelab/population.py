@@ -13,8 +13,6 @@ dropout and order; with --order_seeds the order has seeds of its own. `seconds` 
 share of the time.
 """
 
-import pathlib
-
 from absl import flags
 
 from scalelab import cli, freed_memory, init_flag
@@ -35,7 +33,7 @@ def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     freed_memory.keep()
-    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    workdir = cli.workdir()
     config = init_flag.read_config()
     runs = members.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.

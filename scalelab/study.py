@@ -193,7 +193,7 @@ def command() -> str:
 def main(argv: list[str]) -> None:
     """Does what the first argument says."""
     del argv
-    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    workdir = cli.workdir()
     {"plan": plan, "run": run, "status": status, "report": report, "pack": pack}[_COMMAND[0]](
         workdir
     )

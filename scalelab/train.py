@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     freed_memory.keep()
-    train(init_flag.read_config(), pathlib.Path(cli.required(cli.WORKDIR.value, "workdir")))
+    train(init_flag.read_config(), cli.workdir())
 
 
 if __name__ == "__main__":

@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with cli.one_message("nothing was written"):
         if given.csv and not given.csv.absolute().parent.is_dir():
             raise ValueError(f"--csv={given.csv}: there is no folder {given.csv.parent}")
+        if given.csv and given.csv.is_dir():
+            raise ValueError(f"--csv={given.csv}: expected a file, not a folder")
         claims, said = comparison.compare(
             comparison.open_system(given.a),
             comparison.open_system(given.b),

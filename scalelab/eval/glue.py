@@ -7,7 +7,6 @@ DIR/glue.md and glue.csv. Started again, it goes on where it was stopped.
 """
 
 import dataclasses
-import pathlib
 
 from absl import flags
 
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> None:
     del argv
     freed_memory.keep()
     tasks = chosen(TASKS.value)
-    workdir = pathlib.Path(cli.required(cli.WORKDIR.value, "workdir"))
+    workdir = cli.workdir()
     init, like = cli.required(finetune.INIT.value, "init"), finetune.LIKE.value
     if MNLI_FIRST.value and "mnli" not in TASKS.value:
         raise ValueError("--mnli_first needs the task mnli among --tasks")

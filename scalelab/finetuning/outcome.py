@@ -205,8 +205,8 @@ def submit(run: Any, seeds: tuple[int, ...]) -> None:
         print(f"{run.task.title}: every seed has failed, so that nothing was predicted")
         return
     seed = max(sound, key=lambda s: main_score(run.task, results[s]["eval"]))
-    if results[seed]["degenerate"]:
-        print(f"{run.task.title}: seed {seed}, the best on dev: {results[seed]['degenerate']}")
+    if why := results[seed]["degenerate"]:
+        print(f"{run.task.title}: seed {seed}, the best on dev, is degenerate: {why}")
     params = params_of(run, seed)
     _, run_predict = compiled(run.learner, 1)
     found = {

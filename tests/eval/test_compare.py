@@ -221,6 +221,7 @@ def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     for nothing in ("", f"{a},", f"{a}, "):
         assert "one of them is empty" in fails(capsys, nothing, a)
     assert "there is no folder" in fails(capsys, a, a, f"--csv={tmp_path}/no/dir.csv")
+    assert "expected a file, not a folder" in fails(capsys, a, a, f"--csv={tmp_path}")
     task_folders.write_all(tmp_path / "b", tasks=("wnli",))
     line = fails(capsys, a, tmp_path / "b")
     assert line == "error: no task that both have finished: A has RTE, B has WNLI"

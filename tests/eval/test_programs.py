@@ -221,6 +221,13 @@ def test_what_is_refused(
     assert not list((tmp_path / "work").rglob("result.json"))
 
 
+def test_a_file_in_the_way_of_the_folder_is_named(start: Start, pretrained_runs, tmp_path) -> None:
+    (tmp_path / "work").write_text("")
+    code, _, errors = start("rte", f"--init={pretrained_runs('bert')}")
+    path = tmp_path / "work"
+    assert code == 2 and errors == f"error: --workdir={path} cannot be made: {path} is a file\n"
+
+
 def test_every_task_of_glue_is_in_the_order_of_glue() -> None:
     published = [name for name in task_names() if load_task(name).train.tfds is not None]
     assert sorted(glue.ORDER) == published
