@@ -137,7 +137,9 @@ def workdir() -> pathlib.Path:
     path = pathlib.Path(required(WORKDIR.value, "workdir"))
     above = next((part for part in (path, *path.parents) if part.exists()), path)
     if above.exists() and not above.is_dir():
-        raise ValueError(f"--workdir={path} cannot be made: {above} is a file")
+        raise ValueError(
+            f"workdir {path} cannot be written: {above} is a file; choose another --workdir"
+        )
     return path
 
 
