@@ -70,7 +70,7 @@ def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
     recipe = recipes.get(config.recipe)
     made = config_files.load(config_files.FOLDER / "finetune.py")
     values = made.get_config(f"recipe={config.recipe}").to_dict()
-    plain = settings(resolve(override(values, recipes.get(config.recipe).tasks.get(task, {}))))
+    plain = settings(resolve(override(values, recipe.tasks.get(task, {}))))
     spoken = {"max_train_examples", "order_seed", "weights_seed", *recipe.grid}
     spoken |= {name.removeprefix("optim.") for name in recipe.grid}
     return {
