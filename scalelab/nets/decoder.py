@@ -64,7 +64,7 @@ class Decoder(nn.Module):
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
         tokens, lengths = batch["tokens"], batch["lengths"]
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        positions = jnp.arange(tokens.shape[1])[None]
         mask = Mask(lengths=lengths, causal=True)
         if cache is not None:
             positions = positions + cache.lengths[:, None]

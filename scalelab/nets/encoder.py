@@ -43,10 +43,9 @@ class Encoder(nn.Module):
         """
         assert cache is None, "an encoder takes no cache"
         tokens = batch["tokens"]
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         ctx = Context(
             mask=Mask(lengths=batch["lengths"]),
-            positions=positions,
+            positions=jnp.arange(tokens.shape[1])[None],
             examples=batch["examples"],
             train=train,
         )

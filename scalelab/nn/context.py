@@ -12,7 +12,8 @@ class Context:
 
     Attributes:
       mask: who may attend to whom.
-      positions: [B, T] int32, position of each token in its sequence (or cache).
+      positions: [B, T] int32, position of each token in its sequence (or cache); [1, T] where all
+        examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
       bias: added to attention scores, broadcastable to [B, N, T, S]; None: nothing.
       train: True turns dropout on.

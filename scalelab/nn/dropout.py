@@ -21,6 +21,16 @@ def _mix(x: jax.Array) -> jax.Array:
     return x ^ (x >> 16)
 
 
+def example_words(key: jax.Array, examples: jax.Array) -> jax.Array:
+    """Two random words of each example [B] -> [B, 2] uint32, by JAX's own generator."""
+    return jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
+
+
+def hashed(places: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    """32 random bits of each place of an example that has these two words; all uint32."""
+    return _mix(_mix(places + first) ^ second)
+
+
 def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Draws 32 random bits per element: a function of key, example and place in the example alone.
 
@@ -38,8 +48,8 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
     Returns:
       uint32 array of `shape`.
     """
-    keys = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,)))(examples)
-    first, second = (keys[:, i].reshape(-1, *(1 for _ in shape[1:])) for i in (0, 1))
+    words = example_words(key, examples)
+    first, second = (words[:, i].reshape(-1, *(1 for _ in shape[1:])) for i in (0, 1))
     rank = len(shape)
     assert rank <= 1 + len(STRIDES), shape
     places = jnp.zeros((1,) * rank, jnp.uint32)
@@ -48,12 +58,17 @@ def random_words(key: jax.Array, examples: jax.Array, shape: tuple[int, ...]) ->
             [-1 if k == axis else 1 for k in range(rank)]
         )
         places = places + index * jnp.uint32(STRIDES[rank - 1 - axis])
-    return _mix(_mix(places + first) ^ second)
+    return hashed(places, first, second)
+
+
+def threshold(rate: float) -> jax.Array:
+    """Words from which on an element is kept."""
+    return jnp.uint32(round(rate * 2**32))
 
 
 def drop(x: jax.Array, key: jax.Array, examples: jax.Array, rate: float) -> jax.Array:
     """Sets a share `rate` of x [B, ...] to zero and scales the rest up; see random_words."""
-    keep = random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
+    keep = random_words(key, examples, x.shape) >= threshold(rate)
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 

@@ -34,6 +34,10 @@ class Embed(nn.Module):
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Looks up ids [...] -> [..., D]."""
+        if self.num_rows == 2:
+            # A choice, whose gradient is two sums: that of a look-up adds all positions to two
+            # rows, where on a GPU each waits for the others (benchmarks/RESULTS.md).
+            return jnp.where(ids[..., None] > 0, self.table[1], self.table[0])
         return jnp.take(self.table, ids, axis=0, mode="clip")
 
 
@@ -55,7 +59,7 @@ class InputEmbed(nn.Module):
 
     Attributes:
       tokens: ids [B, T] -> [B, T, D], with a `table` for tied output.
-      positions: positions [B, T] -> [B, T, D].
+      positions: positions [B or 1, T] -> [B or 1, T, D].
       segments: segment ids [B, T] -> [B, T, D]; None: no segments.
       norm: None: no norm.
       dropout_rate: after the norm.

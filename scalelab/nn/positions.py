@@ -23,7 +23,7 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Looks up positions [B, T] -> [B, T, D].
+        """Looks up positions [B or 1, T] -> [B or 1, T, D].
 
         Raises:
           ValueError: T exceeds the number of positions.

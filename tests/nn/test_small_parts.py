@@ -70,6 +70,24 @@ def test_the_two_gelus_differ_but_little() -> None:
     assert 1e-4 < difference < 5e-4
 
 
+@pytest.mark.parametrize("num_rows", [2, 3])
+def test_a_table_is_looked_up_and_its_gradient_is_added_by_row(num_rows: int) -> None:
+    """Also of two rows, which are chosen between; an id outside has the nearest row."""
+    table, weights = normal(num_rows, 8, seed=1), normal(4, 5, 8, seed=2)
+    ids = np.random.default_rng(0).integers(-1, num_rows + 1, (4, 5))
+    module = Embed(num_rows, 8, NORMAL)
+
+    def weighted(table: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = module.apply({"params": {"table": table}}, jnp.array(ids))
+        return jnp.sum(found * weights), found
+
+    gradient, found = jax.grad(weighted, has_aux=True)(jnp.array(table))
+    rows, expected = ids.clip(0, num_rows - 1), np.zeros_like(table)
+    np.add.at(expected, rows, weights)
+    np.testing.assert_array_equal(found, table[rows])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_feed_forward() -> None:
     x = normal(2, 3, 4)
     module = FeedForward(8, jnp.square, NORMAL, NORMAL)
