@@ -1,13 +1,14 @@
 """Training steps on a GPU or TPU, in one command.
 
-  python -m benchmarks.accelerator --out=DIR [--minutes=8.5] [--shapes=2x256x9,13x832x5] [--quick]
+  python -m benchmarks.accelerator --out=DIR [--minutes=8.5] [--shapes=2x256x9,13x832x5]
+      [--candidate=fused_attention] [--quick]
 
 BERT's step (MLM and NSP, dropout 0.1, AdamW, vocabulary 30,000) at the protocol's shapes, in
 bfloat16 and float32, on random batches of 64 x 128 and 16 x 512 without padding: one step a
 dispatch, as `scalelab.train` runs, by which the targets are judged; and a block of them
 (`lax.scan`), which says what a small net would gain if it did not wait for Python. Then eight seeds
 of 2x128x2 in one program (`vmap`) against the same one after another. Targets are not judged on
-CPU.
+CPU. With --candidate all lines are of that; it has not run on a GPU yet.
 
 Needs neither corpus, TensorFlow nor network. Compiling takes longer than measuring, so a line for
 every two cores is compiled at once; then each is timed while nothing else runs. What matters most
@@ -23,12 +24,14 @@ RESULTS.md has eight lines, measured with --minutes=2; no run with the default m
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -43,6 +46,7 @@ DTYPES = ("bfloat16", "float32")
 SEEDS, SEEDS_SHAPE = 8, "2x128x2"
 QUICK = {"shapes": ["2x8x1"], "batches": ((4, 16),), "vocab_size": 97, "block": 2}
 BLOCK, REPEATS = 16, 5  # steps that are timed together, and times of which the median is taken
+CANDIDATES = ("fused_attention",)
 SYSTEM, VOCAB_SIZE, LEARNING_RATE = "bert", 30_000, 1e-4
 
 
@@ -84,6 +88,22 @@ def cases(shapes: Sequence[str], batches: tuple[tuple[int, int], ...], block: in
     return list(dict.fromkeys([*first, *singles, *blocks, *exact, *rest]))
 
 
+def with_candidate(name: str | None) -> Any:
+    """A context in which BERT's net is built with a candidate in place of its own part."""
+    if name is None:
+        return contextlib.nullcontext()
+    from benchmarks import fused_attention
+    from scalelab.systems import bert
+
+    return mock.patch.object(bert, "SelfAttention", fused_attention.fused_attention())
+
+
+def add_candidate(made: cli.Parser) -> None:
+    """Adds --candidate."""
+    known = command_line.one_of("candidate", CANDIDATES)
+    made.add_argument("--candidate", type=known, help=f"in its part's place: {CANDIDATES[0]}")
+
+
 def blueprint_of(case: Case, vocab_size: int) -> Any:
     """A case's run in the abstract."""
     from scalelab import blueprint, config_files
@@ -97,6 +117,55 @@ def blueprint_of(case: Case, vocab_size: int) -> Any:
     return blueprint.draw(config_lib.resolve(made.to_dict()))
 
 
+class Program(NamedTuple):
+    """A case's functions and what they are given.
+
+    Attributes:
+      plan: the run in the abstract.
+      fresh: seeds -> state.
+      block: (state, batches, learning rate) -> (state, metrics), `case.block` steps.
+      seeds: of the runs; one number where there is one run.
+      batches: of random tokens, [steps, B, T]; of several runs stacked before that.
+    """
+
+    plan: Any
+    fresh: Callable[[Any], Any]
+    block: Callable[[Any, Any, Any], Any]
+    seeds: Any
+    batches: dict[str, Any]
+
+
+def program(case: Case, vocab_size: int) -> Program:
+    """Makes a case's functions; nothing is compiled."""
+    import jax
+    from flax import linen as nn
+
+    from scalelab import state, step
+
+    plan = blueprint_of(case, vocab_size)
+    train = step.make_train_step(plan.net, plan.objectives, plan.tx)
+
+    def fresh(seed: Any) -> Any:
+        made = state.fresh(
+            jax.random.key(seed), plan.net, plan.objectives, plan.tx, max_len=case.length
+        )
+        return nn.unbox(made)
+
+    def block(now: Any, batches: Any, rate: Any) -> Any:
+        return jax.lax.scan(lambda s, b: train(s, b, rate), now, batches)
+
+    one = plan.random_batch(case.length, case.batch_size)
+    several = {k: np.stack([v] * case.block) for k, v in one.items()}
+    seeds: Any = np.int32(0)
+    if case.seeds > 1:
+        seeds = np.arange(case.seeds)
+        fresh, block = jax.vmap(fresh), jax.vmap(block, in_axes=(0, 0, None))
+        several = {k: np.stack([v] * case.seeds) for k, v in several.items()}
+    rng = np.random.default_rng(0)
+    several["tokens"] = rng.permuted(several["tokens"], axis=-1)  # no two batches are the same
+    return Program(plan, fresh, block, seeds, several)
+
+
 class Runner:
     """A case's compiled block of steps, with its state.
 
@@ -107,37 +176,13 @@ class Runner:
 
     def __init__(self, case: Case, vocab_size: int) -> None:
         import jax
-        from flax import linen as nn
 
-        from scalelab import state, step
-
-        plan = blueprint_of(case, vocab_size)
-        self.plan, self.case = plan, case
-        train = step.make_train_step(plan.net, plan.objectives, plan.tx)
-
-        def fresh(seed: Any) -> Any:
-            made = state.fresh(
-                jax.random.key(seed), plan.net, plan.objectives, plan.tx, max_len=case.length
-            )
-            return nn.unbox(made)
-
-        def block(now: Any, batches: Any, rate: Any) -> Any:
-            return jax.lax.scan(lambda s, b: train(s, b, rate), now, batches)
-
-        one = plan.random_batch(case.length, case.batch_size)
-        several = {k: np.stack([v] * case.block) for k, v in one.items()}
-        if case.seeds > 1:
-            seeds = np.arange(case.seeds)
-            fresh, block = jax.vmap(fresh), jax.vmap(block, in_axes=(0, 0, None))
-            several = {k: np.stack([v] * case.seeds) for k, v in several.items()}
-        else:
-            seeds = np.int32(0)
-        rng = np.random.default_rng(0)
-        several["tokens"] = rng.permuted(several["tokens"], axis=-1)  # no two batches are the same
         begun = time.perf_counter()
-        self.state = jax.jit(fresh)(seeds)
-        self.batches, self.rate = jax.device_put(several), np.float32(LEARNING_RATE)
-        jitted = jax.jit(block, donate_argnums=0)
+        made = program(case, vocab_size)
+        self.plan, self.case = made.plan, case
+        self.state = jax.jit(made.fresh)(made.seeds)
+        self.batches, self.rate = jax.device_put(made.batches), np.float32(LEARNING_RATE)
+        jitted = jax.jit(made.block, donate_argnums=0)
         self.run = jitted.lower(self.state, self.batches, self.rate).compile()
         self.compile_secs = time.perf_counter() - begun
 
@@ -278,6 +323,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
                       " round no line is begun that would end later")  # fmt: skip
     made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip
+    add_candidate(made)
     command_line.add_quick(made, "a tiny net, to see that it runs")
     made.set_defaults(batches=BATCHES, vocab_size=VOCAB_SIZE, block=BLOCK)
     return command_line.read(made, argv, QUICK)
@@ -285,7 +331,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> None:
     """Measures, and prints the table; fails where no line could be measured."""
-    found = run(given)
+    with with_candidate(given.candidate):
+        found = run(given)
     print("\n" + report.markdown(found))
     if not report.measured(found["rows"]):
         cli.fail(f"no line was measured; {given.out}/accelerator.md says why", exit_code=1)

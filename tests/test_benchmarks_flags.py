@@ -96,6 +96,11 @@ def wrong() -> Iterator[tuple[str, str, str]]:
     yield "prepare", "--num_workers=0", "at least 1"
     yield "products", "--widths=8,x", "expected a whole number of at least 1, got 'x'"
     yield "start", "--repeats=0", "at least 1"
+    for name in ("accelerator", "kernels"):
+        yield name, "--candidate=fused", "unknown candidate 'fused': did you mean 'fused_attention'"
+    yield "kernels", "--device=h1000", "unknown device 'h1000': did you mean 'h100'"
+    yield "kernels", "--seeds=0", "at least 1"
+    yield "kernels", "--dtype=bfloat", "unknown dtype 'bfloat': did you mean 'bfloat16'"
     for minutes in ("0", "nan", "inf", "soon"):
         yield "accelerator", f"--minutes={minutes}", f"expected a number above 0, got '{minutes}'"
     yield "accelerator", f"--out={__file__}", "expected a folder"

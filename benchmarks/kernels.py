@@ -1,0 +1,235 @@
+"""What XLA makes of a training step for a GPU that need not be there: kernels, bytes, time.
+
+  python -m benchmarks.kernels [--device=h100] [--shapes=2x128x2,2x256x9,13x832x5]
+      [--dtype=bfloat16] [--batch_size=64] [--length=128] [--vocab_size=30000] [--seeds=1]
+      [--candidate=fused_attention] [--top=0] [--json=FILE] [--quick]
+
+BERT's step (as benchmarks.accelerator has it) is compiled ahead of time for the GPU named, which
+takes a minute a shape and needs `pip install '.[cuda]'`, but no GPU; or with --device=here for what
+JAX finds, with the kernels that it then chooses by trying. Kernels are counted by what XLA's names
+say of them, and the bytes that they read and write, each array of each kernel once.
+
+Two times of a step follow. "At the table's rates" each kernel takes as long as the larger of its
+bytes and its products' FLOPs do at the makers' rates, and starting it takes none: so long this
+program takes at the least. "Expected" is the same at 3/4 of the bandwidth and 2/3 of the FLOP/s,
+and 1.5 us for each kernel: numbers that fit what an H100 was measured to take (RESULTS.md has both
+beside each other). It is a model, of use to see what a change of the program would bring. Products
+within a kernel of our own are not counted.
+"""
+
+import argparse
+import collections
+import dataclasses
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import accelerator, hlo, side_by_side
+from benchmarks import arguments as command_line
+from scalelab import cli, devices
+
+SHAPES = ("2x128x2", "2x256x9", "13x832x5")
+QUICK = {
+    "shapes": ["2x8x1"], "vocab_size": 97, "batch_size": 4, "length": 16, "device": "here",
+}  # fmt: skip
+# Shares of a device's rates, and seconds to start a kernel, that are expected.
+OF_BANDWIDTH, OF_PEAK, START_SECS = 0.75, 0.67, 1.5e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A GPU as XLA is told of it; makers' numbers.
+
+    Attributes:
+      bandwidth: bytes a second of its memory.
+      num_cores: streaming multiprocessors.
+      l2_bytes: of the cache that they share.
+      gigahertz: of the clock.
+      capability: of CUDA.
+    """
+
+    bandwidth: float
+    num_cores: int
+    l2_bytes: int
+    gigahertz: float
+    capability: int
+
+    def told(self, device: devices.Device) -> str:
+        """In the words of XLA's GpuTargetConfigProto; constants are those of capability 9."""
+        return f"""
+            gpu_device_info {{
+              threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+              shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448
+              shared_memory_per_core: 233472
+              registers_per_block_limit: 65536 registers_per_core_limit: 65536
+              block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+              fpus_per_core: 128 core_count: {self.num_cores} clock_rate_ghz: {self.gigahertz}
+              memory_bandwidth: {self.bandwidth:.0f} l2_cache_size: {self.l2_bytes}
+              device_memory_size: {device.gibibytes * devices.GIB:.0f}
+              cuda_compute_capability {{ major: {self.capability} }}
+            }}
+            platform_name: "CUDA" device_description_str: "NVIDIA {device.kind}"
+            runtime_version {{ major: 12 minor: 8 }} dnn_version_info {{ major: 9 minor: 7 }}
+        """
+
+
+TARGETS = {
+    "h100": Target(3.35e12, 132, 50 * 2**20, 1.98, 9),
+    "h200": Target(4.8e12, 132, 50 * 2**20, 1.98, 9),
+}
+
+
+def compiled_for(case: accelerator.Case, vocab_size: int, device: str) -> tuple[Any, Any]:
+    """A case's plan, and its step compiled.
+
+    Raises:
+      cli.Stopped: JAX's part for CUDA is not installed.
+    """
+    import jax
+    from jax.experimental import topologies
+
+    from scalelab.objectives import xent
+
+    sharding = None
+    if device != "here":
+        text = TARGETS[device].told(devices.named(device))
+        try:
+            found = topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1")
+        except Exception as error:
+            raise cli.Stopped(
+                f"--device={device} needs JAX's part for CUDA, though no GPU:"
+                f" pip install '.[cuda]' ({str(error).splitlines()[0][:120]})"
+            ) from error
+        sharding = jax.sharding.SingleDeviceSharding(found.devices[0])
+    platform = None if device == "here" else "gpu"
+    with xent.as_on(platform), accelerator.exactly(case.dtype):
+        made = accelerator.program(case, vocab_size)
+
+        def placed(x: Any) -> Any:
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+        given = jax.eval_shape(made.fresh, made.seeds), made.batches, np.float32(0)
+        run = jax.jit(made.block, donate_argnums=0, out_shardings=sharding)
+        return made.plan, run.lower(*jax.tree.map(placed, given)).compile()
+
+
+def rates(device: str) -> tuple[float, float] | None:
+    """Bytes and bfloat16's FLOP a second by the makers' tables; None: not known."""
+    if device == "here":
+        import jax
+
+        known = devices.of_kind(jax.devices()[0].device_kind)
+        device = known.name if known else ""
+    if device not in TARGETS:
+        return None
+    return TARGETS[device].bandwidth, devices.named(device).narrow_peak
+
+
+def secs(kernel: hlo.Kernel, bandwidth: float, peak: float, start_secs: float = 0.0) -> float:
+    """What a kernel takes at these rates, all its turns together."""
+    return kernel.turns * (start_secs + max(kernel.num_bytes / bandwidth, kernel.flops / peak))
+
+
+def summary(kernels: Iterable[hlo.Kernel], known: tuple[float, float] | None) -> dict[str, Any]:
+    """Numbers of some kernels: how many, gigabytes, TFLOP, and where rates are known, times."""
+    kernels = list(kernels)
+    found: dict[str, Any] = {
+        "kernels": sum(k.turns for k in kernels),
+        "gigabytes": sum(k.turns * k.num_bytes for k in kernels) / 1e9,
+        "tflop": sum(k.turns * k.flops for k in kernels) / 1e12,
+    }
+    if known:
+        bandwidth, peak = known
+        at_least = sum(secs(k, bandwidth, peak) for k in kernels)
+        expected = (OF_BANDWIDTH * bandwidth, OF_PEAK * peak, START_SECS)
+        found["table_ms"] = 1e3 * at_least
+        found["expected_ms"] = 1e3 * sum(secs(k, *expected) for k in kernels)
+    return found
+
+
+def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str, Any]:
+    """Compiles a case and sums its kernels up by kind."""
+    begun = time.perf_counter()
+    with accelerator.with_candidate(given.candidate):
+        plan, compiled = compiled_for(case, given.vocab_size, given.device)
+    found, known = list(hlo.kernels(compiled.as_text())), rates(given.device)
+    if case.dtype != "bfloat16":
+        known = None
+    kinds = collections.defaultdict(list)
+    for kernel in found:
+        kinds[kernel.kind].append(kernel)
+    total = summary(found, known)
+    if known:
+        useful = plan.phases[0].forward.train * case.seeds
+        total["expected_share_of_peak"] = useful / (total["expected_ms"] / 1e3) / known[1]
+    largest = sorted(found, key=lambda kernel: -kernel.turns * kernel.num_bytes)
+    return dataclasses.asdict(case) | {
+        "device": given.device,
+        "candidate": given.candidate,
+        "compile_secs": time.perf_counter() - begun,
+        "total": total,
+        "kinds": {kind: summary(kinds[kind], known) for kind, _ in hlo.KINDS if kinds[kind]},
+        "largest": [dataclasses.asdict(kernel) for kernel in largest[: given.top]],
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """One case as a table."""
+    title = f"{found['shape']} {found['dtype']} {found['batch_size']} x {found['length']}"
+    title += f", {found['seeds']} seeds" if found["seeds"] > 1 else ""
+    title += f", {found['candidate']}" if found["candidate"] else ""
+    lines = [
+        f"{title}, for {found['device']}: compiled in {found['compile_secs']:.0f} s", "",
+        "| kernels that are | number | GB | TFLOP | ms at the table's rates | ms expected |",
+        "|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for kind, row in [*found["kinds"].items(), ("all", found["total"])]:
+        times = (f"{row[k]:.2f}" if k in row else "-" for k in ("table_ms", "expected_ms"))
+        numbers = f"{row['kernels']} | {row['gigabytes']:.2f} | {row['tflop']:.3f}"
+        lines.append(f"| {kind} | {numbers} | {' | '.join(times)} |")
+    if "expected_share_of_peak" in found["total"]:
+        lines += ["", f"expected share of peak: {found['total']['expected_share_of_peak']:.3f}"]
+    for kernel in found["largest"]:
+        size = kernel["turns"] * kernel["num_bytes"] / 1e6
+        lines.append(f"{size:9.1f} MB  {kernel['name']:36} {kernel['source'][-90:]}")
+    return "\n".join(lines) + "\n"
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    made = command_line.parser("kernels", __doc__)
+    made.add_argument("--device", default="h100", help=f"{', '.join(TARGETS)} or here",
+                      type=command_line.one_of("device", [*TARGETS, "here"]))  # fmt: skip
+    made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
+                      help="heads x width x layers, joined by commas")  # fmt: skip
+    made.add_argument("--dtype", type=command_line.one_of("dtype", accelerator.DTYPES),
+                      default="bfloat16", help="times are of bfloat16 alone")  # fmt: skip
+    command_line.add_batch(made)
+    made.add_argument("--seeds", type=command_line.count(), default=1, help="in one program")
+    accelerator.add_candidate(made)
+    made.add_argument("--top", type=command_line.count(0), default=0,
+                      help="kernels to list, of those that move most")  # fmt: skip
+    command_line.add_json(made, "a tiny net, for the device that is here")
+    return command_line.read(made, argv, QUICK)
+
+
+def main(given: argparse.Namespace) -> None:
+    """Compiles, and prints what was made."""
+    if given.device != "here":
+        # Nothing is there to try kernels on, nor to run anything else.
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    cases = []
+    for shape in given.shapes:
+        case = accelerator.Case(shape, given.dtype, given.batch_size, given.length, 1, given.seeds)
+        cases.append(measure_case(case, given))
+        print(markdown(cases[-1]), flush=True)
+        side_by_side.keep(cases, given.json)
+
+
+if __name__ == "__main__":
+    side_by_side.start(parse, main)

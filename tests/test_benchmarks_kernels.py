@@ -1,0 +1,186 @@
+"""Kernels of a program by hand; attention in one kernel beside the net's own."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from flax import linen as nn
+
+from scalelab.nn.attention import SelfAttention
+from scalelab.nn.context import Context
+from scalelab.nn.masks import Mask
+
+sys.path.insert(0, str(tiny.ROOT))
+from benchmarks import fused_attention, hlo, kernels  # noqa: E402
+
+PROGRAM = """HloModule made_up
+
+%gemm_body (a: bf16[64,32], b: bf16[32,16]) -> f32[64,16] {
+  %a = bf16[64,32]{1,0} parameter(0)
+  %b = bf16[32,16]{1,0} parameter(1)
+  ROOT %dot.1 = f32[64,16]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%sliced (whole: f32[1000,8], other: f32[10,8]) -> (f32[10,8], pred[10,8]) {
+  %whole = f32[1000,8]{1,0} parameter(0)
+  %other = f32[10,8]{1,0} parameter(1)
+  %flat = f32[8000]{0} bitcast(%whole)
+  %part = f32[80]{0} slice(%flat), slice={[0:80]}
+  %shaped = f32[10,8]{1,0} bitcast(%part)
+  %sum = f32[10,8]{1,0} add(%shaped, %other)
+  %large = pred[10,8]{1,0} compare(%sum, %other), direction=GT
+  ROOT %both = (f32[10,8]{1,0}, pred[10,8]{1,0}) tuple(%sum, %large)
+}
+
+%scattered (into: f32[1000,8], at: s32[5,1], rows: f32[5,8]) -> f32[1000,8] {
+  %into = f32[1000,8]{1,0} parameter(0)
+  %at = s32[5,1]{1,0} parameter(1)
+  %rows = f32[5,8]{1,0} parameter(2)
+  ROOT %scatter.1 = f32[1000,8]{1,0} scatter(%into, %at, %rows), to_apply=%add
+}
+
+%body (state: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
+  %state = (s32[], f32[4,4]{1,0}) parameter(0)
+  %x = f32[4,4]{1,0} get-tuple-element(%state), index=1
+  %copy.7 = f32[4,4]{1,0} copy(%x)
+  ROOT %next = (s32[], f32[4,4]{1,0}) tuple(%i, %copy.7)
+}
+
+ENTRY %main (p: bf16[64,32], q: bf16[32,16], t: f32[1000,8], u: f32[10,8]) -> f32[1000,8] {
+  %p = bf16[64,32]{1,0} parameter(0)
+  %q = bf16[32,16]{1,0} parameter(1)
+  %t = f32[1000,8]{1,0} parameter(2)
+  %u = f32[10,8]{1,0} parameter(3)
+  %at = s32[5,1]{1,0} constant({...})
+  %gemm_fusion_dot = f32[64,16]{1,0} fusion(%p, %q), calls=%gemm_body, metadata={op_name="f/dot"}
+  %loop_add_fusion = (f32[10,8]{1,0}, /*index=1*/pred[10,8]{1,0}) fusion(%t, %u), calls=%sliced
+  %rows = f32[5,8]{1,0} custom-call(%p), custom_call_target="something"
+  %init = (s32[], f32[4,4]{1,0}) tuple(%i, %y)
+  %w = (s32[], f32[4,4]{1,0}) while(%init), body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  ROOT %input_scatter_fusion = f32[1000,8]{1,0} fusion(%t, %at, %rows), calls=%scattered
+}
+"""
+
+
+def test_kernels_of_a_program_by_hand() -> None:
+    found = {kernel.name: kernel for kernel in hlo.kernels(PROGRAM)}
+    shown = {k: (v.kind, v.num_bytes, v.flops, v.turns) for k, v in found.items()}
+    rest = "elementwise and softmax"
+    product = 2 * 64 * 32 + 2 * 32 * 16 + 4 * 64 * 16
+    assert shown == {
+        "gemm_fusion_dot": ("products", product, 2 * 64 * 32 * 16, 1),
+        "loop_add_fusion": (rest, 4 * 80 + 4 * 80 + 4 * 80 + 80, 0.0, 1),  # of the slice alone
+        "rows": (rest, 2 * 64 * 32 + 4 * 5 * 8, 0.0, 1),
+        "copy.7": ("moves", 2 * 4 * 16, 0.0, 3),
+        "input_scatter_fusion": ("scatters", 2 * 4 * 40 + 4 * 5 + 4 * 40, 0.0, 1),
+    }  # fmt: skip
+    assert found["gemm_fusion_dot"].source == "f/dot"
+
+
+def test_times_by_hand() -> None:
+    """The first is held up by its bytes (2 s), the second by its products (3 s)."""
+    made = [hlo.Kernel("", "", "moves", 20, 1.0, 2), hlo.Kernel("", "", "products", 1, 30.0)]
+    assert kernels.secs(made[0], 10.0, 10.0) == 4.0
+    assert kernels.secs(made[0], 10.0, 10.0, start_secs=0.5) == 5.0
+    found = kernels.summary(made, (10.0, 10.0))
+    assert found["kernels"] == 3 and found["table_ms"] == 7e3
+    share, rate = kernels.OF_BANDWIDTH, kernels.OF_PEAK
+    assert found["expected_ms"] == pytest.approx(1e3 * (4 / share + 3 / rate), rel=1e-5)
+
+
+def test_kernels_of_a_step_have_the_products_that_flops_counts(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "found.json"
+    kernels.main(kernels.parse(["--quick", f"--json={path}", "--top=2"]))
+    (case,) = json.loads(path.read_text())
+    given = kernels.parse(["--quick"])
+    plan = kernels.accelerator.blueprint_of(
+        kernels.accelerator.Case("2x8x1", "bfloat16", given.batch_size, given.length, 1),
+        given.vocab_size,
+    )
+    useful = plan.phases[0].forward.train
+    assert 1e12 * case["total"]["tflop"] == pytest.approx(useful, rel=0.02)
+    assert case["total"]["kernels"] == sum(k["kernels"] for k in case["kinds"].values()) > 50
+    assert len(case["largest"]) == 2 and "expected_ms" not in case["total"]
+    assert "| all |" in capsys.readouterr().out
+
+
+def test_without_its_part_for_cuda_jax_is_told_what_to_install() -> None:
+    if importlib.util.find_spec("jax_cuda12_plugin") or importlib.util.find_spec(
+        "jax_cuda13_plugin"
+    ):
+        pytest.skip("it is installed here")
+    given = kernels.parse(["--quick", "--device=h200"])
+    with pytest.raises(kernels.cli.Stopped, match="pip install '.\\[cuda\\]'"):
+        kernels.measure_case(kernels.accelerator.Case("2x8x1", "bfloat16", 4, 16, 1), given)
+
+
+def both(
+    causal: bool, dtype: Any, made: type, *, train: bool = True, length: int = 16
+) -> tuple[Any, Any]:
+    """Values and gradients of our attention and of `made`, at weights of std 0.5."""
+    rng = np.random.default_rng(0)
+    x, target = (jnp.asarray(rng.normal(size=(3, length, 24)), dtype) for _ in range(2))
+    lengths = jnp.array([length, 7, 0])
+    ctx = Context(
+        Mask(lengths=lengths, causal=causal), jnp.arange(length)[None], jnp.array([5, 6, 9]),
+        train=train,
+    )  # fmt: skip
+    init = nn.initializers.normal(0.5)
+    found = []
+    for module in (SelfAttention, made):
+        net = module(2, 16, 0.1, init, init, dtype)
+        keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+        params = nn.unbox(jax.eval_shape(lambda net=net, keys=keys: net.init(keys, x, ctx, None)))
+        draw = np.random.default_rng(1)
+        params = jax.tree.map(lambda s, draw=draw: 0.5 * draw.normal(size=s.shape), params)
+
+        def loss(params: Any, x: Any, net: Any = net) -> Any:
+            y, _ = net.apply(params, x, ctx, None, rngs={"dropout": jax.random.key(2)})
+            return jnp.sum((y * target).astype(jnp.float32)), y
+
+        (_, y), grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))(params, x)
+        # Scores do not feel the keys' bias: its gradient is rounding alone.
+        grads[0]["params"]["key"].pop("bias")
+        found.append(jax.tree.map(lambda v: np.asarray(v, np.float32), (y, grads)))
+    return found[0], found[1]
+
+
+def close(a: Any, b: Any, tolerance: float) -> None:
+    for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=tolerance * np.abs(left).max())
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_in_one_kernel_is_ours(causal: bool, train: bool) -> None:
+    """Value, gradients and dropout's masks, of padding and a padding example too."""
+    made = fused_attention.fused_attention(interpret=True)
+    close(*both(causal, jnp.float32, made, train=train), 1e-5)
+    close(*both(causal, jnp.bfloat16, made, train=train), 0.03)
+
+
+def test_another_dropout_in_the_kernel_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fused_attention.fused_attention(interpret=True)
+    ones = lambda _, examples: jnp.ones((len(examples), 2), jnp.uint32)  # noqa: E731
+    monkeypatch.setattr(fused_attention.dropout, "example_words", ones)
+    ours = both(False, jnp.float32, SelfAttention)[0]
+    monkeypatch.undo()
+    theirs = both(False, jnp.float32, made)[1]
+    with pytest.raises(AssertionError):
+        close(ours, theirs, 0.03)
+
+
+def test_heads_that_are_no_tile_are_ours() -> None:
+    """A length of 12 is no power of two: no kernel is made, or interpreting would be asked for."""
+    assert fused_attention.fits(128, 64) and not fused_attention.fits(256, 64)
+    assert not fused_attention.fits(12, 16) and not fused_attention.fits(16, 67)
+    close(*both(False, jnp.float32, fused_attention.fused_attention(), length=12), 1e-6)
