@@ -46,7 +46,7 @@ PROGRAM = """HloModule made_up
   ROOT %scatter.1 = f32[1000,8]{1,0} scatter(%into, %at, %rows), to_apply=%add
 }
 
-%body (state: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
+%turn (state: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
   %state = (s32[], f32[4,4]{1,0}) parameter(0)
   %x = f32[4,4]{1,0} get-tuple-element(%state), index=1
   %copy.7 = f32[4,4]{1,0} copy(%x)
@@ -63,7 +63,7 @@ ENTRY %main (p: bf16[64,32], q: bf16[32,16], t: f32[1000,8], u: f32[10,8]) -> f3
   %loop_add_fusion = (f32[10,8]{1,0}, /*index=1*/pred[10,8]{1,0}) fusion(%t, %u), calls=%sliced
   %rows = f32[5,8]{1,0} custom-call(%p), custom_call_target="something"
   %init = (s32[], f32[4,4]{1,0}) tuple(%i, %y)
-  %w = (s32[], f32[4,4]{1,0}) while(%init), body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  %w = (s32[], f32[4,4]{1,0}) while(%init), body=%turn, b_config={"known_trip_count":{"n":"3"}}
   ROOT %input_scatter_fusion = f32[1000,8]{1,0} fusion(%t, %at, %rows), calls=%scattered
 }
 """
