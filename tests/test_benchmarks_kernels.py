@@ -63,7 +63,7 @@ ENTRY %main (p: bf16[64,32], q: bf16[32,16], t: f32[1000,8], u: f32[10,8]) -> f3
   %loop_add_fusion = (f32[10,8]{1,0}, /*index=1*/pred[10,8]{1,0}) fusion(%t, %u), calls=%sliced
   %rows = f32[5,8]{1,0} custom-call(%p), custom_call_target="something"
   %init = (s32[], f32[4,4]{1,0}) tuple(%i, %y)
-  %w = (s32[], f32[4,4]{1,0}) while(%init), body=%turn, b_config={"known_trip_count":{"n":"3"}}
+  %w = (s32[], f32[4,4]) while(%init), body=%turn, backend_config={"known_trip_count":{"n":"3"}}
   ROOT %input_scatter_fusion = f32[1000,8]{1,0} fusion(%t, %at, %rows), calls=%scattered
 }
 """
