@@ -22,7 +22,7 @@ import collections
 import dataclasses
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -82,8 +82,8 @@ TARGETS = {
 }
 
 
-def compiled_for(case: accelerator.Case, vocab_size: int, device: str) -> tuple[Any, Any]:
-    """A case's plan, and its step compiled.
+def place_on(device: str) -> Any:
+    """Where a program is compiled for, as a sharding; None: the device that is here.
 
     Raises:
       cli.Stopped: JAX's part for CUDA is not installed.
@@ -91,29 +91,50 @@ def compiled_for(case: accelerator.Case, vocab_size: int, device: str) -> tuple[
     import jax
     from jax.experimental import topologies
 
+    if device == "here":
+        return None
+    text = TARGETS[device].told(devices.named(device))
+    try:
+        found = topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1")
+    except Exception as error:
+        raise cli.Stopped(
+            f"--device={device} needs JAX's part for CUDA, though no GPU:"
+            f" pip install '.[cuda]' ({str(error).splitlines()[0][:120]})"
+        ) from error
+    return jax.sharding.SingleDeviceSharding(found.devices[0])
+
+
+def compiled_for(device: str, function: Callable[..., Any], given: Any) -> Any:
+    """Compiles function(*given) for a device; the first argument is donated."""
+    import jax
+
     from scalelab.objectives import xent
 
-    sharding = None
-    if device != "here":
-        text = TARGETS[device].told(devices.named(device))
-        try:
-            found = topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1")
-        except Exception as error:
-            raise cli.Stopped(
-                f"--device={device} needs JAX's part for CUDA, though no GPU:"
-                f" pip install '.[cuda]' ({str(error).splitlines()[0][:120]})"
-            ) from error
-        sharding = jax.sharding.SingleDeviceSharding(found.devices[0])
-    platform = None if device == "here" else "gpu"
-    with xent.as_on(platform), accelerator.exactly(case.dtype):
+    place = place_on(device)
+    like = lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=place)  # noqa: E731
+    with xent.as_on(None if device == "here" else "gpu"):
+        run = jax.jit(function, donate_argnums=0, out_shardings=place)
+        return run.lower(*jax.tree.map(like, given)).compile()
+
+
+def compiled_case(case: accelerator.Case, vocab_size: int, device: str) -> tuple[Any, Any]:
+    """A case's plan, and its step compiled."""
+    import jax
+
+    with accelerator.exactly(case.dtype):
         made = accelerator.program(case, vocab_size)
-
-        def placed(x: Any) -> Any:
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
         given = jax.eval_shape(made.fresh, made.seeds), made.batches, np.float32(0)
-        run = jax.jit(made.block, donate_argnums=0, out_shardings=sharding)
-        return made.plan, run.lower(*jax.tree.map(placed, given)).compile()
+        return made.plan, compiled_for(device, made.block, given)
+
+
+def without_device(device: str) -> None:
+    """Tells XLA, before it starts, that there is nothing to try kernels on."""
+    if device != "here":
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
 
 
 def rates(device: str) -> tuple[float, float] | None:
@@ -154,7 +175,7 @@ def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str,
     """Compiles a case and sums its kernels up by kind."""
     begun = time.perf_counter()
     with accelerator.with_candidate(given.candidate):
-        plan, compiled = compiled_for(case, given.vocab_size, given.device)
+        plan, compiled = compiled_case(case, given.vocab_size, given.device)
     found, known = list(hlo.kernels(compiled.as_text())), rates(given.device)
     if case.dtype != "bfloat16":
         known = None
@@ -198,11 +219,16 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def add_device(made: cli.Parser) -> None:
+    """Adds --device."""
+    known = command_line.one_of("device", [*TARGETS, "here"])
+    made.add_argument("--device", default="h100", type=known, help=f"{', '.join(TARGETS)} or here")
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
     made = command_line.parser("kernels", __doc__)
-    made.add_argument("--device", default="h100", help=f"{', '.join(TARGETS)} or here",
-                      type=command_line.one_of("device", [*TARGETS, "here"]))  # fmt: skip
+    add_device(made)
     made.add_argument("--shapes", type=command_line.listed(command_line.shape), default=SHAPES,
                       help="heads x width x layers, joined by commas")  # fmt: skip
     made.add_argument("--dtype", type=command_line.one_of("dtype", accelerator.DTYPES),
@@ -218,11 +244,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> None:
     """Compiles, and prints what was made."""
-    if given.device != "here":
-        # Nothing is there to try kernels on, nor to run anything else.
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
-        os.environ["JAX_PLATFORMS"] = "cpu"
+    without_device(given.device)
     cases = []
     for shape in given.shapes:
         case = accelerator.Case(shape, given.dtype, given.batch_size, given.length, 1, given.seeds)

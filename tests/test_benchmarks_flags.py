@@ -56,7 +56,7 @@ def wrong() -> Iterator[tuple[str, str, str]]:
             yield name, f"--shapes={shapes}", "is no shape: expected heads x width x layers"
         yield name, "--shapes=2x7x2", "2 heads do not divide a width of 7"
         yield name, "--shapes=", "expected at least 1, joined by commas, got ''"
-    for name in ("finetune", "decode", "population", "start"):
+    for name in ("finetune", "finetune_kernels", "decode", "population", "start"):
         yield name, "--shape=foo", "'foo' is no shape: expected heads x width x layers"
         yield name, "--shape=2x7x2", "2 heads do not divide a width of 7"
     for name in OF_STEPS:
@@ -100,6 +100,7 @@ def wrong() -> Iterator[tuple[str, str, str]]:
         yield name, "--candidate=fused", "unknown candidate 'fused': did you mean 'fused_attention'"
     yield "kernels", "--device=h1000", "unknown device 'h1000': did you mean 'h100'"
     yield "kernels", "--seeds=0", "at least 1"
+    yield "finetune_kernels", "--seeds=1", "at least 2"
     yield "kernels", "--dtype=bfloat", "unknown dtype 'bfloat': did you mean 'bfloat16'"
     for minutes in ("0", "nan", "inf", "soon"):
         yield "accelerator", f"--minutes={minutes}", f"expected a number above 0, got '{minutes}'"

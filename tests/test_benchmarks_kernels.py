@@ -18,7 +18,7 @@ from scalelab.nn.context import Context
 from scalelab.nn.masks import Mask
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import fused_attention, hlo, kernels  # noqa: E402
+from benchmarks import finetune_kernels, fused_attention, hlo, kernels  # noqa: E402
 
 PROGRAM = """HloModule made_up
 
@@ -111,6 +111,19 @@ def test_kernels_of_a_step_have_the_products_that_flops_counts(
     assert case["total"]["kernels"] == sum(k["kernels"] for k in case["kinds"].values()) > 50
     assert len(case["largest"]) == 2 and "expected_ms" not in case["total"]
     assert "| all |" in capsys.readouterr().out
+
+
+def test_kernels_of_seeds_together(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two seeds in one program: twice the products in one program's kernels."""
+    path = tmp_path / "found.json"
+    finetune_kernels.main(finetune_kernels.parse(["--quick", f"--json={path}"]))
+    found = json.loads(path.read_text())
+    alone, together = found["alone"], found["together"]
+    assert together["tflop"] == pytest.approx(2 * alone["tflop"], rel=0.1)
+    assert together["kernels"] < 1.5 * alone["kernels"]
+    assert "| 2 |" in capsys.readouterr().out
 
 
 def test_without_its_part_for_cuda_jax_is_told_what_to_install() -> None:

@@ -27,6 +27,7 @@ class Group:
       seeds: each one's seed.
       batches: of each.
       state: a FinetuneState of all of them.
+      train_step: (state, batch, learning rates) -> (state, metrics), compiled when it is called.
     """
 
     def __init__(self, runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
@@ -47,7 +48,7 @@ class Group:
             first = [rows.narrow(params) for params in first]
         states = [learner.init(own, params) for own, params in zip(drawn, first, strict=True)]
         self.state = together.stack(states)
-        self._train, self._predict = compiled(learner, len(seeds))
+        self.train_step, self._predict = compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)
 
     def __len__(self) -> int:
@@ -63,12 +64,14 @@ class Group:
         factor = self._schedule(step, optim.warmup_rate * num_steps, num_steps)
         return [np.float32(run.config.optim.learning_rate * factor) for run in self.runs]
 
+    def given(self, step: int, length: int) -> tuple[Any, Any]:
+        """Batches and learning rates of a step of all runs, for `train_step`."""
+        batch = together.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
+        return batch, together.stack_rows(self.rates(step))
+
     def advance(self, step: int) -> Any:
         """Starts step `step` of every run; returns its metrics, to be waited for."""
-        length = self.length(step)
-        batch = together.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
-        rates = together.stack_rows(self.rates(step))
-        self.state, pairs = self._train(self.state, batch, rates)
+        self.state, pairs = self.train_step(self.state, *self.given(step, self.length(step)))
         return pairs
 
     def flops(self, length: int) -> float:
