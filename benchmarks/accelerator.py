@@ -8,7 +8,8 @@ bfloat16 and float32, on random batches of 64 x 128 and 16 x 512 without padding
 dispatch, as `scalelab.train` runs, by which the targets are judged; and a block of them
 (`lax.scan`), which says what a small net would gain if it did not wait for Python. Then eight seeds
 of 2x128x2 in one program (`vmap`) against the same one after another. Targets are not judged on
-CPU. With --candidate all lines are of that; it has not run on a GPU yet.
+CPU. With --candidate lines are of that where it fits (lengths of at most 128, heads of a power
+of two), and say so; it has not run on a GPU yet.
 
 Needs neither corpus, TensorFlow nor network. Compiling takes longer than measuring, so a line for
 every two cores is compiled at once; then each is timed while nothing else runs. What matters most
@@ -88,14 +89,23 @@ def cases(shapes: Sequence[str], batches: tuple[tuple[int, int], ...], block: in
     return list(dict.fromkeys([*first, *singles, *blocks, *exact, *rest]))
 
 
-def with_candidate(name: str | None) -> Any:
+def with_candidate(name: str | None, interpret: bool = False) -> Any:
     """A context in which BERT's net is built with a candidate in place of its own part."""
     if name is None:
         return contextlib.nullcontext()
     from benchmarks import fused_attention
     from scalelab.systems import bert
 
-    return mock.patch.object(bert, "SelfAttention", fused_attention.fused_attention())
+    made = fused_attention.fused_attention(interpret)
+    return mock.patch.object(bert, "SelfAttention", made)
+
+
+def takes(case: "Case", candidate: str | None) -> str | None:
+    """The candidate, if it is what the case's net has; where it does not fit, the net is ours."""
+    from benchmarks import fused_attention
+
+    heads, width, _ = map(int, case.shape.split("x"))
+    return candidate if fused_attention.fits(case.length, width // heads) else None
 
 
 def add_candidate(made: cli.Parser) -> None:
@@ -125,7 +135,8 @@ class Program(NamedTuple):
       fresh: seeds -> state.
       block: (state, batches, learning rate) -> (state, metrics), `case.block` steps.
       seeds: of the runs; one number where there is one run.
-      batches: of random tokens, [steps, B, T]; of several runs stacked before that.
+      batches: of random tokens, [steps, B, T], [B, T] where a block is one step; of several runs
+        stacked before that.
     """
 
     plan: Any
@@ -151,11 +162,13 @@ def program(case: Case, vocab_size: int) -> Program:
         )
         return nn.unbox(made)
 
-    def block(now: Any, batches: Any, rate: Any) -> Any:
+    def scanned(now: Any, batches: Any, rate: Any) -> Any:
         return jax.lax.scan(lambda s, b: train(s, b, rate), now, batches)
 
-    one = plan.random_batch(case.length, case.batch_size)
-    several = {k: np.stack([v] * case.block) for k, v in one.items()}
+    several, block = plan.random_batch(case.length, case.batch_size), train
+    if case.block > 1:
+        block = scanned
+        several = {k: np.stack([v] * case.block) for k, v in several.items()}
     seeds: Any = np.int32(0)
     if case.seeds > 1:
         seeds = np.arange(case.seeds)
@@ -210,13 +223,19 @@ def build(case: Case, vocab_size: int) -> Runner:
         return Runner(case, vocab_size)
 
 
-def measure(case: Case, runner: Runner, peaks: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def measure(
+    case: Case,
+    runner: Runner,
+    peaks: Callable[[str], dict[str, Any]],
+    candidate: str | None = None,
+) -> dict[str, Any]:
     """Times a case.
 
     Args:
       case: what to run.
       runner: the case, compiled.
       peaks: of a dtype: "table" and "measured" FLOP/s.
+      candidate: which the net was built with, where it fits.
     """
     with exactly(case.dtype):
         peak = peaks(case.dtype)
@@ -227,6 +246,7 @@ def measure(case: Case, runner: Runner, peaks: Callable[[str], dict[str, Any]]) 
     rate = runner.plan.phases[0].forward.train * case.seeds / secs
     planned = runner.run.memory_analysis()
     return dataclasses.asdict(case) | {
+        "candidate": takes(case, candidate),
         "ms": secs * 1e3,
         "each_ms": [one * 1e3 for one in each],
         "tokens_per_sec": case.seeds * case.batch_size * case.length / secs,
@@ -301,7 +321,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
             built = [compiling.submit(build, case, given.vocab_size) for case in some]
         for case in some:
             try:
-                row = measure(case, built.pop(0).result(), peaks)
+                row = measure(case, built.pop(0).result(), peaks, given.candidate)
                 known[case.dtype] = peaks(case.dtype)
             except Exception as error:  # one line must not cost the others
                 row = dataclasses.asdict(case) | {"error": str(error).splitlines()[0][:120]}

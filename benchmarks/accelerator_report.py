@@ -64,7 +64,8 @@ def markdown(found: dict[str, Any]) -> str:
     share = lambda value: "-" if value is None else f"{value:.3f}"  # noqa: E731
     lines = [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
     for r in found["rows"]:
-        start = [r["shape"], r["dtype"], f"{r['batch_size']} x {r['length']}", str(r["seeds"])]
+        shape = " with ".join(filter(None, (r["shape"], r.get("candidate"))))
+        start = [shape, r["dtype"], f"{r['batch_size']} x {r['length']}", str(r["seeds"])]
         start.append(str(r["block"]))
         if "error" in r:
             cells = [*start, r["error"], *[""] * (len(HEADER) - len(start) - 1)]

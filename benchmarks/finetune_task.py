@@ -78,6 +78,7 @@ def random_start(splits: Any, arguments: argparse.Namespace, folder: Path) -> An
     if arguments.data is None:
         size, pieces = INVENTED_SIZES["vocab_size"], INVENTED_SIZES["pieces"]
     values["tokenizer"]["vocab_size"] = size
+    values["net"]["dtype"] = getattr(arguments, "dtype", "float32")
     config, system = config_lib.resolve(values), systems.load("bert")
     (folder / "tokenizer").mkdir()
     spec = tokenizers.TokenizerSpec(

@@ -1,4 +1,8 @@
-"""What a compiled program does on a GPU, read from XLA's text of it: kernels, bytes, products."""
+"""What a compiled program does on a GPU, read from XLA's text of it: kernels, bytes, products.
+
+Products are counted where XLA's text has them as such, which it does where nothing was chosen by
+trying; those of libraries (cuBLAS) are calls that do not say what they multiply.
+"""
 
 import dataclasses
 import functools
@@ -107,37 +111,40 @@ def _flops(one: Instruction, around: dict[str, Instruction]) -> float:
     return 2.0 * math.prod(_sizes(result)) * size
 
 
-def _read(body: dict[str, Instruction], name: str) -> tuple[int, bool]:
-    """How many bytes of a value a computation reads, and whether it writes into it."""
-    whole, parts = body[name].num_bytes, 0
+def _used(body: dict[str, Instruction], name: str) -> tuple[int, int]:
+    """How many bytes of a value a computation reads, and how many it writes into it."""
+    whole = body[name].num_bytes
+    read = written = 0
     for user in body.values():
         if name not in user.operands:
             continue
         if user.operation == "bitcast":
-            count, written = _read(body, user.name)
-            if written:
-                return count, True
+            more = _used(body, user.name)
         elif user.operation in WRITES and user.operands[0] == name:
-            return body[user.operands[WRITES[user.operation]]].num_bytes, True
-        elif user.operation in PARTS and user.operands[0] == name:
-            count = user.num_bytes
+            count = min(whole, body[user.operands[WRITES[user.operation]]].num_bytes)
+            more = (count, count)  # what is there is read, and written back
         else:
-            return whole, False
-        parts += count
-    return min(parts, whole), False
+            in_part = user.operation in PARTS and user.operands[0] == name
+            more = (user.num_bytes if in_part else whole, 0)
+        read, written = read + more[0], written + more[1]
+    return min(read, whole), min(written, whole)
 
 
 def _moved(one: Instruction, body: dict[str, Instruction] | None, around: dict) -> int:
     """Bytes that an instruction reads and writes; `body` is what a fusion calls."""
+    if one.operation in PARTS:
+        return 2 * one.num_bytes
+    if one.operation == "copy-start":
+        return 2 * around[one.operands[0]].num_bytes
     if body is None:
         return one.num_bytes + sum(around[name].num_bytes for name in one.operands)
-    total, written = 0, False
+    total = one.num_bytes
     for value in body.values():
         if value.operation == "parameter":
-            count, into = _read(body, value.name)
-            total, written = total + count, written or into
-            total += count if into else 0  # what is there is read, and written back
-    return total + (0 if written else one.num_bytes)
+            read, written = _used(body, value.name)
+            # The result in whose place the value is counts as what is written there.
+            total += read + (written - value.num_bytes if written else 0)
+    return total
 
 
 def kernels(text: str) -> Iterator[Kernel]:

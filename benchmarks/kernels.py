@@ -1,20 +1,22 @@
-"""What XLA makes of a training step for a GPU that need not be there: kernels, bytes, time.
+"""What XLA makes of a training step for a GPU, without having one: kernels, bytes, a model of time.
 
   python -m benchmarks.kernels [--device=h100] [--shapes=2x128x2,2x256x9,13x832x5]
       [--dtype=bfloat16] [--batch_size=64] [--length=128] [--vocab_size=30000] [--seeds=1]
       [--candidate=fused_attention] [--top=0] [--json=FILE] [--quick]
 
-BERT's step (as benchmarks.accelerator has it) is compiled ahead of time for the GPU named, which
-takes a minute a shape and needs `pip install '.[cuda]'`, but no GPU; or with --device=here for what
-JAX finds, with the kernels that it then chooses by trying. Kernels are counted by what XLA's names
-say of them, and the bytes that they read and write, each array of each kernel once.
+BERT's step (as scalelab.train takes it) is compiled ahead of time for the GPU named, which takes a
+minute a shape and needs `pip install '.[cuda]'`, but no GPU. XLA then cannot try kernels as it does
+on the device: this is a stand-in for the program that runs there. Kernels are counted by what XLA's
+names say of them, and the bytes of the arrays that each reads and writes, as if no cache held any.
 
 Two times of a step follow. "At the table's rates" each kernel takes as long as the larger of its
-bytes and its products' FLOPs do at the makers' rates, and starting it takes none: so long this
-program takes at the least. "Expected" is the same at 3/4 of the bandwidth and 2/3 of the FLOP/s,
-and 1.5 us for each kernel: numbers that fit what an H100 was measured to take (RESULTS.md has both
-beside each other). It is a model, of use to see what a change of the program would bring. Products
-within a kernel of our own are not counted.
+bytes and its products' FLOPs do at the makers' rates. That is no bound: what a kernel leaves in the
+cache (50 MB) the next one reads faster. "Expected" is the same at 3/4 of the bandwidth and 0.67 of
+the FLOP/s, and 1.5 us for each kernel, numbers that fit what an H100 was measured to take
+(RESULTS.md has both beside each other). Use it to see what a change of the program would bring.
+Products within a kernel of our own are not counted, nor what the host does.
+
+With --device=here the step is compiled for the CPU, to see that the program runs; no times.
 """
 
 import argparse
@@ -83,15 +85,17 @@ TARGETS = {
 
 
 def place_on(device: str) -> Any:
-    """Where a program is compiled for, as a sharding; None: the device that is here.
+    """Where a program is compiled for, as a sharding; None: the CPU that is here.
 
     Raises:
-      cli.Stopped: JAX's part for CUDA is not installed.
+      cli.Stopped: JAX's part for CUDA is not installed, or what is here is no CPU.
     """
     import jax
     from jax.experimental import topologies
 
     if device == "here":
+        if jax.default_backend() != "cpu":
+            raise cli.Stopped("--device=here is the CPU; on a GPU run benchmarks.accelerator")
         return None
     text = TARGETS[device].told(devices.named(device))
     try:
@@ -137,14 +141,9 @@ def without_device(device: str) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
-def rates(device: str) -> tuple[float, float] | None:
-    """Bytes and bfloat16's FLOP a second by the makers' tables; None: not known."""
-    if device == "here":
-        import jax
-
-        known = devices.of_kind(jax.devices()[0].device_kind)
-        device = known.name if known else ""
-    if device not in TARGETS:
+def rates(device: str, dtype: str) -> tuple[float, float] | None:
+    """Bytes and FLOP a second by the makers' tables; None: the model does not know them."""
+    if device == "here" or dtype != "bfloat16":
         return None
     return TARGETS[device].bandwidth, devices.named(device).narrow_peak
 
@@ -176,9 +175,7 @@ def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str,
     begun = time.perf_counter()
     with accelerator.with_candidate(given.candidate):
         plan, compiled = compiled_case(case, given.vocab_size, given.device)
-    found, known = list(hlo.kernels(compiled.as_text())), rates(given.device)
-    if case.dtype != "bfloat16":
-        known = None
+    found, known = list(hlo.kernels(compiled.as_text())), rates(given.device, case.dtype)
     kinds = collections.defaultdict(list)
     for kernel in found:
         kinds[kernel.kind].append(kernel)
@@ -189,7 +186,7 @@ def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str,
     largest = sorted(found, key=lambda kernel: -kernel.turns * kernel.num_bytes)
     return dataclasses.asdict(case) | {
         "device": given.device,
-        "candidate": given.candidate,
+        "candidate": accelerator.takes(case, given.candidate),
         "compile_secs": time.perf_counter() - begun,
         "total": total,
         "kinds": {kind: summary(kinds[kind], known) for kind, _ in hlo.KINDS if kinds[kind]},

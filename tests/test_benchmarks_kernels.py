@@ -1,5 +1,6 @@
 """Kernels of a program by hand; attention in one kernel beside the net's own."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -13,13 +14,15 @@ import pytest
 import tiny
 from flax import linen as nn
 
+from scalelab.nn import dropout
 from scalelab.nn.attention import SelfAttention
 from scalelab.nn.context import Context
 from scalelab.nn.masks import Mask
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import finetune_kernels, fused_attention, hlo, kernels  # noqa: E402
+from benchmarks import accelerator, finetune_kernels, fused_attention, hlo, kernels  # noqa: E402
 
+CANDIDATE = "fused_attention"
 PROGRAM = """HloModule made_up
 
 %gemm_body (a: bf16[64,32], b: bf16[32,16]) -> f32[64,16] {
@@ -53,6 +56,16 @@ PROGRAM = """HloModule made_up
   ROOT %next = (s32[], f32[4,4]{1,0}) tuple(%i, %copy.7)
 }
 
+%two_rows (table: f32[2,8], at: s32[50,1], rows: f32[50,8]) -> (pred[50,8], f32[2,8]) {
+  %table = f32[2,8]{1,0} parameter(0)
+  %at = s32[50,1]{1,0} parameter(1)
+  %rows = f32[50,8]{1,0} parameter(2)
+  %small = pred[50,8]{1,0} compare(%rows, %rows), direction=LT
+  %flat = f32[2,8]{1,0} bitcast(%table)
+  %scatter.2 = f32[2,8]{1,0} scatter(%flat, %at, %rows), to_apply=%add
+  ROOT %all = (pred[50,8]{1,0}, f32[2,8]{1,0}) tuple(%small, %scatter.2)
+}
+
 ENTRY %main (p: bf16[64,32], q: bf16[32,16], t: f32[1000,8], u: f32[10,8]) -> f32[1000,8] {
   %p = bf16[64,32]{1,0} parameter(0)
   %q = bf16[32,16]{1,0} parameter(1)
@@ -64,6 +77,12 @@ ENTRY %main (p: bf16[64,32], q: bf16[32,16], t: f32[1000,8], u: f32[10,8]) -> f3
   %rows = f32[5,8]{1,0} custom-call(%p), custom_call_target="something"
   %init = (s32[], f32[4,4]{1,0}) tuple(%i, %y)
   %w = (s32[], f32[4,4]) while(%init), body=%turn, backend_config={"known_trip_count":{"n":"3"}}
+  %at.2 = s32[50,1]{1,0} constant({...})
+  %many = f32[50,8]{1,0} custom-call(%p), custom_call_target="something"
+  %few = f32[2,8]{1,0} custom-call(%p), custom_call_target="something"
+  %scatter_fusion.9 = (pred[50,8], f32[2,8]) fusion(%few, %at.2, %many), calls=%two_rows
+  %dynamic-slice.3 = f32[10,8]{1,0} dynamic-slice(%t, %i, %i), dynamic_slice_sizes={10,8}
+  %copy-start.4 = (f32[10,8], f32[10,8], u32[]) copy-start(%u)
   ROOT %input_scatter_fusion = f32[1000,8]{1,0} fusion(%t, %at, %rows), calls=%scattered
 }
 """
@@ -78,6 +97,12 @@ def test_kernels_of_a_program_by_hand() -> None:
         "gemm_fusion_dot": ("products", product, 2 * 64 * 32 * 16, 1),
         "loop_add_fusion": (rest, 4 * 80 + 4 * 80 + 4 * 80 + 80, 0.0, 1),  # of the slice alone
         "rows": (rest, 2 * 64 * 32 + 4 * 5 * 8, 0.0, 1),
+        "many": (rest, 2 * 64 * 32 + 4 * 50 * 8, 0.0, 1),
+        "few": (rest, 2 * 64 * 32 + 4 * 2 * 8, 0.0, 1),
+        # Two rows are read and written once, whatever is added to them.
+        "scatter_fusion.9": ("scatters", 2 * 4 * 16 + 4 * 50 + 4 * 400 + 400, 0.0, 1),
+        "dynamic-slice.3": ("moves", 2 * 4 * 80, 0.0, 1),  # of the part alone
+        "copy-start.4": ("moves", 2 * 4 * 80, 0.0, 1),
         "copy.7": ("moves", 2 * 4 * 16, 0.0, 3),
         "input_scatter_fusion": ("scatters", 2 * 4 * 40 + 4 * 5 + 4 * 40, 0.0, 1),
     }  # fmt: skip
@@ -102,8 +127,8 @@ def test_kernels_of_a_step_have_the_products_that_flops_counts(
     kernels.main(kernels.parse(["--quick", f"--json={path}", "--top=2"]))
     (case,) = json.loads(path.read_text())
     given = kernels.parse(["--quick"])
-    plan = kernels.accelerator.blueprint_of(
-        kernels.accelerator.Case("2x8x1", "bfloat16", given.batch_size, given.length, 1),
+    plan = accelerator.blueprint_of(
+        accelerator.Case("2x8x1", "bfloat16", given.batch_size, given.length, 1),
         given.vocab_size,
     )
     useful = plan.phases[0].forward.train
@@ -121,6 +146,7 @@ def test_kernels_of_seeds_together(
     finetune_kernels.main(finetune_kernels.parse(["--quick", f"--json={path}"]))
     found = json.loads(path.read_text())
     alone, together = found["alone"], found["together"]
+    assert found["dtype"] == "bfloat16"  # of which the model's times are
     assert together["tflop"] == pytest.approx(2 * alone["tflop"], rel=0.1)
     assert together["kernels"] < 1.5 * alone["kernels"]
     assert "| 2 |" in capsys.readouterr().out
@@ -133,7 +159,7 @@ def test_without_its_part_for_cuda_jax_is_told_what_to_install() -> None:
         pytest.skip("it is installed here")
     given = kernels.parse(["--quick", "--device=h200"])
     with pytest.raises(kernels.cli.Stopped, match="pip install '.\\[cuda\\]'"):
-        kernels.measure_case(kernels.accelerator.Case("2x8x1", "bfloat16", 4, 16, 1), given)
+        kernels.measure_case(accelerator.Case("2x8x1", "bfloat16", 4, 16, 1), given)
 
 
 def both(
@@ -179,6 +205,45 @@ def test_attention_in_one_kernel_is_ours(causal: bool, train: bool) -> None:
     made = fused_attention.fused_attention(interpret=True)
     close(*both(causal, jnp.float32, made, train=train), 1e-5)
     close(*both(causal, jnp.bfloat16, made, train=train), 0.03)
+
+
+def test_the_kernel_drops_what_ours_drops_bit_by_bit() -> None:
+    """Values that are the rows of 1 give dropout's weights themselves, at the largest tile."""
+    size, heads, rate = fused_attention.MOST_TOKENS, 2, 0.3
+    key, examples = jax.random.key(4), jnp.array([7, 2])
+    draw = np.random.default_rng(0).normal
+    q, k = (jnp.asarray(draw(size=(2, size, heads, size)) / size, jnp.float32) for _ in range(2))
+    v = jnp.broadcast_to(jnp.eye(size)[None, :, None], q.shape)
+    words = dropout.example_words(key, examples)
+    kind = fused_attention.Kind(causal=False, rate=rate, interpret=True)
+    found = fused_attention.attend(kind, q, k, v, jnp.full(2, size), words)
+    ours = dropout.drop(jnp.ones((2, heads, size, size)), key, examples, rate)
+    np.testing.assert_array_equal(found.swapaxes(1, 2) > 0, ours > 0)
+    assert 0.25 < (ours == 0).mean() < 0.35
+
+
+def test_nets_have_the_candidate_and_runs_together_have_it_too() -> None:
+    """A step of two runs whose attention is interpreted is the step of ours."""
+    made = accelerator.Case("2x32x1", "float32", 4, 16, 1, seeds=2)
+
+    def after(name: str | None) -> Any:
+        with accelerator.with_candidate(name, interpret=True):
+            program = accelerator.program(made, 97)
+            state = jax.jit(program.fresh)(program.seeds)
+            run = jax.jit(program.block)
+            text = str(jax.make_jaxpr(run)(state, program.batches, np.float32(0.1)))
+            return text, run(state, program.batches, np.float32(0.1))
+
+    (ours, (state, metrics)), (fused, (state_too, metrics_too)) = after(None), after(CANDIDATE)
+    assert "pallas_call" in fused and "pallas_call" not in ours
+    close(metrics["loss"], metrics_too["loss"], 1e-5)
+    moments = [one.opt_state[1].mu["stack"]["layer"]["attention"] for one in (state, state_too)]
+    for one in moments:
+        one["key"].pop("bias")  # rounding alone, as above
+    close(*moments, 1e-4)
+    assert accelerator.takes(made, CANDIDATE) == CANDIDATE
+    longer = dataclasses.replace(made, length=512)
+    assert accelerator.takes(longer, CANDIDATE) is None and accelerator.takes(made, None) is None
 
 
 def test_another_dropout_in_the_kernel_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
