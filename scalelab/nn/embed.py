@@ -35,8 +35,8 @@ class Embed(nn.Module):
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Looks up ids [...] -> [..., D]."""
         if self.num_rows == 2:
-            # A choice, whose gradient is two sums: that of a look-up adds all positions to two
-            # rows, where on a GPU each waits for the others (benchmarks/RESULTS.md).
+            # A choice, whose gradient is two sums: that of a look-up scatters all positions into
+            # two rows, which on a GPU may wait for one another (benchmarks/RESULTS.md).
             return jnp.where(ids[..., None] > 0, self.table[1], self.table[0])
         return jnp.take(self.table, ids, axis=0, mode="clip")
 
