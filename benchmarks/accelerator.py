@@ -324,7 +324,9 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
                 row = measure(case, built.pop(0).result(), peaks, given.candidate)
                 known[case.dtype] = peaks(case.dtype)
             except Exception as error:  # one line must not cost the others
-                row = dataclasses.asdict(case) | {"error": str(error).splitlines()[0][:120]}
+                why = (str(error) or repr(error)).splitlines()[0][:120]
+                had = {"candidate": takes(case, given.candidate), "error": why}
+                row = dataclasses.asdict(case) | had
             found["rows"].append(row)
             print(case.name, f"{row['ms']:.3f} ms" if "ms" in row else row["error"], flush=True)
             found["secs"] = time.perf_counter() - begun

@@ -18,6 +18,11 @@ def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if "ms" in row]
 
 
+def named(row: dict[str, Any]) -> str:
+    """A line's shape, and what its net has in a part's place."""
+    return " with ".join(filter(None, (row["shape"], row.get("candidate"))))
+
+
 def conclusions(rows: list[dict[str, Any]], platform: str) -> list[str]:
     """What the lines say about the targets.
 
@@ -40,6 +45,7 @@ def conclusions(rows: list[dict[str, Any]], platform: str) -> list[str]:
             value, block = row[key], row["block"]
             if value is None:
                 continue
+            text = f"{text}, with {row['candidate']}" if row.get("candidate") else text
             if block == 1:
                 met = value < wanted if key == "ms" else value >= wanted
                 said.append(f"{text}: {value:.3g}, {verdict(met)}")
@@ -52,7 +58,7 @@ def conclusions(rows: list[dict[str, Any]], platform: str) -> list[str]:
             if alone:
                 ratio = row["seeds"] * alone[0]["ms"] / row["ms"]
                 said.append(
-                    f"{row['seeds']} seeds of {row['shape']} together, {row['block']} steps a"
+                    f"{row['seeds']} seeds of {named(row)} together, {row['block']} steps a"
                     f" dispatch: {ratio:.2f}x one after another (target 4 on an H200),"
                     f" {verdict(ratio >= 4)}"
                 )
@@ -64,8 +70,7 @@ def markdown(found: dict[str, Any]) -> str:
     share = lambda value: "-" if value is None else f"{value:.3f}"  # noqa: E731
     lines = [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
     for r in found["rows"]:
-        shape = " with ".join(filter(None, (r["shape"], r.get("candidate"))))
-        start = [shape, r["dtype"], f"{r['batch_size']} x {r['length']}", str(r["seeds"])]
+        start = [named(r), r["dtype"], f"{r['batch_size']} x {r['length']}", str(r["seeds"])]
         start.append(str(r["block"]))
         if "error" in r:
             cells = [*start, r["error"], *[""] * (len(HEADER) - len(start) - 1)]

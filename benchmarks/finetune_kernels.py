@@ -17,6 +17,7 @@ from unittest import mock
 
 from benchmarks import arguments as command_line
 from benchmarks import finetune, finetune_task, hlo, kernels, side_by_side
+from scalelab import environment
 from scalelab.eval import task
 
 QUICK = finetune.QUICK | {"device": "here", "seeds": 2}
@@ -43,6 +44,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, padded_as_on_a_gpu:
         run = finetune_task.prepare(given, pathlib.Path(folder))
         found = {
+            "made_by": environment.describe(),
             "task": given.task, "shape": given.shape, "device": given.device,
             "dtype": run.start.opened.config.net.dtype, "batch_size": run.config.batch_size,
             "seeds": given.seeds, "alone": count(run, 1, given.device),

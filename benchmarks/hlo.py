@@ -1,7 +1,8 @@
 """What a compiled program does on a GPU, read from XLA's text of it: kernels, bytes, products.
 
 Products are counted where XLA's text has them as such, which it does where nothing was chosen by
-trying; those of libraries (cuBLAS) are calls that do not say what they multiply.
+trying; those of libraries (cuBLAS) are calls that do not say what they multiply. A loop that does
+not say how often it turns counts once, a branch as one kernel.
 """
 
 import dataclasses

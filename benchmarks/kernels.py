@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks import accelerator, hlo, side_by_side
 from benchmarks import arguments as command_line
-from scalelab import cli, devices
+from scalelab import cli, devices, environment
 
 SHAPES = ("2x128x2", "2x256x9", "13x832x5")
 QUICK = {
@@ -103,7 +103,7 @@ def place_on(device: str) -> Any:
     except Exception as error:
         raise cli.Stopped(
             f"--device={device} needs JAX's part for CUDA, though no GPU:"
-            f" pip install '.[cuda]' ({str(error).splitlines()[0][:120]})"
+            f" pip install '.[cuda]' ({(str(error) or repr(error)).splitlines()[0][:120]})"
         ) from error
     return jax.sharding.SingleDeviceSharding(found.devices[0])
 
@@ -173,7 +173,9 @@ def summary(kernels: Iterable[hlo.Kernel], known: tuple[float, float] | None) ->
 def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str, Any]:
     """Compiles a case and sums its kernels up by kind."""
     begun = time.perf_counter()
-    with accelerator.with_candidate(given.candidate):
+    if given.candidate and not accelerator.takes(case, given.candidate):
+        raise cli.Stopped(f"--candidate={given.candidate} does not fit {case.name}")
+    with accelerator.with_candidate(given.candidate, interpret=given.device == "here"):
         plan, compiled = compiled_case(case, given.vocab_size, given.device)
     found, known = list(hlo.kernels(compiled.as_text())), rates(given.device, case.dtype)
     kinds = collections.defaultdict(list)
@@ -186,7 +188,8 @@ def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str,
     largest = sorted(found, key=lambda kernel: -kernel.turns * kernel.num_bytes)
     return dataclasses.asdict(case) | {
         "device": given.device,
-        "candidate": accelerator.takes(case, given.candidate),
+        "candidate": given.candidate,
+        "made_by": environment.describe(),
         "compile_secs": time.perf_counter() - begun,
         "total": total,
         "kinds": {kind: summary(kinds[kind], known) for kind, _ in hlo.KINDS if kinds[kind]},

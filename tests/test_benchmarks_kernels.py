@@ -20,7 +20,14 @@ from scalelab.nn.context import Context
 from scalelab.nn.masks import Mask
 
 sys.path.insert(0, str(tiny.ROOT))
-from benchmarks import accelerator, finetune_kernels, fused_attention, hlo, kernels  # noqa: E402
+from benchmarks import (
+    accelerator,
+    accelerator_report,
+    finetune_kernels,
+    fused_attention,
+    hlo,
+    kernels,
+)  # noqa: E402
 
 CANDIDATE = "fused_attention"
 PROGRAM = """HloModule made_up
@@ -118,6 +125,54 @@ def test_times_by_hand() -> None:
     assert found["kernels"] == 3 and found["table_ms"] == 7e3
     share, rate = kernels.OF_BANDWIDTH, kernels.OF_PEAK
     assert found["expected_ms"] == pytest.approx(1e3 * (4 / share + 3 / rate), rel=1e-5)
+    quick = kernels.summary(made, (1e7, 1e7))  # microseconds: starting three kernels is seen
+    starts = 3 * kernels.START_SECS
+    assert quick["expected_ms"] == pytest.approx(1e3 * (starts + (4 / share + 3 / rate) / 1e6))
+    assert kernels.rates("h200", "bfloat16") == (4.8e12, 989e12)
+    assert kernels.rates("h200", "float32") is None is kernels.rates("here", "bfloat16")
+
+
+def test_tables_with_times(capsys: pytest.CaptureFixture[str]) -> None:
+    row = kernels.summary([hlo.Kernel("", "", "moves", 10**9, 0.0)], (1e12, 1e15))
+    found = {
+        "shape": "2x8x1", "dtype": "bfloat16", "batch_size": 4, "length": 16, "seeds": 8,
+        "candidate": CANDIDATE, "device": "h100", "compile_secs": 1.0, "kinds": {"moves": row},
+        "total": row | {"expected_share_of_peak": 0.25}, "largest": [],
+    }  # fmt: skip
+    text = kernels.markdown(found)
+    assert "| moves | 1 | 1.00 | 0.000 | 1.00 | 1.33 |" in text and ", 8 seeds" in text
+    assert "expected share of peak: 0.250" in text and CANDIDATE in text
+    finetune_kernels.report({
+        "task": "rte", "shape": "2x8x1", "dtype": "bfloat16", "batch_size": 4, "device": "h100",
+        "seeds": 8, "alone": row | {"length": 16}, "together": row | {"length": 32},
+        "expected_gain": 8.0,
+    })  # fmt: skip
+    out = capsys.readouterr().out
+    assert "| 8 | 32 | 1 | 1.00 | 1.00 | 1.33 |" in out and "8 times as fast" in out
+    told = kernels.TARGETS["h200"].told(kernels.devices.named("h200"))
+    assert "memory_bandwidth: 4800000000000" in told and '"NVIDIA H200"' in told
+
+
+def test_a_candidate_is_counted_or_refused() -> None:
+    """Interpreted here; nets that it does not fit are not counted in its name."""
+    given = kernels.parse(["--quick", "--shapes=2x32x1", f"--candidate={CANDIDATE}"])
+    fits = accelerator.Case("2x32x1", "bfloat16", 4, 16, 1)
+    assert kernels.measure_case(fits, given)["candidate"] == CANDIDATE
+    with pytest.raises(kernels.cli.Stopped, match="does not fit 2x8x1"):
+        kernels.measure_case(accelerator.Case("2x8x1", "bfloat16", 4, 16, 1), given)
+
+
+def test_lines_of_a_candidate_say_so_also_where_they_fail() -> None:
+    rows = [
+        {"shape": "2x256x9", "dtype": "bfloat16", "batch_size": 64, "length": 128, "seeds": 1,
+         "block": 1, "candidate": CANDIDATE, "ms": 1.5, "share_of_peak": 0.4},
+    ]  # fmt: skip
+    (said,) = accelerator_report.conclusions(rows, "gpu")
+    assert f"with {CANDIDATE}" in said and said.endswith("met")
+    failed = [{k: v for k, v in rows[0].items() if k != "ms"} | {"error": "no such kernel"}]
+    about = {"device": "a", "jax": "b", "commit": "c", "secs": 1.0, "command": "d", "peaks": {}}
+    table = accelerator_report.markdown(about | {"rows": failed, "left": [], "platform": "gpu"})
+    assert f"| 2x256x9 with {CANDIDATE} |" in table and "no such kernel" in table
 
 
 def test_kernels_of_a_step_have_the_products_that_flops_counts(
