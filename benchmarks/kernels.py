@@ -8,6 +8,7 @@ BERT's step (as scalelab.train takes it) is compiled ahead of time for the GPU n
 minute a shape and needs `pip install '.[cuda]'`, but no GPU. XLA then cannot try kernels as it does
 on the device: this is a stand-in for the program that runs there. Kernels are counted by what XLA's
 names say of them, and the bytes of the arrays that each reads and writes, as if no cache held any.
+The memory that XLA plans is told, too: of a GPU that is not here `scalelab.fit` has a CPU's plan.
 
 Two times of a step follow. "At the table's rates" each kernel takes as long as the larger of its
 bytes and its products' FLOPs do at the makers' rates. That is no bound: what a kernel leaves in the
@@ -185,12 +186,14 @@ def measure_case(case: accelerator.Case, given: argparse.Namespace) -> dict[str,
     if known:
         useful = plan.phases[0].forward.train * case.seeds
         total["expected_share_of_peak"] = useful / (total["expected_ms"] / 1e3) / known[1]
+    planned = compiled.memory_analysis()
     largest = sorted(found, key=lambda kernel: -kernel.turns * kernel.num_bytes)
     return dataclasses.asdict(case) | {
         "device": given.device,
         "candidate": given.candidate,
         "made_by": environment.describe(),
         "compile_secs": time.perf_counter() - begun,
+        "memory_bytes": planned.argument_size_in_bytes + planned.temp_size_in_bytes,
         "total": total,
         "kinds": {kind: summary(kinds[kind], known) for kind, _ in hlo.KINDS if kinds[kind]},
         "largest": [dataclasses.asdict(kernel) for kernel in largest[: given.top]],
@@ -211,6 +214,7 @@ def markdown(found: dict[str, Any]) -> str:
         times = (f"{row[k]:.2f}" if k in row else "-" for k in ("table_ms", "expected_ms"))
         numbers = f"{row['kernels']} | {row['gigabytes']:.2f} | {row['tflop']:.3f}"
         lines.append(f"| {kind} | {numbers} | {' | '.join(times)} |")
+    lines += ["", f"memory as planned: {found['memory_bytes'] / 2**30:.2f} GiB"]
     if "expected_share_of_peak" in found["total"]:
         lines += ["", f"expected share of peak: {found['total']['expected_share_of_peak']:.3f}"]
     for kernel in found["largest"]:

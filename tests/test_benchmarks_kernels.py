@@ -138,10 +138,15 @@ def test_tables_with_times(capsys: pytest.CaptureFixture[str]) -> None:
         "shape": "2x8x1", "dtype": "bfloat16", "batch_size": 4, "length": 16, "seeds": 8,
         "candidate": CANDIDATE, "device": "h100", "compile_secs": 1.0, "kinds": {"moves": row},
         "total": row | {"expected_share_of_peak": 0.25}, "largest": [],
+        "memory_bytes": 3 * 2**29,
     }  # fmt: skip
     text = kernels.markdown(found)
     assert "| moves | 1 | 1.00 | 0.000 | 1.00 | 1.33 |" in text and ", 8 seeds" in text
-    assert "expected share of peak: 0.250" in text and CANDIDATE in text
+    assert (
+        "memory as planned: 1.50 GiB" in text
+        and "expected share of peak: 0.250" in text
+        and CANDIDATE in text
+    )
     finetune_kernels.report({
         "task": "rte", "shape": "2x8x1", "dtype": "bfloat16", "batch_size": 4, "device": "h100",
         "seeds": 8, "alone": row | {"length": 16}, "together": row | {"length": 32},
