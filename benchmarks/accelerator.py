@@ -100,7 +100,7 @@ def with_candidate(name: str | None, interpret: bool = False) -> Any:
     return mock.patch.object(bert, "SelfAttention", made)
 
 
-def takes(case: "Case", candidate: str | None) -> str | None:
+def takes(case: Case, candidate: str | None) -> str | None:
     """The candidate, if it is what the case's net has; where it does not fit, the net is ours."""
     from benchmarks import fused_attention
 

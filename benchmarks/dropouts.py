@@ -20,7 +20,7 @@ def of_16_bits(x: Any, key: Any, examples: Any, rate: float) -> Any:
 
 def mask_kept(x: Any, key: Any, examples: Any, rate: float) -> Any:
     """Dropout whose mask is written once, a byte for each element, and read in both passes."""
-    keep = dropout.random_words(key, examples, x.shape) >= jnp.uint32(round(rate * 2**32))
+    keep = dropout.random_words(key, examples, x.shape) >= dropout.threshold(rate)
     keep = jax.lax.optimization_barrier(keep)
     return jnp.where(keep, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 

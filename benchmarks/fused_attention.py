@@ -1,4 +1,4 @@
-"""Self-attention in one kernel for each pass on a GPU: a candidate, see benchmarks.candidates.
+"""Self-attention in one kernel for each pass on a GPU: benchmarks.accelerator --candidate=.
 
 Between the projections of query, key and value and that of the output, XLA makes some twenty
 kernels of a layer of `scalelab.nn.attention`, which write and read scores and weights [B, N, T, S]
@@ -7,8 +7,8 @@ example from where the projections left it, and another makes its gradients, fro
 computes again: nothing of [T, S] leaves the chip. Tiling by blocks of keys, as of Dao et al. 2022
 (FlashAttention), is not needed at T <= 128.
 
-Dropout is the same as `scalelab.nn.dropout`'s, bit by bit. Not for caches, biases and queries that
-stand elsewhere among the keys.
+Dropout is the same as `scalelab.nn.dropout`'s, bit by bit. Masks are lengths and causal ones;
+with another, a cache or a bias, and where `fits` says no, attention is the net's own.
 """
 
 import dataclasses
@@ -157,18 +157,22 @@ def fused_attention(interpret: bool = False) -> type:
     class Fused(SelfAttention):
         @nn.compact
         def __call__(self, x: Any, ctx: Any, cache: Any) -> Any:
-            if cache is not None or ctx.bias is not None or not fits(x.shape[1], self.head_size):
+            mask = ctx.mask
+            unknown = (cache, ctx.bias, mask.segments, mask.global_tokens, mask.query_positions,
+                       mask.window)  # fmt: skip
+            known = all(value is None for value in unknown)
+            if not known or not fits(x.shape[1], self.head_size):
                 return super().__call__(x, ctx, cache)
             rate = self.dropout_rate if ctx.train else 0.0
             if rate:
                 words = Words(name="dropout")(ctx.examples)
             else:
                 words = jnp.zeros((x.shape[0], 2), jnp.uint32)
-            lengths = ctx.mask.lengths
+            lengths = mask.lengths
             if lengths is None:
                 lengths = jnp.full(x.shape[:1], x.shape[1], jnp.int32)
             heads = (self._project(name, x) for name in ("query", "key", "value"))
-            mixed = attend(Kind(ctx.mask.causal, rate, interpret), *heads, lengths, words)
+            mixed = attend(Kind(mask.causal, rate, interpret), *heads, lengths, words)
             inner, out = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,)
             init, shape = self.out_kernel_init, x.shape[-1:]
             return Linear(inner, out, shape, init, self.dtype, name="out")(mixed), cache

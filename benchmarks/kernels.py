@@ -258,4 +258,4 @@ def main(given: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    side_by_side.start(parse, main)
+    side_by_side.start(parse, main, when_interrupted="--json has the shapes that were done")

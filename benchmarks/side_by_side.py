@@ -80,7 +80,11 @@ def keep(found: Any, path: str | None) -> None:
 
 
 def start(
-    parse: Callable[[], Any], main: Callable[[Any], None], *, only_tells: bool = True
+    parse: Callable[[], Any],
+    main: Callable[[Any], None],
+    *,
+    only_tells: bool = True,
+    when_interrupted: str = "what was measured is lost",
 ) -> None:
     """A benchmark as a program, on as many cores as --threads says, if it has that flag.
 
@@ -88,9 +92,10 @@ def start(
       parse: reads the command line.
       main: is given what it read.
       only_tells: as of cli.one_message; numbers are written before they are printed.
+      when_interrupted: what is said then.
     """
     smaller = "measure a smaller shape or --batch_size"
-    with cli.one_message("what was measured is lost", only_tells=only_tells, when_full=smaller):
+    with cli.one_message(when_interrupted, only_tells=only_tells, when_full=smaller):
         asked = parse()
         if hasattr(asked, "threads"):
             if not getattr(asked, "default_malloc", False):

@@ -322,3 +322,16 @@ def test_heads_that_are_no_tile_are_ours() -> None:
     assert fused_attention.fits(128, 64) and not fused_attention.fits(256, 64)
     assert not fused_attention.fits(12, 16) and not fused_attention.fits(16, 67)
     close(*both(False, jnp.float32, fused_attention.fused_attention(), length=12), 1e-6)
+
+
+def test_masks_that_the_kernel_does_not_know_are_ours() -> None:
+    """No kernel is made, or interpreting would be asked for."""
+    net = fused_attention.fused_attention()(2, 16, 0.0, *[nn.initializers.normal(0.5)] * 2)
+    x = jnp.ones((1, 16, 24))
+    for mask in (Mask(window=2), Mask(segments=jnp.zeros((1, 16), jnp.int32))):
+        ctx = Context(mask, jnp.arange(16)[None], jnp.arange(1))
+        text = str(jax.make_jaxpr(lambda ctx=ctx: net.init(jax.random.key(0), x, ctx, None))())
+        assert "pallas_call" not in text
+    known = Context(Mask(causal=True), jnp.arange(16)[None], jnp.arange(1))
+    text = str(jax.make_jaxpr(lambda: net.init(jax.random.key(0), x, known, None))())
+    assert "pallas_call" in text
