@@ -17,8 +17,8 @@ comes first, and accelerator.json and accelerator.md in DIR are written anew aft
 leaves what was done. The first round takes as long as it takes to compile (five minutes on an H100
 with 16 cores); of the others those lines go on that are done in time, by what a layer has taken so
 far, and the rest are named. Shares are useful FLOPs (flops.py)
-of the device's peak in `scalelab/devices.py`, and of the largest square product measured here in
-the same dtype.
+of the device's peak in `scalelab/resources/devices.py`, and of the largest square product measured
+here in the same dtype.
 
 RESULTS.md has eight lines, measured with --minutes=2; no run with the default minutes was done yet.
 """
@@ -39,7 +39,7 @@ import numpy as np
 from benchmarks import accelerator_report as report
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
-from scalelab import cli
+from scalelab.config import cli
 
 SHAPES = ("2x256x9", "13x832x5", "2x128x2", "7x448x4", "7x469x4", "2x128x36")
 BATCHES = ((64, 128), (16, 512))
@@ -116,10 +116,11 @@ def add_candidate(made: cli.Parser) -> None:
 
 def blueprint_of(case: Case, vocab_size: int) -> Any:
     """A case's run in the abstract."""
-    from scalelab import blueprint, config_files
-    from scalelab import config as config_lib
+    from scalelab.config import files
+    from scalelab.config import pretraining as config_lib
+    from scalelab.resources import blueprint
 
-    pretrain = config_files.load(config_files.FOLDER / "pretrain.py")
+    pretrain = files.load(files.FOLDER / "pretrain.py")
     made = pretrain.get_config(f"system={SYSTEM},shape={case.shape},steps=1000")
     made.net.dtype, made.tokenizer.vocab_size = case.dtype, vocab_size
     made.short.max_len, made.short.batch_size = case.length, case.batch_size
@@ -262,7 +263,7 @@ def find_peaks() -> Callable[[str], dict[str, Any]]:
     """Gives the peaks of a dtype, each measured once."""
     import jax
 
-    from scalelab import devices, flops
+    from scalelab.resources import devices, flops
 
     known = devices.of_kind(jax.devices()[0].device_kind)
     found: dict[str, dict[str, Any]] = {}
@@ -288,7 +289,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     """Measures round by round until the time is over."""
     import jax
 
-    from scalelab import environment
+    from scalelab.runs import environment
 
     begun = time.perf_counter()
     folder = pathlib.Path(given.out)

@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Callable, Collection
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
+from scalelab.helpers.names import module_names, nearest
 from scalelab.lab import shape_rules
-from scalelab.names import module_names, nearest
 
 Reader = Callable[[str], Any]
 

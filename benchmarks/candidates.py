@@ -5,7 +5,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.step_case import Case, Ours
-from scalelab import cli
+from scalelab.config import cli
 
 NAMES = (
     "fused_qkv", "dot_product_attention", "padded_vocabulary", "one_pass_norm",

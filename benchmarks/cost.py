@@ -33,8 +33,9 @@ from typing import Any
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
-from scalelab import cli, config_files, environment
-from scalelab.names import nearest
+from scalelab.config import cli, files
+from scalelab.helpers.names import nearest
+from scalelab.runs import environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STUDY = f"{ROOT}/configs/studies/thesis_7_5_5.py:scale=full"
@@ -53,7 +54,7 @@ def study_of(config: str) -> Any:
       cli.Stopped: it is no study, or refuses the arguments.
     """
     path, _, arguments = config.partition(":")
-    module = config_files.load(pathlib.Path(path))
+    module = files.load(pathlib.Path(path))
     try:
         made = module.get_config(arguments)
     except Exception as error:  # a config file may raise anything

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
-from scalelab import environment
+from scalelab.runs import environment
 
 VOCAB_SIZE = 50_257
 STDDEV = 0.05  # of the weights: larger than usual, so that the best token leads

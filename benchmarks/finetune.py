@@ -38,7 +38,7 @@ from typing import Any
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
 from benchmarks.side_by_side import BUSY
-from scalelab.eval import task
+from scalelab.tasks import task
 
 QUICK = {"data": None, "shape": "2x8x1", "steps": 4, "repeats": 2}  # no data: rows are invented
 

@@ -17,8 +17,8 @@ from unittest import mock
 
 from benchmarks import arguments as command_line
 from benchmarks import finetune, finetune_task, hlo, kernels, side_by_side
-from scalelab import environment
-from scalelab.eval import task
+from scalelab.runs import environment
+from scalelab.tasks import examples, task
 
 QUICK = finetune.QUICK | {"device": "here", "seeds": 2}
 
@@ -38,9 +38,7 @@ def count(run: Any, num_seeds: int, device: str) -> dict[str, Any]:
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Counts alone and together."""
-    from scalelab.data import task_examples
-
-    padded_as_on_a_gpu = mock.patch.object(task_examples, "_on_accelerator", lambda: True)
+    padded_as_on_a_gpu = mock.patch.object(examples, "_on_accelerator", lambda: True)
     with tempfile.TemporaryDirectory() as folder, padded_as_on_a_gpu:
         run = finetune_task.prepare(given, pathlib.Path(folder))
         found = {

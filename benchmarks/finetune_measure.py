@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 from benchmarks import finetune_floor, finetune_peer, finetune_task, side_by_side
-from scalelab import environment, flops, metrics
 from scalelab.finetuning.group import Group
 from scalelab.finetuning.loop import AHEAD
+from scalelab.resources import flops
+from scalelab.runs import environment, metrics
 
 Clock = tuple[float, float]
 

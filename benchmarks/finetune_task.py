@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import cli, config_files, systems
-from scalelab import config as config_lib
+from scalelab import systems
+from scalelab.config import cli, files
+from scalelab.config import pretraining as config_lib
+from scalelab.config.finetuning import override, resolve
 from scalelab.data import tokenizers
-from scalelab.data.task_records import Records
-from scalelab.eval import recipes
-from scalelab.eval import task as task_lib
 from scalelab.finetuning import run as finetune_run
 from scalelab.finetuning import start as finetune_start
-from scalelab.finetuning.config import override, resolve
-from scalelab.pretrained import Pretrained
+from scalelab.runs.pretrained import Pretrained
+from scalelab.tasks import recipes
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.records import Records
 
 VOCAB_SIZE = 30_000  # rows of the embedding, as in pre-training
 NUM_PIECES = 8_000  # of the tokenizer that is trained here
@@ -46,7 +47,7 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Any:
 
 def config_values(name: str, arguments: str = "") -> dict[str, Any]:
     """What configs/<name>.py gives."""
-    return config_files.load(config_files.FOLDER / f"{name}.py").get_config(arguments).to_dict()
+    return files.load(files.FOLDER / f"{name}.py").get_config(arguments).to_dict()
 
 
 def invented(task: Any, count: int, seed: int) -> Any:

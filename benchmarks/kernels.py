@@ -32,7 +32,9 @@ import numpy as np
 
 from benchmarks import accelerator, hlo, side_by_side
 from benchmarks import arguments as command_line
-from scalelab import cli, devices, environment
+from scalelab.config import cli
+from scalelab.resources import devices
+from scalelab.runs import environment
 
 SHAPES = ("2x128x2", "2x256x9", "13x832x5")
 QUICK = {

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side, step_case
 from benchmarks.side_by_side import BUSY
-from scalelab import environment
+from scalelab.runs import environment
 
 SYSTEM, DROPOUT_RATE = "bert", 0.1
 QUICK = {"shape": "2x8x1", "vocab_size": 97, "batch_size": 4, "length": 16, "repeats": 2,
@@ -39,8 +39,8 @@ class Members:
 
     def __init__(self, arguments: argparse.Namespace, together: int) -> None:
         from scalelab import sharding, state, step
-        from scalelab import together as together_lib
         from scalelab.optim import adamw
+        from scalelab.runs import vmapped as together_lib
 
         self._put, self._count = sharding.put_batch, together
         case = step_case.Case.of(arguments, SYSTEM, arguments.shape)
@@ -87,7 +87,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs both, alternately."""
     import jax
 
-    from scalelab import flops
+    from scalelab.resources import flops
 
     load = os.getloadavg()[0]
     environment.configure_jax(None, "float32")

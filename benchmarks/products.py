@@ -13,7 +13,7 @@ import collections
 
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
-from scalelab import environment
+from scalelab.runs import environment
 
 ROWS, PREDICTED, VOCAB_SIZE = 8192, 448, 30_000
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scalelab import cli, freed_memory
+from scalelab.config import cli
+from scalelab.resources import malloc
 
 SELF = resource.RUSAGE_SELF
 BUSY = ": others use the cores, so these numbers say little"
@@ -99,7 +100,7 @@ def start(
         asked = parse()
         if hasattr(asked, "threads"):
             if not getattr(asked, "default_malloc", False):
-                freed_memory.keep()
+                malloc.keep()
             pin(asked.threads)
         main(asked)
 

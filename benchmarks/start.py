@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from benchmarks import arguments as command_line
 from benchmarks import side_by_side
-from scalelab import cli, config_files
+from scalelab.config import cli, files
 
 QUICK = {"shape": "2x16x1", "repeats": 1, "vocab_size": 2_000}
 
@@ -75,7 +75,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> None:
     """Measures and prints."""
-    config = f"{config_files.FOLDER}/pretrain.py:system=bert,shape={given.shape}"
+    config = f"{files.FOLDER}/pretrain.py:system=bert,shape={given.shape}"
     arguments = [
         f"--config={config},corpus={given.corpus},steps=100",
         "--config.machine.log_every_steps=1",

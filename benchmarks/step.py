@@ -51,7 +51,7 @@ from benchmarks import side_by_side, step_memory, step_report
 from benchmarks.floor import Floor, Peak
 from benchmarks.side_by_side import Spent
 from benchmarks.step_case import Case, Ours
-from scalelab import environment
+from scalelab.runs import environment
 
 SHAPES = ("2x128x2", "2x256x9", "7x448x4")
 PEERS = ("stock", "tuned", "compiled", "stock_apart", "tuned_apart")
@@ -138,7 +138,7 @@ def measure_sides(
     left_out: dict[str, str],
 ) -> dict[str, Any]:
     """What `make_sides` made, alternately."""
-    from scalelab import flops
+    from scalelab.resources import flops
 
     ours = sides["ours"]
     count = case.flops(ours.state.params)

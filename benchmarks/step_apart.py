@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import side_by_side
 from benchmarks.step_case import Case, Ours
-from scalelab import cli
+from scalelab.config import cli
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = "import sys; from benchmarks import step_apart; step_apart.serve(sys.argv[1])"

@@ -116,8 +116,8 @@ class Case:
         return batch
 
     def flops(self, params: Any) -> Any:
-        """Useful FLOPs of the forward pass by term, scalelab.flops.Flops."""
-        from scalelab import flops
+        """Useful FLOPs of the forward pass by term, scalelab.resources.flops.Flops."""
+        from scalelab.resources import flops
 
         _, width, num_layers = self.sizes
         return flops.of_batch(

@@ -10,7 +10,7 @@ import pathlib
 
 from benchmarks import side_by_side
 from benchmarks.step_case import Case
-from scalelab import environment
+from scalelab.runs import environment
 
 
 def of_side(case: Case, name: str) -> int | None:

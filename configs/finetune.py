@@ -1,4 +1,4 @@
-"""Fine-tunes on a labelled task: the protocol's recipe, or another of scalelab/eval/recipes.py.
+"""Fine-tunes on a labelled task: the protocol's recipe, or another of scalelab/tasks/recipes.py.
 
   python -m scalelab.eval.rte --init=runs/bert --workdir=runs/bert-rte --data=GLUE_DIR \
     --config=configs/finetune.py:recipe=turc --config.epochs=5
@@ -13,13 +13,13 @@ import functools
 import ml_collections
 from ml_collections import config_dict
 
-from scalelab import config_files
-from scalelab.eval import recipes
+from scalelab.config import files
+from scalelab.tasks import recipes
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns every field of a fine-tuning, with the recipe's values."""
-    given = config_files.arguments(arguments, ("recipe", "task"), "recipe=turc")
+    given = files.arguments(arguments, ("recipe", "task"), "recipe=turc")
     config = ml_collections.ConfigDict()
     config.recipe = given.get("recipe", "thesis")
     config.epochs = 3.0

@@ -22,7 +22,8 @@ import pathlib
 import ml_collections
 from ml_collections import config_dict
 
-from scalelab import config_files, systems
+from scalelab import systems
+from scalelab.config import files
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
@@ -49,8 +50,8 @@ def _set_budget(optim: ml_collections.ConfigDict, clock: str, total: float) -> N
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the control with the system's departures and the arguments applied."""
-    given = config_files.arguments(arguments, ARGUMENTS, "system=bert")
-    config = config_files.load(pathlib.Path(__file__).with_name("base.py")).get_config()
+    given = files.arguments(arguments, ARGUMENTS, "system=bert")
+    config = files.load(pathlib.Path(__file__).with_name("base.py")).get_config()
     config.system = given.get("system", config.system)
     for departure in systems.load(config.system).DEPARTURES:
         config.update_from_flattened_dict({departure.field: departure.value})

@@ -10,12 +10,12 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns configs/pretrain.py's BERT with a vocabulary and a budget for a laptop."""
-    pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
+    pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     defaults = "system=bert,shape=2x128x2,corpus=builtin" + (",steps=600" if not arguments else "")
     config = pretrain.get_config(f"{defaults},{arguments}")
     config.tokenizer.vocab_size = 8000

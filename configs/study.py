@@ -61,7 +61,7 @@ from typing import Any
 import ml_collections
 from ml_collections import config_dict
 
-from scalelab import config_files
+from scalelab.config import files
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
 GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
@@ -120,12 +120,12 @@ def rows(
 
 
 def parse(arguments: str) -> dict[str, str]:
-    """Reads "scale=tiny,data=DIR", as scalelab.config_files.arguments does; the scale is there.
+    """Reads "scale=tiny,data=DIR", as scalelab.config.files.arguments does; the scale is there.
 
     Raises:
       ValueError: an unknown argument or scale.
     """
-    given = config_files.arguments(arguments, ARGUMENTS, "scale=tiny")
+    given = files.arguments(arguments, ARGUMENTS, "scale=tiny")
     if given.get("scale", "full") not in ("full", *SMALLER):
         raise ValueError(f"scale {given['scale']!r}: expected one of full, {', '.join(SMALLER)}")
     return given
@@ -144,7 +144,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...
     config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
     corpus = given.get("corpus", "builtin").replace(",", ",,")  # one comma inside a path
-    pretrain = config_files.load(pathlib.Path(__file__).with_name("pretrain.py"))
+    pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
 
     # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number

@@ -7,10 +7,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 import optax
 
-from scalelab import flops, formats, objectives
-from scalelab.clocks import Budget
-from scalelab.config import Config
+from scalelab import formats, objectives
+from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
+from scalelab.resources import flops
+from scalelab.runs.clocks import Budget
 
 
 def check_pairing(config: Config, system: types.ModuleType) -> None:

@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
 
 MASKS = ("[MASK]", "<mask>")  # accepted besides the tokenizer's own
 
@@ -57,7 +57,7 @@ def check(opened: Any, top: int) -> None:
     """Refuses a net that fills no masks.
 
     Args:
-      opened: a `scalelab.pretrained.Pretrained`.
+      opened: a `scalelab.runs.pretrained.Pretrained`.
       top: tokens that are asked for.
 
     Raises:
@@ -116,7 +116,7 @@ def fill(opened: Any, rows: Sequence[Any], top: int) -> Iterator[list[list[Filli
     """Fills the masks of encoded texts.
 
     Args:
-      opened: a `scalelab.pretrained.Pretrained` that `check` has passed.
+      opened: a `scalelab.runs.pretrained.Pretrained` that `check` has passed.
       rows: from `encode`.
       top: tokens for each mask.
 
@@ -126,7 +126,8 @@ def fill(opened: Any, rows: Sequence[Any], top: int) -> Iterator[list[list[Filli
     import jax
     import numpy as np
 
-    from scalelab import build, token_scores
+    from scalelab import build
+    from scalelab.eval import token_scores
 
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
     net = build.make_net(opened.config, opened.system)
@@ -181,7 +182,7 @@ def run(given: argparse.Namespace) -> None:
     Raises:
       ValueError: run or texts do not allow it.
     """
-    from scalelab import environment, pretrained
+    from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(given.run)
     check(opened, given.top)

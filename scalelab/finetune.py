@@ -16,11 +16,12 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, freed_memory, init_flag
-from scalelab.eval import recipes, submission
-from scalelab.eval import task as task_lib
-from scalelab.eval.task import Task
-from scalelab.finetuning.config import FinetuneConfig, override, resolve, with_head_kind
+from scalelab.config import cli, init_flag
+from scalelab.config.finetuning import FinetuneConfig, override, resolve, with_head_kind
+from scalelab.resources import malloc
+from scalelab.tasks import recipes, submission
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.task import Task
 
 INIT = init_flag.INIT
 flags.adopt_module_key_flags(init_flag)
@@ -113,7 +114,7 @@ def run(task: Task | Callable[[], Task]) -> None:
 
     def main(argv: list[str]) -> None:
         del argv
-        freed_memory.keep()
+        malloc.keep()
         chosen = task() if callable(task) else task
         workdir = cli.workdir()
         from scalelab.finetuning import start as finetune_start

@@ -22,8 +22,9 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment
-from scalelab.config import Config
+from scalelab.config import cli
+from scalelab.config.pretraining import Config
+from scalelab.runs import environment
 
 flags.adopt_module_key_flags(cli)
 DEVICE = flags.DEFINE_string(
@@ -57,8 +58,8 @@ def capacity(device: str | None, memory: str | None) -> tuple[float, str]:
     """
     import jax
 
-    from scalelab import devices
-    from scalelab import memory as memory_lib
+    from scalelab.resources import devices
+    from scalelab.resources import memory as memory_lib
 
     if device and memory:
         raise ValueError("--device and --memory both say how much memory there is: give one")
@@ -91,9 +92,10 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     """
     import jax
 
-    from scalelab import blueprint, devices, flops, sharding
-    from scalelab import memory as memory_lib
+    from scalelab import sharding
     from scalelab.lab import tables
+    from scalelab.resources import blueprint, devices, flops
+    from scalelab.resources import memory as memory_lib
 
     machine = config.machine
     environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
@@ -144,7 +146,7 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
 
 def _measured(config: Config, phase: Any, asked: Any) -> str:
     """The real peak of a phase's steps beside the plan, in words."""
-    from scalelab import memory_measured
+    from scalelab.resources import memory_measured
 
     real = memory_measured.peak(config, phase.length, phase.batch_size)
     if real is None:
@@ -174,7 +176,7 @@ def _largest(fits: Any, beyond: Any, quantum: int) -> str:
 
 def _estimate(device: str | None, memory: str | None, here: Any) -> str:
     """The warning for a device that is not here."""
-    from scalelab import devices
+    from scalelab.resources import devices
 
     if memory and here.platform == "cpu":
         return "\ncounted as a CPU's; for a GPU or TPU, name one that is like it with --device"

@@ -15,8 +15,9 @@ share of the time.
 
 from absl import flags
 
-from scalelab import cli, freed_memory, init_flag
-from scalelab.training import members
+from scalelab.config import cli, init_flag
+from scalelab.resources import malloc
+from scalelab.runs import compatibility
 
 flags.adopt_module_key_flags(cli)
 flags.adopt_module_key_flags(init_flag)
@@ -32,10 +33,10 @@ ORDERS = flags.DEFINE_list(
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    freed_memory.keep()
+    malloc.keep()
     workdir = cli.workdir()
     config = init_flag.read_config()
-    runs = members.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
+    runs = compatibility.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     from scalelab.training import loop as train_loop
 

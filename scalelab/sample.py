@@ -14,7 +14,9 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, environment, freed_memory
+from scalelab.config import cli
+from scalelab.resources import malloc
+from scalelab.runs import environment
 
 RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
@@ -158,8 +160,8 @@ def main(argv: list[str]) -> None:
     del argv
     run, texts = cli.required(RUN.value, "run"), read_prompts()
     check_flags()
-    freed_memory.keep()
-    from scalelab import pretrained  # after the flags, so that --help answers at once
+    malloc.keep()
+    from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
     if not opened.system.CAUSAL:

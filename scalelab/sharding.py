@@ -9,7 +9,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
 MESH_AXES = ("data", "fsdp", "tensor")

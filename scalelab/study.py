@@ -22,7 +22,9 @@ import time
 
 from absl import flags
 
-from scalelab import cli, environment, freed_memory
+from scalelab.config import cli
+from scalelab.resources import malloc
+from scalelab.runs import environment
 from scalelab.studies.spec import StudySpec
 
 flags.adopt_module_key_flags(cli)
@@ -44,7 +46,7 @@ def plan(workdir: pathlib.Path) -> None:
     from scalelab.studies import planning
 
     spec = read_spec()
-    freed_memory.keep()  # as the runs do
+    malloc.keep()  # as the runs do
     workers = num_workers()  # before `bind` leaves this process the cores of one
     planning.bind(workers)
     print(planning.make(spec, workdir, command(), workers))
@@ -208,7 +210,7 @@ def _take_command(arguments: list[str]) -> str:
     Raises:
       ValueError: there is none, or no such.
     """
-    from scalelab.names import nearest
+    from scalelab.helpers.names import nearest
 
     given = next((a for a in arguments[1:] if not a.startswith("-")), None)
     if given is None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from absl import flags
 
-from scalelab import cli, freed_memory, init_flag
-from scalelab.config import Config
+from scalelab.config import cli, init_flag
+from scalelab.config.pretraining import Config
+from scalelab.resources import malloc
 
 flags.adopt_module_key_flags(cli)
 flags.adopt_module_key_flags(init_flag)
@@ -51,7 +52,7 @@ def train(
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    freed_memory.keep()
+    malloc.keep()
     train(init_flag.read_config(), cli.workdir())
 
 

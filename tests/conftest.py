@@ -21,7 +21,7 @@ import pytest
 import several_devices
 import tiny
 
-from scalelab import cli
+from scalelab.config import cli
 
 ROOT = tiny.ROOT
 

@@ -15,9 +15,9 @@ import pytest
 import tiny
 from absl.testing import flagsaver
 
-from scalelab import cli
-from scalelab import config as config_lib
 from scalelab import train as train_lib
+from scalelab.config import cli
+from scalelab.config import pretraining as config_lib
 from scalelab.data import cache, load_data
 
 # ml_collections loads config files in a way that Python would rather not see.

@@ -13,8 +13,9 @@ import optax
 import pytest
 import tiny
 
-from scalelab import environment, formats
-from scalelab.data import task_examples
+from scalelab import formats
+from scalelab.runs import environment
+from scalelab.tasks import examples
 
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import (  # noqa: E402
@@ -37,7 +38,7 @@ from benchmarks import (  # noqa: E402
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling takes longest."""
-    monkeypatch.setattr(task_examples, "BUCKETS", (32,))
+    monkeypatch.setattr(examples, "BUCKETS", (32,))
 
 
 def measured(tmp_path: pathlib.Path, *arguments: str) -> dict:

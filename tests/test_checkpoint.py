@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import checkpoint
-from scalelab.checkpoint import Checkpoints, Run
-from scalelab.clocks import Clocks
+from scalelab.runs import checkpoint
+from scalelab.runs.checkpoint import Checkpoints, Run
+from scalelab.runs.clocks import Clocks
 from scalelab.state import TrainState
 
 
@@ -312,7 +312,7 @@ import numpy as np, tensorstore
 
 if {silenced}:
     import pathlib
-    from scalelab.checkpoint import Checkpoints
+    from scalelab.runs.checkpoint import Checkpoints
     Checkpoints(pathlib.Path("{tmp_path}/run"), 1)
 
 def store(i):

@@ -14,8 +14,8 @@ import pytest
 import tiny
 from absl.testing import flagsaver
 
-from scalelab import cli, init_flag
-from scalelab.config import Config
+from scalelab.config import cli, init_flag
+from scalelab.config.pretraining import Config
 
 # ml_collections loads config files in a way that Python would rather not see.
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")

@@ -8,9 +8,9 @@ import ml_collections
 import pytest
 import tiny
 
-from scalelab import clocks
-from scalelab import config as config_lib
-from scalelab.fields import field_names, flatten
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import field_names, flatten
+from scalelab.runs import clocks
 
 
 def resolved(arguments: str = "", **fields: object) -> config_lib.Config:

@@ -18,11 +18,12 @@ import pytest
 import subjects
 import tiny
 
-from scalelab import build, flops, step
-from scalelab.checkpoint import Checkpoints
+from scalelab import build, step
 from scalelab.nn import axes
 from scalelab.objectives import xent
 from scalelab.optim import adamw
+from scalelab.resources import flops
+from scalelab.runs.checkpoint import Checkpoints
 
 
 @pytest.fixture(scope="module", params=tiny.SYSTEMS)
@@ -287,7 +288,7 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
 def test_departures_are_fields_in_which_it_differs_from_the_control(
     subject: subjects.Subject,
 ) -> None:
-    from scalelab.fields import flatten
+    from scalelab.config.fields import flatten
 
     control = flatten(tiny.config_module("base").get_config().to_dict())
     for departure in subject.module.DEPARTURES:
@@ -304,7 +305,7 @@ def test_departures_are_fields_in_which_it_differs_from_the_control(
 
 def golden(subject: subjects.Subject) -> dict[str, Any]:
     """What must not change unnoticed: config, parameters and FLOPs at 2x128x2, three tiny steps."""
-    from scalelab import config as config_lib
+    from scalelab.config import pretraining as config_lib
 
     config = config_lib.resolve(tiny.values(f"system={subject.name},shape=2x128x2"))
     objectives = build.make_objectives(config, tiny.special_ids(subject.module))

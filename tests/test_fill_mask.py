@@ -15,9 +15,10 @@ import tokenizers
 from flax import linen as nn
 from tokenizers import models, pre_tokenizers, processors
 
-from scalelab import build, environment, fill_mask, pretrained
+from scalelab import build, fill_mask
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats.documents import Frame
+from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
 MASKED = [system for system in tiny.SYSTEMS if system in ("bert", "roberta")]

@@ -18,23 +18,24 @@ import optax
 import pytest
 import tiny
 
-from scalelab import cli, flops
-from scalelab.data import task_examples
-from scalelab.data.task_examples import TaskBatches
-from scalelab.data.task_records import Records
-from scalelab.eval.task import Splits, Task, load_task
-from scalelab.fields import flatten
+from scalelab.config import cli
+from scalelab.config.fields import flatten
+from scalelab.config.finetuning import FinetuneConfig, override, resolve
 from scalelab.finetuning import course as finetune_course
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import rows as finetune_rows
 from scalelab.finetuning import said as finetune_said
 from scalelab.finetuning import start as finetune_start
 from scalelab.finetuning import step as finetune_step
-from scalelab.finetuning.config import FinetuneConfig, override, resolve
 from scalelab.finetuning.group import Group
 from scalelab.finetuning.run import TaskRun
 from scalelab.lab.reading import predictions
-from scalelab.pretrained import load_trained
+from scalelab.resources import flops
+from scalelab.runs.pretrained import load_trained
+from scalelab.tasks import examples
+from scalelab.tasks.examples import TaskBatches
+from scalelab.tasks.records import Records
+from scalelab.tasks.task import Splits, Task, load_task
 
 Runs = Callable[[str], pathlib.Path]
 WORDS = "at by do go if in me no or up".split()
@@ -67,7 +68,7 @@ def config(cache_dir: pathlib.Path, **fields: Any) -> FinetuneConfig:
 def one_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch has the same shape unless a test asks for two: compiling takes longest."""
     buckets = (22, 32) if "several_buckets" in request.fixturenames else (32,)
-    monkeypatch.setattr(task_examples, "BUCKETS", buckets)
+    monkeypatch.setattr(examples, "BUCKETS", buckets)
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, config, flops, state, step
+from scalelab import build, state, step
+from scalelab.config import pretraining
+from scalelab.resources import flops
 
 # N = 12 L H^2 of the thesis's shapes (A, H, L), tables 7.2 to 7.8.
 PUBLISHED = {
@@ -175,7 +177,7 @@ def test_the_peak_is_a_rate() -> None:
 
 def test_the_thesis_shape_of_its_timing_run() -> None:
     """(2, 256, 9), BERT-style: 7.1 M, so that 6 N a token dominates what a step costs."""
-    resolved = config.resolve(tiny.values("system=bert,shape=2x256x9"))
+    resolved = pretraining.resolve(tiny.values("system=bert,shape=2x256x9"))
     objectives = build.make_objectives(resolved, {"mask": 4})
     from scalelab import systems
 

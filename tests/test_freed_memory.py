@@ -8,7 +8,8 @@ import jax
 import pytest
 import tiny
 
-from scalelab import environment, freed_memory
+from scalelab.resources import malloc
+from scalelab.runs import environment
 
 PROGRAM = """
 import resource
@@ -49,7 +50,7 @@ STEPS = """
 import resource, sys
 from scalelab import freed_memory
 if sys.argv[1] == "kept":
-    freed_memory.keep()
+    malloc.keep()
 import jax
 import jax.numpy as jnp
 @jax.jit
@@ -84,9 +85,9 @@ def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) 
 THREAD = """
 import resource, sys, threading
 from scalelab import freed_memory
-freed_memory.keep()
+malloc.keep()
 if sys.argv[1] == "without padding":
-    freed_memory._tell_malloc(top_pad=2**17)
+    malloc._tell_malloc(top_pad=2**17)
 def fill():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     bytearray(b"x") * 40_000_000
@@ -113,7 +114,7 @@ def test_a_thread_keeps_its_second_heap(how: str, least: float, most: float) -> 
 TRAINING = """
 import resource, statistics, sys
 from scalelab import freed_memory
-freed_memory.keep()
+malloc.keep()
 import tiny
 from scalelab.objectives import xent
 from scalelab.studies import cost_steps
@@ -152,8 +153,8 @@ def test_freed_memory_goes_back() -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """What malloc is told of this process, which holds 10 bytes; it is told nothing in truth."""
     heard: list[dict[str, int]] = []
-    monkeypatch.setattr(freed_memory, "_kept", {"still": False, "looked": 0.0})
-    monkeypatch.setattr(freed_memory, "_tell_malloc", lambda **options: heard.append(options))
+    monkeypatch.setattr(malloc, "_kept", {"still": False, "looked": 0.0})
+    monkeypatch.setattr(malloc, "_tell_malloc", lambda **options: heard.append(options))
     monkeypatch.setattr(environment, "status_bytes", lambda field: 10)
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     return heard
@@ -166,37 +167,37 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
 def test_memory_is_kept_while_as_much_is_left(
     free: int | None, soon: int, ends: bool, told: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freed_memory, "available", lambda: free)
-    assert not freed_memory.release_if_scarce(soon) and not told  # nothing is kept
-    freed_memory.keep()
+    monkeypatch.setattr(malloc, "available", lambda: free)
+    assert not malloc.release_if_scarce(soon) and not told  # nothing is kept
+    malloc.keep()
     del told[:]
-    assert freed_memory.release_if_scarce(soon) == ends == bool(told)
-    assert not freed_memory.release_if_scarce(soon)
+    assert malloc.release_if_scarce(soon) == ends == bool(told)
+    assert not malloc.release_if_scarce(soon)
 
 
 def test_it_looks_five_times_a_second(told: list, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(freed_memory.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(freed_memory, "available", lambda: 99)
-    freed_memory.keep()
-    assert not freed_memory.release_if_scarce()
-    monkeypatch.setattr(freed_memory, "available", lambda: 0)
+    monkeypatch.setattr(malloc.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(malloc, "available", lambda: 99)
+    malloc.keep()
+    assert not malloc.release_if_scarce()
+    monkeypatch.setattr(malloc, "available", lambda: 0)
     now[0] += 0.1
-    assert not freed_memory.release_if_scarce()
+    assert not malloc.release_if_scarce()
     now[0] += 0.2
-    assert freed_memory.release_if_scarce()
+    assert malloc.release_if_scarce()
 
 
 RELEASE = """
 import numpy as np
 from scalelab import environment, freed_memory
-freed_memory.keep()
+malloc.keep()
 def fill():
     np.empty(200_000_000, np.uint8).fill(1)
     return environment.status_bytes("VmRSS")
 kept = fill()
-freed_memory.available = lambda: 0
-assert freed_memory.release_if_scarce()
+malloc.available = lambda: 0
+assert malloc.release_if_scarce()
 assert environment.status_bytes("VmRSS") < kept - 190_000_000
 assert fill() < kept - 190_000_000
 """
@@ -208,5 +209,5 @@ def test_what_was_kept_goes_back_where_memory_is_scarce() -> None:
 
 def test_what_is_available_is_what_the_system_says() -> None:
     psutil = pytest.importorskip("psutil")
-    free = freed_memory.available()  # a control group may leave less
+    free = malloc.available()  # a control group may leave less
     assert free is not None and 0 < free < 1.1 * psutil.virtual_memory().available

@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import (
-    blueprint,
-    devices,
-    fit,
-    freed_memory,
-    memory,
-    memory_measured,
-    sharding,
-    state,
-)
-from scalelab.memory import StepMemory
+from scalelab import fit, sharding, state
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
+from scalelab.resources import blueprint, devices, malloc, memory, memory_measured
+from scalelab.resources.memory import StepMemory
 
 
 def planted(total: Callable[[int], float]) -> tuple[Callable[[int], StepMemory], list[int]]:
@@ -175,7 +167,7 @@ def test_the_program_answers(tmp_path: Any) -> None:
 def test_what_training_keeps_is_said() -> None:
     """Parameters and the like once, and GAPS times what exists only within the step."""
     asked = StepMemory(8, params=100, optimizer=200, batch=30, between=1000, beside=7)
-    assert asked.kept == 337 + freed_memory.GAPS * 1000
+    assert asked.kept == 337 + malloc.GAPS * 1000
     assert "freed buffers go back" in fit._kept(asked, 2 * asked.kept - 1)
     assert "freed buffers being kept" in fit._kept(asked, 2 * asked.kept)
 

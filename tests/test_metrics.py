@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab import metrics, progress
-from scalelab.clocks import Clocks
+from scalelab.helpers import eta
+from scalelab.runs import metrics
+from scalelab.runs.clocks import Clocks
 
 
 def read(folder: pathlib.Path) -> list[dict]:
@@ -239,22 +240,22 @@ def test_json_is_written_whole_and_takes_numpy_numbers(tmp_path: pathlib.Path) -
     [(0, "0s"), (59.9, "59s"), (60, "1m00s"), (725, "12m05s"), (11220, "3h07m"), (math.inf, "?")],
 )
 def test_clock_text(secs: float, text: str) -> None:
-    assert progress.clock_text(secs) == text
+    assert eta.clock_text(secs) == text
 
 
 def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    eta = progress.Eta()
-    eta.start(0.5)
-    assert eta.text(0.5) == "?"
+    left = eta.Eta()
+    left.start(0.5)
+    assert left.text(0.5) == "?"
     now[0] += 60
-    assert eta.text(0.6) == "4m00s"
+    assert left.text(0.6) == "4m00s"
 
 
 def test_progress_shows_now_and_then_and_the_last() -> None:
     stream = io.StringIO()
-    shown = progress.Progress(stream, every_secs=100.0)
+    shown = eta.Progress(stream, every_secs=100.0)
     assert shown.due()
     shown.show("first")
     assert not shown.due()
@@ -265,7 +266,7 @@ def test_progress_shows_now_and_then_and_the_last() -> None:
 def test_progress_overwrites_itself_on_a_terminal() -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True
-    shown = progress.Progress(stream)
+    shown = eta.Progress(stream)
     shown.show("a long line")
     shown.show("short")
     shown.show("end", final=True)

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab import environment, numerics
+from scalelab.runs import environment, numerics
 
 # tests/numerics.json: version -> golden file -> digest of its numbers, the last as they are now.
 RECORD = tiny.ROOT / "tests/numerics.json"
 TO_DO = """
-If a number moved: raise VERSION in scalelab/numerics.py, write into CHANGELOG's section "Numerics"
-which systems moved, by how much and why, and add this version's digests to tests/numerics.json.
+If a number moved: raise VERSION in scalelab/runs/numerics.py, write into
+CHANGELOG's section "Numerics" which systems moved,
+by how much and why, and add this version's digests to tests/numerics.json.
 If a system came or went and no number moved: change its line alone. The digests now:
 """
 

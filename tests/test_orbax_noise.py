@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from scalelab import orbax_noise
+from scalelab.runs import orbax_noise
 
 FAILS = """
 async def write():

@@ -15,10 +15,11 @@ import pytest
 import tiny
 from train_lab import Lab, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, pretrained, state, together
-from scalelab.config import Config
-from scalelab.training import members
-from scalelab.training.recorder import Recorder
+from scalelab import state
+from scalelab.config import cli
+from scalelab.config.pretraining import Config
+from scalelab.runs import checkpoint, compatibility, pretrained, vmapped
+from scalelab.runs.run import Recorder
 
 Runs = list[tuple[Config, pathlib.Path]]
 TOLERANCE = dict(rtol=1e-5, atol=1e-5)
@@ -31,7 +32,7 @@ def runs_of(
 ) -> Runs:
     """Two seeds, and one of them at another rate; one phase, if nothing else is said."""
     config = lab.config(arguments, **({"long__example_rate": 0.0} | fields))
-    runs = members.of(config, folder, ["0", "1"], ["3e-3", "1e-3"])
+    runs = compatibility.of(config, folder, ["0", "1"], ["3e-3", "1e-3"])
     return [run for run in runs if run[1].name != "seed0-rate0.001"]
 
 
@@ -105,7 +106,7 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
     """They begin from seed 0's parameters; in its own order, one of them is seed 0's run."""
     given = lab.config(f"system=bert,steps={STEPS}", long__example_rate=0.0)
     runs, single = (
-        members.of(given, tmp_path / name, rates=["3e-3"], orders=["0", "7"])
+        compatibility.of(given, tmp_path / name, rates=["3e-3"], orders=["0", "7"])
         for name in ("together", "single")
     )
     assert [folder.name for _, folder in runs] == [
@@ -127,7 +128,8 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
 def test_order_alone_may_vary_in_both_phases(lab: Lab, tmp_path: pathlib.Path) -> None:
     given = lab.config("system=bert,steps=12", long__example_rate=0.1)
     runs, single = (
-        members.of(given, tmp_path / name, orders=["0", "7"]) for name in ("together", "single")
+        compatibility.of(given, tmp_path / name, orders=["0", "7"])
+        for name in ("together", "single")
     )
     lab.run_together(runs)
     own, other = (lab.run(folder, config) for config, folder in single)
@@ -155,7 +157,7 @@ def first_lines(folder: pathlib.Path, step: int) -> list[dict[str, Any]]:
 
 
 def shared_keys(states: list[state.TrainState]) -> state.TrainState:
-    """As `together.stack`, but the draws of all are those of the first."""
+    """As `vmapped.stack`, but the draws of all are those of the first."""
     return STACK([one.replace(rng=states[0].rng) for one in states])
 
 
@@ -168,12 +170,12 @@ def shared_order(recorder: Recorder) -> Any:
         recorder.config = own
 
 
-STACK, BATCHES = together.stack, Recorder.batches
+STACK, BATCHES = vmapped.stack, Recorder.batches
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
-    [(together, "stack", shared_keys), (Recorder, "batches", shared_order)],
+    [(vmapped, "stack", shared_keys), (Recorder, "batches", shared_order)],
 )
 def test_what_they_share_by_mistake_shows(
     owner: Any, name: str, wrong: Any, lab: Lab, alone: Runs, tmp_path: pathlib.Path, monkeypatch
@@ -201,7 +203,7 @@ def test_other_systems_too_and_a_shared_dropout_key_shows(
     lab.run_together(runs)
     for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
         assert_same_run(ours, theirs)
-    monkeypatch.setattr(together, "stack", shared_keys)
+    monkeypatch.setattr(vmapped, "stack", shared_keys)
     wrong = runs_of(lab, tmp_path / "wrong", **two_phases)
     lab.run_together(wrong)
     assert_same_run(wrong[0][1], alone[0][1])
@@ -296,12 +298,12 @@ def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
     with pytest.raises(
         ValueError, match="may differ in seed, data.order_seed, optim.learning_rate alone"
     ) as told:
-        members.check([one, other, one])
+        compatibility.check([one, other, one])
     found = {line.split(":")[0].strip() for line in str(told.value).splitlines()[1:]}
     assert found == {
         "net.width", "short.batch_size", "tokenizer.vocab_size", "optim.total_steps",
     }  # fmt: skip
-    members.check([one, lab.config("system=roberta,steps=24,seed=1")])
+    compatibility.check([one, lab.config("system=roberta,steps=24,seed=1")])
 
 
 @pytest.mark.parametrize(
@@ -313,19 +315,19 @@ def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
 )
 def test_what_several_cannot_do(arguments: str, changes: dict, told: str, lab: Lab) -> None:
     config = lab.config(arguments, **changes)
-    members.check([config])
+    compatibility.check([config])
     with pytest.raises(ValueError, match=told):
-        members.check([config, dataclasses.replace(config, seed=1)])
+        compatibility.check([config, dataclasses.replace(config, seed=1)])
 
 
 def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None:
     config = lab.config("system=roberta,steps=24,seed=5")
-    made = members.of(config, tmp_path, ["0", "3"], ["1e-3", ".002"])
+    made = compatibility.of(config, tmp_path, ["0", "3"], ["1e-3", ".002"])
     assert [(c.seed, c.optim.learning_rate, f.name) for c, f in made] == [
         (0, 1e-3, "seed0-rate0.001"), (0, 2e-3, "seed0-rate0.002"),
         (3, 1e-3, "seed3-rate0.001"), (3, 2e-3, "seed3-rate0.002"),
     ]  # fmt: skip
-    assert members.of(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
+    assert compatibility.of(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
     for seeds, rates, told in (
         (["0", "1.5"], [], "--seeds=0,1.5: expected whole numbers"),
         (["0"], ["fast"], "--learning_rates=fast: expected numbers"),
@@ -335,7 +337,7 @@ def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None
         (["1", "0", "1"], [], "each run once.*seed1, seed0, seed1"),
     ):
         with pytest.raises(ValueError, match=told):
-            members.of(config, tmp_path, seeds, rates)
+            compatibility.of(config, tmp_path, seeds, rates)
 
 
 # --- The real program -----------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import pytest
 import tiny
 from jax.extend.core import jaxprs_in_params
 
-from scalelab import blueprint, step
+from scalelab import step
 from scalelab.nn import norm
+from scalelab.resources import blueprint
 
 CLASSES = 2  # of next sentence prediction, whose last product is float32 by its own declaration
 

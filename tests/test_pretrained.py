@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, pretrained
+from scalelab import build
+from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from absl.testing import flagsaver
 
-from scalelab import cli, environment, pretrained, sample
+from scalelab import sample
+from scalelab.config import cli
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
+from scalelab.runs import environment, pretrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 

@@ -22,12 +22,15 @@ import pytest
 import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at, signal_at
 
-from scalelab import checkpoint, cli, freed_memory, metrics, pretrained, run_folder, systems
-from scalelab import config as config_lib
+from scalelab import systems
+from scalelab.config import cli
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import field_names
 from scalelab.data import load_data, pipeline
-from scalelab.fields import field_names
 from scalelab.lab import curves
 from scalelab.optim import schedules
+from scalelab.resources import malloc
+from scalelab.runs import checkpoint, metrics, pretrained, run_folder
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +307,7 @@ def test_freed_memory_is_looked_after(
 ) -> None:
     """Before a phase with what its step will take, then at every step."""
     asked: list[int] = []
-    monkeypatch.setattr(
-        freed_memory, "release_if_scarce", lambda soon=0: asked.append(soon) or False
-    )
+    monkeypatch.setattr(malloc, "release_if_scarce", lambda soon=0: asked.append(soon) or False)
     lab.run(tmp_path / "run")
     coming = [k for k, soon in enumerate(asked) if soon]
     assert coming == [0, SHORT_STEPS + 1] and len(asked) == STEPS + 2

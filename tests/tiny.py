@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import config as config_lib
-from scalelab import config_files
+from scalelab.config import files
+from scalelab.config import pretraining as config_lib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
@@ -22,7 +22,7 @@ VOCAB, LENGTH, BATCH = 97, 16, 8
 
 def config_module(name: str) -> types.ModuleType:
     """Loads configs/<name>.py."""
-    return config_files.load(ROOT / f"configs/{name}.py")
+    return files.load(ROOT / f"configs/{name}.py")
 
 
 def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
@@ -201,10 +201,11 @@ def write_run(
     """
     import jax
 
-    from scalelab import build, checkpoint, run_folder, state, systems
+    from scalelab import build, state, systems
     from scalelab.data import load_data
-    from scalelab.metrics import write_json
     from scalelab.optim.adamw import parameter_name
+    from scalelab.runs import checkpoint, run_folder
+    from scalelab.runs.metrics import write_json
 
     made = config_lib.resolve(
         values(

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import checkpoint, flops, metrics, state, step
-from scalelab import config as config_lib
+from scalelab import state, step
+from scalelab.config import pretraining as config_lib
 from scalelab.lab import curves
+from scalelab.resources import flops
+from scalelab.runs import checkpoint, metrics
 from scalelab.training import loop as train_loop
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.

@@ -11,14 +11,14 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 TOKENS = 1.2e6
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study; arguments as in configs/study.py, `scale` apart."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     if "scale" in study.parse(arguments):
         raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")
     config = study.get_config(",".join(filter(None, ["scale=small", arguments])))

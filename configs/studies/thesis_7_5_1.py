@@ -10,7 +10,7 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 SHAPES = {
     "full": tuple(f"2x{h}x2" for h in (128, 192, 288, 384, 544))
@@ -22,7 +22,7 @@ SHAPES = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_1"
     config.title = "Scaling single shape dimensions"

@@ -13,7 +13,7 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 SHAPES = {
     "full": ("2x204x7", "2x256x9", "8x544x2") + ("2x384x2", "2x128x18", "2x544x2", "2x128x36"),
@@ -26,7 +26,7 @@ SEVERAL = {"full": SHAPES["full"][:3], "small": ("2x90x4", "2x256x2"), "tiny": (
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_2"
     config.title = "Scaling several shape dimensions"

@@ -9,7 +9,7 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 SHAPES = {
     "full": ("2x128x2", "2x384x2", "2x544x2", "2x128x10", "2x128x18", "2x128x36")
@@ -22,7 +22,7 @@ SECS = {"medium": 20.0, "small": 150.0, "tiny": 5.0}
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_3"
     config.title = "Validation loss against seconds"

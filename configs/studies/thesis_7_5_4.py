@@ -8,14 +8,14 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 SHAPES = {"full": ("2x256x9",), "small": ("2x128x2",), "tiny": ("2x32x2",)}
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_4"
     config.title = "Number of steps and batch size"

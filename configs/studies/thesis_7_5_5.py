@@ -14,7 +14,7 @@ import pathlib
 
 import ml_collections
 
-from scalelab import config_files
+from scalelab.config import files
 
 GRID = (
     "2x128x2",
@@ -61,7 +61,7 @@ FULL_ROWS = {
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns the study at the scale asked for."""
-    study = config_files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     config = study.get_config(arguments)
     config.name = "thesis_7_5_5"
     config.title = "Systematic scaling"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalelab import formats
-from scalelab.config import Config
+from scalelab.config.pretraining import Config
 from scalelab.data.phase_examples import make_phases
 from scalelab.data.phases import PhaseData
 

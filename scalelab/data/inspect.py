@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from scalelab import cli, clocks, systems
-from scalelab import config as config_lib
+from scalelab import systems
+from scalelab.config import cli
+from scalelab.config import pretraining as config_lib
+from scalelab.runs import clocks
 
 EXAMPLES = flags.DEFINE_integer(
     "examples", 2, "How many examples of each phase to show.", lower_bound=0

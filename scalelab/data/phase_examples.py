@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from scalelab import formats
-from scalelab.config import Config
+from scalelab.config.pretraining import Config
 from scalelab.data import cache, phases, store
 from scalelab.data.phases import PhaseData
-from scalelab.data.progress import bar
 from scalelab.data.store import ExampleStore
 from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.helpers.bar import bar
 
 PAIRS_BYTES = 1.6  # random second segments use text twice (protocol, Table 7.1: 1.58)
 VALID_SEED = 0  # the validation examples are the same for every seed, so that their losses compare

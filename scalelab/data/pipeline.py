@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 
 Batch = dict[str, np.ndarray]
 BatchAt = Callable[[int], Batch]

@@ -22,8 +22,8 @@ import tokenizers as hf_tokenizers
 from scalelab.data import _encoding, _segmenting, cache, sentences, tokenizers
 from scalelab.data._arrays import ArrayWriter, load
 from scalelab.data.corpora import Corpus, open_corpus
-from scalelab.data.progress import bar
 from scalelab.formats.documents import Documents
+from scalelab.helpers.bar import bar
 
 VERSION = "1"  # of what the stages write
 _BLOCK_BYTES = 1 << 22

@@ -24,11 +24,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
 from scalelab.data import probe_rows
 from scalelab.data.probe_rows import Row
 from scalelab.eval import same_document, swapped_words
-from scalelab.eval.task import Task
+from scalelab.tasks.task import Task
 
 MAKERS = {
     same_document.TASK.name: (same_document.TASK, probe_rows.same_document),
@@ -185,7 +185,7 @@ def run(given: argparse.Namespace) -> None:
     """
     from scalelab.data import prepare  # after the arguments, so that --help answers at once
     from scalelab.data.corpora import open_corpus
-    from scalelab.data.progress import bar
+    from scalelab.helpers.bar import bar
 
     corpus = open_corpus(given.corpus, errors=given.errors, valid_rate=given.valid_rate)
     key = prepare.sentences_key(corpus)

@@ -20,7 +20,7 @@ from tokenizers import processors
 
 from scalelab.data import _training
 from scalelab.formats.documents import Frame
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")

@@ -4,8 +4,8 @@ Is a sentence, taken from the literature on linguistics, acceptable (1) or not (
 files have no line of column names: source, label, the author's own mark, sentence.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="cola",

@@ -13,7 +13,7 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-from scalelab import cli
+from scalelab.config import cli
 from scalelab.lab import tables
 from scalelab.lab.tasks import comparison
 from scalelab.lab.tasks.comparison import Claim

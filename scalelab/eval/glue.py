@@ -10,8 +10,10 @@ import dataclasses
 
 from absl import flags
 
-from scalelab import cli, finetune, freed_memory
-from scalelab.eval import submission, task
+from scalelab import finetune
+from scalelab.config import cli
+from scalelab.resources import malloc
+from scalelab.tasks import submission, task
 
 # MNLI before the tasks that may start from its weights; the small ones first otherwise.
 ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
@@ -50,7 +52,7 @@ def chosen(names: list[str]) -> list[task.Task]:
 def main(argv: list[str]) -> None:
     """Fine-tunes on every task and prints the table."""
     del argv
-    freed_memory.keep()
+    malloc.keep()
     tasks = chosen(TASKS.value)
     workdir = cli.workdir()
     init, like = cli.required(finetune.INIT.value, "init"), finetune.LIKE.value

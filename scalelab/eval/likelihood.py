@@ -18,8 +18,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from scalelab import token_scores
-from scalelab.eval import windows
+from scalelab.eval import token_scores, windows
 from scalelab.eval.windows import Windows
 
 

@@ -25,7 +25,7 @@ import pathlib
 import time
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
 from scalelab.eval import lm_report
 
 
@@ -72,7 +72,7 @@ def reading_of(opened: Any, context: int | None, stride: int | None) -> Any:
     """How the net of a run reads documents.
 
     Args:
-      opened: a `scalelab.pretrained.Pretrained`.
+      opened: a `scalelab.runs.pretrained.Pretrained`.
       context: tokens of a row, special ones included; None: the longest of its training.
       stride: tokens; None: half of a row's text.
 
@@ -113,7 +113,7 @@ def reading_of(opened: Any, context: int | None, stride: int | None) -> Any:
 
 def trained_length(opened: Any) -> int:
     """The longest example of a run's training; of an import, which does not say, all positions."""
-    from scalelab.run_folder import read_json
+    from scalelab.runs.run_folder import read_json
 
     config = opened.config
     if "imported" in (read_json(opened.path / "result.json") or {}):
@@ -125,7 +125,7 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     """Scores documents, showing how far it is.
 
     Args:
-      opened: a `scalelab.pretrained.Pretrained`.
+      opened: a `scalelab.runs.pretrained.Pretrained`.
       texts: a `scalelab.eval.texts.Texts`.
       reading: from `reading_of`.
       batch_size: windows of the full context in a batch.
@@ -137,8 +137,8 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     import numpy as np
 
     from scalelab import build
-    from scalelab.data.progress import bar
     from scalelab.eval import likelihood
+    from scalelab.helpers.bar import bar
 
     net = build.make_net(opened.config, opened.system)
     rows = likelihood.rows_of(texts.starts, reading)
@@ -182,8 +182,8 @@ def read(given: argparse.Namespace, opened: Any) -> Any:
       ValueError: corpus or split is not there, or cannot be read.
     """
     from scalelab.data.corpora import open_corpus
-    from scalelab.data.progress import bar
     from scalelab.eval import texts
+    from scalelab.helpers.bar import bar
 
     data = opened.config.data
     try:
@@ -208,7 +208,8 @@ def evaluate(given: argparse.Namespace) -> None:
     """
     if given.workdir is not None:
         check_workdir(given.workdir)
-    from scalelab import build, environment, pretrained
+    from scalelab import build
+    from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(given.run)
     config = opened.config

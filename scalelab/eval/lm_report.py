@@ -34,8 +34,8 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """As `scalelab.metrics` defines it; None: no token is predicted."""
-        from scalelab.metrics import bits_per_byte
+        """As `scalelab.runs.metrics` defines it; None: no token is predicted."""
+        from scalelab.runs.metrics import bits_per_byte
 
         return None if self.loss is None else bits_per_byte(self.loss, self.tokens, self.num_bytes)
 
@@ -56,7 +56,7 @@ def facts_of(
     """The content of result.json.
 
     Args:
-      opened: a `scalelab.pretrained.Pretrained`.
+      opened: a `scalelab.runs.pretrained.Pretrained`.
       reading: a `scalelab.eval.likelihood.Reading`.
       corpus: as the user named it.
       split: of it.
@@ -152,8 +152,8 @@ def write(workdir: pathlib.Path, scores: list[Score], facts: dict[str, Any]) -> 
       scores: of each document.
       facts: the content of result.json.
     """
-    from scalelab import environment
-    from scalelab.metrics import write_json
+    from scalelab.runs import environment
+    from scalelab.runs.metrics import write_json
 
     workdir.mkdir(parents=True, exist_ok=True)
     lines = ["document\ttokens\tpredicted\tbytes\tnll\tbits_per_byte"]

@@ -8,8 +8,8 @@ AX is no task of its own: GLUE's diagnostic set (Wang et al. 2019, arXiv:1804.07
 these labels and no training set, and it is the MNLI model that predicts it for the leaderboard.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="mnli",

@@ -3,8 +3,8 @@
 Do two sentences from news mean the same (1) or not (0)?
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="mrpc",

@@ -3,8 +3,8 @@
 Does a sentence hold the answer to a question? The sets are those of GLUE's second release.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="qnli",

@@ -1,11 +1,11 @@
 """QQP, the Quora Question Pairs (Iyer, Dandekar and Csernai 2017, as split by GLUE).
 
 Do two questions ask the same (1) or not (0)? The official files have questions with a line break in
-them; `scalelab.data.task_files.read` says what becomes of these.
+them; `scalelab.tasks.files.read` says what becomes of these.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="qqp",

@@ -4,8 +4,8 @@ Does a text entail a hypothesis? (Dagan et al. 2006, Bar Haim et al. 2006, Giamp
 Bentivogli et al. 2009; neutral and contradiction are one class.)
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="rte",

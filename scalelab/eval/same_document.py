@@ -5,8 +5,8 @@ from how its rows are made (scalelab/data/probe_rows.py), which half of guesses 
 the words that two passages share already gets more.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="same_document",

@@ -4,8 +4,8 @@ Is a phrase of a film review positive (1) or negative (0)? Training rows are phr
 sentences, dev and test rows whole sentences.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="sst2",

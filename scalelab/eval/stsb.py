@@ -3,8 +3,8 @@
 How similar in meaning are two sentences, from 0 (nothing in common) to 5 (the same)? A regression.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="stsb",

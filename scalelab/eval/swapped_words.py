@@ -5,8 +5,8 @@ from how its rows are made (scalelab/data/probe_rows.py). Every sentence is ther
 so that without the order of words half of the answers are right.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="swapped_words",

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from absl import flags
 
-from scalelab import cli
-from scalelab.data import task_files, task_records
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import RELATIONS, Split, Task, load_task, task_names
-from scalelab.names import nearest
+from scalelab.config import cli
+from scalelab.helpers.names import nearest
+from scalelab.tasks import files, records
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import RELATIONS, Split, Task, load_task, task_names
 
 KINDS = ("classification", "regression")
 MOST_CLASSES = 1000  # more are taken for texts or scores in the label's place
@@ -46,7 +46,7 @@ def make_task(
     """Describes the task in a folder.
 
     Args:
-      data_dir: the folder; also what `scalelab.eval.task.load` is to be given.
+      data_dir: the folder; also what `scalelab.tasks.task.load` is to be given.
       kind: "classification" or "regression".
       columns: one or two text columns, then the label's.
       name: what tables call it; the folder's name by default; "own-" comes before one of GLUE's.
@@ -110,9 +110,9 @@ def _own_name(folder: str) -> str:
 
 def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
     """The labels of a training file, sorted."""
-    counts = task_files.label_counts(path, columns)
+    counts = files.label_counts(path, columns)
     if not 2 <= len(counts) <= MOST_CLASSES:
-        shown = ", ".join(repr(label[: task_records.SHOWN]) for label in list(counts)[:5])
+        shown = ", ".join(repr(label[: records.SHOWN]) for label in list(counts)[:5])
         raise ValueError(
             f"{path}: expected from 2 to {MOST_CLASSES} different labels in the column"
             f" {columns.label!r}, found {len(counts)}: {shown}{', ...' * (len(counts) > 5)};"

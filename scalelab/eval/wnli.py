@@ -5,8 +5,8 @@ shares sentences with the training set under opposite labels (question 12 of GLU
 net that learns the training set scores below chance.
 """
 
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Task
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Task
 
 TASK = Task(
     name="wnli",

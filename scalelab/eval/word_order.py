@@ -16,7 +16,7 @@ import pathlib
 
 import numpy as np
 
-from scalelab import cli
+from scalelab.config import cli
 
 BATCH_SIZE = 64
 
@@ -67,8 +67,9 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
         raise ValueError(f"--num_examples={num_examples}: expected at least 1")
     import jax
 
-    from scalelab import build, environment, pretrained, step
+    from scalelab import build, step
     from scalelab.data import load_data
+    from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(run)
     config = opened.config

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from scalelab.clocks import Clocks
+from scalelab.runs.clocks import Clocks
 
 
 @dataclasses.dataclass

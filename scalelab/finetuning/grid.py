@@ -5,10 +5,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab import run_folder
+from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import loop, outcome
-from scalelab.finetuning.config import override, resolve
-from scalelab.metrics import write_json
+from scalelab.runs import run_folder
+from scalelab.runs.metrics import write_json
 
 Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
 

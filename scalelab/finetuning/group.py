@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import environment, together
 from scalelab.finetuning.rows import table_of
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import compiled
 from scalelab.optim import schedules
+from scalelab.runs import environment, vmapped
 
 
 class Group:
@@ -47,7 +47,7 @@ class Group:
             self._first_tables = [np.asarray(table_of(params)) for params in first]
             first = [rows.narrow(params) for params in first]
         states = [learner.init(own, params) for own, params in zip(drawn, first, strict=True)]
-        self.state = together.stack(states)
+        self.state = vmapped.stack(states)
         self.train_step, self._predict = compiled(learner, len(seeds))
         self._schedule = schedules.get(run.config.optim.schedule)
 
@@ -66,8 +66,8 @@ class Group:
 
     def given(self, step: int, length: int) -> tuple[Any, Any]:
         """Batches and learning rates of a step of all runs, for `train_step`."""
-        batch = together.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
-        return batch, together.stack_rows(self.rates(step))
+        batch = vmapped.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
+        return batch, vmapped.stack_rows(self.rates(step))
 
     def advance(self, step: int) -> Any:
         """Starts step `step` of every run; returns its metrics, to be waited for."""
@@ -80,7 +80,7 @@ class Group:
 
     def of_seed(self, tree: Any, index: int) -> Any:
         """One seed's part of what is there for all."""
-        return together.pick(tree, index, len(self))
+        return vmapped.pick(tree, index, len(self))
 
     def whole(self, params: Any, index: int) -> Any:
         """One seed's {"body", "head"}, as it is kept.

@@ -11,13 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from scalelab import cli, environment, freed_memory, metrics, progress, run_folder
-from scalelab import config as config_lib
-from scalelab.checkpoint import Checkpoints
+from scalelab.config import cli
+from scalelab.config import pretraining as config_lib
 from scalelab.finetuning import outcome
 from scalelab.finetuning.course import Course
 from scalelab.finetuning.group import Group
 from scalelab.finetuning.run import TaskRun
+from scalelab.helpers import eta
+from scalelab.resources import malloc
+from scalelab.runs import environment, metrics, run_folder
+from scalelab.runs.checkpoint import Checkpoints
 
 AHEAD = 8  # steps that may wait on the device
 
@@ -116,7 +119,7 @@ class Training:
         self._costs: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
         self._pending: list[Any] = []  # metrics of steps under way
         self._last: tuple[int, Any] = (-1, None)  # step of the last evaluation, and its outputs
-        self._line, self._eta = progress.Progress(), progress.Eta()
+        self._line, self._eta = eta.Progress(), eta.Eta()
         self._begun = time.perf_counter()
 
     def _check(self, before: list[dict[str, Any]] | None) -> None:
@@ -163,7 +166,7 @@ class Training:
         self._eta.start(self.step / num_steps)
         rates = self._group.rates(self.step)
         self._take_step()
-        freed_memory.release_if_scarce()
+        malloc.release_if_scarce()
         last = self.step == num_steps
         if len(self._pending) >= AHEAD or last:
             self._settle()

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import environment, flops, pretrained, run_folder
-from scalelab.eval import submission
-from scalelab.eval.task import Splits, Task
+from scalelab.config.finetuning import settings
 from scalelab.finetuning import said
-from scalelab.finetuning.config import settings
 from scalelab.lab import curves, scores
 from scalelab.lab.reading import predictions
-from scalelab.metrics import write_json
+from scalelab.resources import flops
+from scalelab.runs import environment, pretrained, run_folder
+from scalelab.runs.metrics import write_json
+from scalelab.tasks import submission
+from scalelab.tasks.task import Splits, Task
 
 
 def answers(task: Task, outputs: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.data.task_examples import TaskExamples
+from scalelab.tasks.examples import TaskExamples
 
 # Updates of a parameter that must be saved for it to pay: each saves some 2 ns on two cores, and
 # the programs of a table of another size take half a minute to compile.

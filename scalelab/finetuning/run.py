@@ -13,19 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build, flops, run_folder
-from scalelab.checkpoint import Checkpoints
-from scalelab.data import task_examples, tokenizers
-from scalelab.data.task_examples import TaskBatches, TaskExamples
-from scalelab.eval.task import Splits, Task, is_known
+from scalelab import build
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.data import tokenizers
 from scalelab.finetuning import rows
-from scalelab.finetuning.config import FinetuneConfig
 from scalelab.finetuning.start import Start, check_fits
 from scalelab.finetuning.step import Learner
 from scalelab.formats.documents import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
+from scalelab.resources import flops
+from scalelab.runs.checkpoint import Checkpoints
+from scalelab.tasks import examples
+from scalelab.tasks.examples import TaskBatches, TaskExamples
+from scalelab.tasks.task import Splits, Task, is_known
 
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
@@ -87,7 +89,7 @@ class TaskRun:
         self.tokenizer_digest = tokenizers.digest(opened.tokenizer_dir)
 
         def encode(records: Any) -> TaskExamples | None:
-            return records and task_examples.encode(
+            return records and examples.encode(
                 records.texts,
                 records.labels,
                 self.tokenizer,
@@ -216,10 +218,10 @@ class TaskRun:
           ValueError: its folder holds another run.
         """
         folder, config = self.folder(seed), self.describe(seed)
-        before = run_folder.read_json(folder / "config.json")
+        before = folder.read_json(folder / "config.json")
         if before is not None and "tokenizer_digest" not in before:
             del config["tokenizer_digest"]  # a folder of a version that did not record it
-        return run_folder.claim(folder, config)
+        return folder.claim(folder, config)
 
     def result(self, seed: int) -> dict[str, Any]:
         """The result.json of a finished seed."""
@@ -248,7 +250,7 @@ class TaskRun:
         found = np.zeros((num_seeds, len(examples), self.task.num_outputs), np.float32)
         pending = []
         size = self.config.machine.eval_batch_size
-        for ids, batch in task_examples.evaluation_batches(examples, size, self.config.max_len):
+        for ids, batch in examples.evaluation_batches(examples, size, self.config.max_len):
             pending.append((ids, run_predict(params, fixed, batch)))
         for ids, made in pending:
             real = ids >= 0

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from scalelab import config_files
-from scalelab.eval import recipes
-from scalelab.eval.task import remarks as of_data
-from scalelab.finetuning.config import FinetuneConfig, override, resolve, settings
+from scalelab.config import files
+from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
+from scalelab.tasks import recipes
+from scalelab.tasks.task import remarks as of_data
 
 
 def facts(run: Any) -> str:
@@ -68,7 +68,7 @@ def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
     Not `max_train_examples` and the fixed seeds either, of which a table speaks in words.
     """
     recipe = recipes.get(config.recipe)
-    made = config_files.load(config_files.FOLDER / "finetune.py")
+    made = files.load(files.FOLDER / "finetune.py")
     values = made.get_config(f"recipe={config.recipe}").to_dict()
     plain = settings(resolve(override(values, recipe.tasks.get(task, {}))))
     spoken = {"max_train_examples", "order_seed", "weights_seed", *recipe.grid}

@@ -6,10 +6,11 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from scalelab import imported, pretrained, run_folder
-from scalelab.finetuning.config import FinetuneConfig
-from scalelab.imported import ImportedClassifier
-from scalelab.pretrained import Pretrained, digest_of, load_trained
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.finetuning import imported
+from scalelab.finetuning.imported import ImportedClassifier
+from scalelab.runs import pretrained
+from scalelab.runs.pretrained import Pretrained, digest_of, load_trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
     if mnli is None:
         return Start(opened, init, lambda seed: opened.params, lambda seed: digest)
     folder = pathlib.Path(mnli)
-    made = run_folder.read_json(folder / "seed0" / "config.json") or {}
+    made = folder.read_json(folder / "seed0" / "config.json") or {}
     if made.get("task") != "mnli" or made.get("init") != digest:
         raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
 
@@ -80,7 +81,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> S
         return load_trained(folder / f"seed{seed}")["body"]
 
     digests = functools.cache(lambda seed: digest_of(body(seed)))
-    result = run_folder.read_json(folder / "seed0" / "result.json") or {}
+    result = folder.read_json(folder / "seed0" / "result.json") or {}
     remarks = tuple(f"Before, fine-tuned on {said}" for said in result.get("remarks", []))
     return Start(opened, init, body, digests, mnli_first=True, remarks=remarks)
 

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from scalelab import together
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.stack import STATES
 from scalelab.optim import layerwise
+from scalelab.runs import vmapped
 from scalelab.state import named_key
 
 Batch = dict[str, jax.Array]
@@ -197,7 +197,7 @@ _init = jax.jit(Learner.fresh, static_argnums=0)
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones
 def compiled(learner: Learner, num_seeds: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Jitted train_step, its state donated, and predict_step, for so many seeds together."""
-    train = together.train_step(learner.train_step, FinetuneState, num_seeds)
+    train = vmapped.train_step(learner.train_step, FinetuneState, num_seeds)
     predict = learner.predict_step
     if num_seeds > 1:
         predict = jax.vmap(predict, in_axes=(0, 0, None))

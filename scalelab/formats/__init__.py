@@ -11,7 +11,7 @@ a pure function of its arguments that yields chunks of finished examples.
 
 import types
 
-from scalelab import names
+from scalelab.helpers import names
 
 _PARTS = ("assembly", "documents", "draws")
 

@@ -11,10 +11,10 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from scalelab import classifier_files
-from scalelab.checkpoint import Checkpoints
+from scalelab.finetuning import classifier_files
 from scalelab.interop import convert
 from scalelab.interop.rows import Map
+from scalelab.runs.checkpoint import Checkpoints
 
 EXTRA, MODEL = "scalelab.safetensors", "model.safetensors"
 BIAS = "head/out/bias"

@@ -9,14 +9,16 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from scalelab import classifier_files, imported, pretrained, run_folder, systems
+from scalelab import systems
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.imported import TASK
+from scalelab.finetuning import classifier_files, imported
+from scalelab.finetuning.imported import TASK
 from scalelab.interop import card, classifiers, convert, maps, settings, target, texts
 from scalelab.interop import source as source_lib
 from scalelab.interop.rows import Architecture, Map
 from scalelab.interop.source import Source
 from scalelab.interop.transforms import Sizes
+from scalelab.runs import pretrained, run_folder
 
 Frame = tuple[tuple[str, ...], ...]  # begin, between, end
 PADDING = ("<pad>", "<|padding|>")  # a new piece, where none of the tokenizer's will do

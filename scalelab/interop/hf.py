@@ -11,8 +11,9 @@ import argparse
 import pathlib
 import sys
 
-from scalelab import cli, freed_memory
-from scalelab.names import nearest
+from scalelab.config import cli
+from scalelab.helpers.names import nearest
+from scalelab.resources import malloc
 
 COMMANDS = ("import", "export")
 
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     if argv and argv[0][0:1] != "-" and argv[0] not in COMMANDS:
         cli.fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
     arguments = parser().parse_args(argv)
-    freed_memory.hand_back()
+    malloc.hand_back()
     with cli.one_message("nothing was left behind"):
         if arguments.command == "import":
             from scalelab.interop import importing

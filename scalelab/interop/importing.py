@@ -14,15 +14,18 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from scalelab import build, classifier_files, environment, flops, run_folder, state, systems
-from scalelab import config as config_lib
-from scalelab.checkpoint import Checkpoints
-from scalelab.imported import TASK, pretrain_values
+from scalelab import build, state, systems
+from scalelab.config import pretraining as config_lib
+from scalelab.finetuning import classifier_files
+from scalelab.finetuning.imported import TASK, pretrain_values
 from scalelab.interop import classifiers, convert, settings, target
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
 from scalelab.interop.source import FIELDS, Source
-from scalelab.metrics import write_json
+from scalelab.resources import flops
+from scalelab.runs import environment, run_folder
+from scalelab.runs.checkpoint import Checkpoints
+from scalelab.runs.metrics import write_json
 
 CORPUS = "imported"  # stands where a pre-training has its corpus
 

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from scalelab.helpers.names import brief, nearest
 from scalelab.interop import maps
 from scalelab.interop.rows import Architecture, Map
-from scalelab.names import brief, nearest
 
 MOST = 2**48  # sizes beyond are no sizes of anything
 

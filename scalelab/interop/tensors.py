@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from scalelab.names import brief
+from scalelab.helpers.names import brief
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # What becomes float32 without losing a bit.

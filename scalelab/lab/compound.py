@@ -24,8 +24,9 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-from scalelab import cli
-from scalelab.lab import quantities, shape_rules, tables
+from scalelab.config import cli
+from scalelab.helpers import quantities
+from scalelab.lab import shape_rules, tables
 from scalelab.lab.fits import grid_results
 from scalelab.lab.fits.fitting import MAX_EXTRAPOLATION
 from scalelab.lab.fits.grid_results import Source

@@ -18,7 +18,7 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
 from scalelab.lab import palette, tables
 from scalelab.lab.all_runs import kinds, run_points
 from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint

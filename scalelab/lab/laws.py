@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scalelab import cli
-from scalelab.lab import palette, quantities
+from scalelab.config import cli
+from scalelab.helpers import quantities
+from scalelab.lab import palette
 from scalelab.lab.all_runs import kinds, run_points
 from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.fits import fitting, law_points, law_text

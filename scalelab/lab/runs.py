@@ -14,7 +14,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from scalelab import cli, config
+from scalelab.config import cli, pretraining
 from scalelab.lab.all_runs import run_query, run_table
 
 COMMANDS = ("list", "compare", "card", "pack")
@@ -96,7 +96,7 @@ def compare(given: argparse.Namespace) -> str:
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
     a, b = run_held.opened(given.a), run_held.opened(given.b)
-    said = run_pair.text(a, b, config.science_diff(b.config, a.config), given.points)
+    said = run_pair.text(a, b, pretraining.science_diff(b.config, a.config), given.points)
     if given.figure:
         run_pair.draw(given.figure, a, b)
     return said

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scalelab import cli, config_files
+from scalelab.config import cli, files
 from scalelab.lab import shape_advice, shape_rules, tables
 from scalelab.lab.reading.study_runs import Shape
 from scalelab.lab.shape_advice import GRADES, Advice
@@ -32,12 +32,12 @@ HEADER = ("shape", "liked for", "head size", "N", "change of N", "predicted")
 
 def build(given: argparse.Namespace, shape: Shape) -> Any:
     """A shape's run in the abstract; None where heads do not divide the width."""
-    from scalelab import config as config_lib
+    from scalelab.config import pretraining as config_lib
     from scalelab.studies import cost_steps
 
     if shape.width % shape.num_heads:
         return None
-    pretrain = config_files.load(config_files.FOLDER / "pretrain.py")
+    pretrain = files.load(files.FOLDER / "pretrain.py")
     made = pretrain.get_config(f"system={given.system},shape={shape},steps=1000")
     made.net.dtype, made.tokenizer.vocab_size = given.dtype, given.vocab_size
     made.net.max_len = max(made.net.max_len, given.length)
@@ -76,10 +76,10 @@ def coefficients(path: pathlib.Path | None) -> Any:
 
 def measure(builts: Sequence[Any]) -> list[float | None]:
     """Median seconds of a step of each, taken in turn, so that others slow all alike."""
-    from scalelab import freed_memory
+    from scalelab.resources import malloc
     from scalelab.studies import cost_steps
 
-    freed_memory.keep()  # as training does
+    malloc.keep()  # as training does
     steppers = []
     for built in builts:
         if built is not None:
@@ -129,7 +129,7 @@ def run(given: argparse.Namespace) -> None:
         raise ValueError(f"--tile={given.tile}: expected 1 or more")
     import jax
 
-    from scalelab import environment
+    from scalelab.runs import environment
 
     environment.configure_jax(given.compile_cache_dir, given.dtype)
     found = shape_advice.near(wanted, given.each)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 from scalelab.nn.context import Context
 

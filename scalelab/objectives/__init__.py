@@ -26,7 +26,7 @@ them device code:
 
 import types
 
-from scalelab.names import load_module, nearest
+from scalelab.helpers.names import load_module, nearest
 
 
 def load(name: str) -> types.ModuleType:

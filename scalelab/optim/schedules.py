@@ -7,7 +7,7 @@ The clock may be steps, tokens, FLOPs or seconds; a schedule cannot tell. Each r
 import math
 from collections.abc import Callable
 
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 
 Schedule = Callable[[float, float, float], float]
 

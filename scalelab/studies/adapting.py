@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-from scalelab import config as config_lib
-from scalelab.eval import recipes
-from scalelab.finetuning import config as finetune_config
+from scalelab.config import finetuning as finetune_config
+from scalelab.config import pretraining as config_lib
 from scalelab.studies import job
 from scalelab.studies.spec import Finetune
+from scalelab.tasks import recipes
 
 NO_MACHINE = {"cache_dir": "", "compile_cache_dir": None}
 

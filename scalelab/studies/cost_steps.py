@@ -33,7 +33,7 @@ def features(config: Any, params: Any, forward: Any, batch_size: int, length: in
       length: n.
       predicted: positions of an example that pass through the token head.
     """
-    from scalelab import blueprint, flops
+    from scalelab.resources import blueprint, flops
 
     net = config.net
     width, ffn = widths_in_lanes(net)
@@ -80,7 +80,7 @@ class Built:
 
 def build_run(config: Any) -> Built:
     """Builds a run's net in the abstract; nothing is computed and no data is read."""
-    from scalelab import blueprint
+    from scalelab.resources import blueprint
 
     plan = blueprint.draw(config)
     params = plan.state.params

@@ -15,14 +15,14 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from scalelab import config as config_lib
 from scalelab import systems
-from scalelab.config import Config
-from scalelab.fields import flatten
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import flatten
+from scalelab.config.pretraining import Config
+from scalelab.helpers.names import nearest
 from scalelab.lab.reading import study_file, study_runs
 from scalelab.lab.reading.study_runs import BASELINE, Shape
-from scalelab.metrics import write_json
-from scalelab.names import nearest
+from scalelab.runs.metrics import write_json
 from scalelab.studies import adapting, derive, passes, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 

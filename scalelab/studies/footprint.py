@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from scalelab.config import Config
+from scalelab.config.pretraining import Config
 from scalelab.studies import expand
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec

@@ -11,12 +11,12 @@ import shutil
 import sys
 from typing import Any
 
-from scalelab import cli, config_files
+from scalelab.config import cli, files
 
 
 def pretrain(runs: list[Any], again: list[bool]) -> None:
     """Trains runs as one program; `again` where a checkpoint was lost."""
-    from scalelab import config as config_lib
+    from scalelab.config import pretraining as config_lib
     from scalelab.training import loop as train_loop
 
     for run, lost in zip(runs, again, strict=True):
@@ -37,12 +37,12 @@ def _set_aside(folder: pathlib.Path) -> None:
 
 def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
-    from scalelab import config as config_lib
     from scalelab import finetune as finetune_lib
-    from scalelab.eval import task as task_lib
+    from scalelab.config import pretraining as config_lib
     from scalelab.finetuning import start as finetune_start
     from scalelab.studies import jobs
     from scalelab.studies import tasks as tasks_lib
+    from scalelab.tasks import task as task_lib
 
     asked, config = study.facts["finetune"], config_lib.resolve(run.config)
     tasks_lib.prepare(asked["data"], config, study.workdir)
@@ -69,7 +69,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
 
 def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
     """The fields of configs/finetune.py for a recipe, with the caches of the pre-training."""
-    made = config_files.load(config_files.FOLDER / "finetune.py")
+    made = files.load(files.FOLDER / "finetune.py")
     values = made.get_config(f"recipe={recipe}").to_dict()
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = machine[name]
@@ -78,8 +78,8 @@ def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
 
 def task_fields(lines: list[str], task: str) -> dict[str, Any]:
     """The fields that a study sets for one task: "epochs=1" for all, "sst2.epochs=1" for one."""
-    from scalelab.eval import task as task_lib
     from scalelab.studies.spec import parse_fields
+    from scalelab.tasks import task as task_lib
 
     names = set(task_lib.task_names())
     found, own = {}, {}
@@ -100,10 +100,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--run", required=True, action="append")
     parser.add_argument("--kind", required=True, choices=("pretrain", "finetune"))
     given = parser.parse_args(argv)
-    from scalelab import freed_memory
+    from scalelab.resources import malloc
     from scalelab.studies import jobs
 
-    freed_memory.keep()
+    malloc.keep()
     study, found = jobs.read(pathlib.Path(given.workdir), given.study)
     by_name = {job.name: job for job in found}
     runs = {run.name: run for run in study.runs}

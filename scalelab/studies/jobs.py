@@ -10,11 +10,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from scalelab import config as config_lib
-from scalelab import environment, flops
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reading.study_runs import PretrainRun, Study
-from scalelab.training import members
+from scalelab.resources import flops
+from scalelab.runs import compatibility, environment
 
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
 WAITING, READY, DONE = "waiting", "ready", "done"
@@ -90,7 +90,7 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
         if not is_small(configs[0].net):
             return False
         try:
-            members.check(configs)
+            compatibility.check(configs)
         except ValueError:
             return False
         return True

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import clocks
+from scalelab.runs import clocks
 from scalelab.studies import cost, cost_steps, footprint
 from scalelab.studies.cost import CostModel
 from scalelab.studies.cost_steps import Built
@@ -121,7 +121,7 @@ def finetune_secs(
       tasks: by name: examples of training, of dev, and tokens of a text.
       values: of configs/finetune.py, by task: "epochs", "batch_size", "eval_every_epochs", ....
     """
-    from scalelab import blueprint
+    from scalelab.resources import blueprint
 
     total = 0.0
     net, config = run.config.net, run.config

@@ -6,9 +6,9 @@ import pathlib
 import sys
 from typing import Any
 
+from scalelab.helpers.eta import clock_text
 from scalelab.lab import tables
-from scalelab.metrics import write_json
-from scalelab.progress import clock_text
+from scalelab.runs.metrics import write_json
 from scalelab.studies import adapting, cost, cost_steps, expand, plan, pool, tasks
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.plan import Expected

@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from scalelab import cli, environment
+from scalelab.config import cli
+from scalelab.runs import environment
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, READY, Job
 

@@ -10,10 +10,10 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scalelab import config as config_lib
-from scalelab.eval import task as task_lib
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import run_files, study_file
 from scalelab.studies import tasks
+from scalelab.tasks import task as task_lib
 
 SHOWN = 8
 

@@ -9,16 +9,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab import config as config_lib
-from scalelab.config import Config
-from scalelab.eval import recipes
-from scalelab.eval import task as task_lib
-from scalelab.fields import field_names, fill
-from scalelab.finetuning.config import FinetuneConfig
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import field_names, fill
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.config.pretraining import Config
+from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.reading.study_runs import BASELINE, Shape
 from scalelab.lab.reports import table_rows
 from scalelab.lab.reports.table_rows import Rows
-from scalelab.names import module_names, nearest
+from scalelab.tasks import recipes
+from scalelab.tasks import task as task_lib
 
 FACTORS = ("system", "shape", "variant", "seed")
 COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1" is one step up
@@ -48,7 +48,7 @@ class Finetune:
 
     Attributes:
       tasks: names of files in scalelab/eval.
-      recipe: a name in scalelab/eval/recipes.py.
+      recipe: a name in scalelab/tasks/recipes.py.
       seeds: fine-tuning seeds of each pre-training.
       data: folder of the tasks' data; None: TensorFlow Datasets.
       scratch: whether the net of each first seed is trained from random weights too.

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalelab.helpers.eta import clock_text
 from scalelab.lab import tables
 from scalelab.lab.reading.study_plan import Plan, planned
 from scalelab.lab.reading.study_runs import PretrainRun, Study
-from scalelab.progress import clock_text
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
 

@@ -3,8 +3,8 @@
 import pathlib
 from typing import Any
 
-from scalelab.config import Config
-from scalelab.eval import task as task_lib
+from scalelab.config.pretraining import Config
+from scalelab.tasks import task as task_lib
 
 PROBES = "probes"  # what `finetune.data` says for tasks made out of the study's own corpus
 

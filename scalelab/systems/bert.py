@@ -15,8 +15,6 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.adaptation import Adaptation
-from scalelab.departures import Departure
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
@@ -27,6 +25,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure
 
 DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Devlin et al. 2019, 3"),

@@ -20,8 +20,6 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.adaptation import Adaptation
-from scalelab.departures import Departure
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -31,6 +29,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure
 
 DEPARTURES = (
     Departure("objective", "clm", "Radford et al. 2018, 3.1"),

@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.adaptation import Adaptation
-from scalelab.departures import Departure
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -27,6 +25,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
+from scalelab.systems import Adaptation, Departure
 
 DEPARTURES: tuple[Departure, ...] = ()  # this system is the control
 SPECIAL_TOKENS = (

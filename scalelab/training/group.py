@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import metrics, sharding, state, together
+from scalelab import sharding, state
 from scalelab.data.batches import evaluation_batches
-from scalelab.training.recorder import Recorder
+from scalelab.runs import metrics, vmapped
+from scalelab.runs.run import Recorder
 from scalelab.training.setup import Setup
 
 
@@ -31,9 +32,9 @@ class Group:
         self.phase, self._placed = recorders[0].phase, recorders[0].placed
         self._batches = [recorder.batches() for recorder in recorders]
         self._size = size = setup.size(recorders[0].run.phase, len(recorders))
-        self._state = together.stack(self._filled([recorder.run.state for recorder in recorders]))
+        self._state = vmapped.stack(self._filled([recorder.run.state for recorder in recorders]))
         if size > 1:
-            self._state = jax.device_put(self._state, together.placed(self._placed, size))
+            self._state = jax.device_put(self._state, vmapped.placed(self._placed, size))
             self._forget()
         seeds = self._filled([recorder.config.seed for recorder in recorders])
         keys = [state.named_key(jax.random.key(seed), "eval") for seed in seeds]
@@ -62,7 +63,7 @@ class Group:
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """The batches of a step, stacked."""
-        return together.stack_rows(self._filled([batches(step) for batches in self._batches]))
+        return vmapped.stack_rows(self._filled([batches(step) for batches in self._batches]))
 
     def _put(self, batch: dict[str, np.ndarray]) -> Any:
         return sharding.put_batch(batch, self._setup.mesh, self.phase.batch_size, self._size)
@@ -77,7 +78,7 @@ class Group:
 
     def advance(self, batch: dict[str, np.ndarray]) -> None:
         """Starts a step of every run on these batches."""
-        rates = together.stack_rows(self._filled([one.rate() for one in self.recorders]))
+        rates = vmapped.stack_rows(self._filled([one.rate() for one in self.recorders]))
         self._state, pairs = self._train(self._state, self._put(batch), rates)
         for recorder in self.recorders:
             recorder.stepped(pairs)
@@ -110,7 +111,7 @@ class Group:
             found = jax.device_get(pairs)
             means = [
                 metrics.summarise_eval(
-                    metrics.sum_pairs(together.pick(found, k, self._size)), setup.token_losses
+                    metrics.sum_pairs(vmapped.pick(found, k, self._size)), setup.token_losses
                 )
                 for k in range(len(self))
             ]
@@ -127,7 +128,7 @@ class Group:
     def hand_out(self, recorder: Recorder) -> None:
         """Gives a run its own state, as of now, until the next step."""
         index = self.recorders.index(recorder)
-        own = together.pick_state(self._state, index, self._size)
+        own = vmapped.pick_state(self._state, index, self._size)
         recorder.run.state = own if self._size == 1 else jax.device_put(own, self._placed)
 
     def take_back(self) -> None:

@@ -13,12 +13,15 @@ from typing import Any
 
 import jax
 
-from scalelab import cli, freed_memory, progress, run_folder, sharding
-from scalelab.config import Config
+from scalelab import sharding
+from scalelab.config import cli
+from scalelab.config.pretraining import Config
 from scalelab.data import pipeline
-from scalelab.training import init, members
+from scalelab.helpers import eta
+from scalelab.resources import malloc
+from scalelab.runs import compatibility, run_folder, warm_start
+from scalelab.runs.run import Recorder
 from scalelab.training.group import Group
-from scalelab.training.recorder import Recorder
 from scalelab.training.setup import Setup, devices
 
 UNKNOWN = 2**31  # steps of a phase that ends by another clock
@@ -49,8 +52,8 @@ def train(
       cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
     started = time.perf_counter()
-    members.check([config for config, _ in runs])
-    configs, start = init.begin(runs)
+    compatibility.check([config for config, _ in runs])
+    configs, start = warm_start.begin(runs)
     runs = list(zip(configs, [workdir for _, workdir in runs], strict=True))
     results = {}
     for config, workdir in runs:
@@ -88,7 +91,7 @@ class Loop:
         before_step: BeforeStep | None,
         every: Every,
         started: float,
-        start: init.Start | None,
+        start: warm_start.Start | None,
     ) -> None:
         self._before_step, self._every, self._started = before_step, tuple(every), started
         self._config = runs[0][0]
@@ -115,7 +118,7 @@ class Loop:
         setup.measure_peak()
         for recorder in self._recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(runs)
-        self._line, self._eta = progress.Progress(), progress.Eta()
+        self._line, self._eta = eta.Progress(), eta.Eta()
         self._stopped = False
 
     def run(self) -> cli.Interrupt:
@@ -157,7 +160,7 @@ class Loop:
             if self._before_step is not None:
                 self._before_step(group.step, batch)
             group.advance(batch)
-            freed_memory.release_if_scarce()
+            malloc.release_if_scarce()
             self._do_what_is_due(group)
             if self._line.due():
                 group.settle()

@@ -7,21 +7,13 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scalelab import (
-    build,
-    environment,
-    flops,
-    freed_memory,
-    sharding,
-    state,
-    step,
-    systems,
-    together,
-)
+from scalelab import build, sharding, state, step, systems
 from scalelab import data as data_lib
-from scalelab.config import Config
+from scalelab.config.pretraining import Config
 from scalelab.optim import schedules
-from scalelab.training.init import Start
+from scalelab.resources import flops, malloc
+from scalelab.runs import environment, vmapped
+from scalelab.runs.warm_start import Start
 
 
 def devices(config: Config) -> Mesh:
@@ -137,16 +129,16 @@ class Setup:
             )
             evaluate, shown = step.make_eval_step(self.net, self.objectives), batch
             if count > 1:
-                train = together.train_step(train, state.TrainState, count)
+                train = vmapped.train_step(train, state.TrainState, count)
                 evaluate = jax.vmap(evaluate, in_axes=(0, None, 0))
                 shown = {name: v[0] for name, v in batch.items()}
                 shown = jax.device_put(shown, sharding.batch_sharding(self.mesh))
-            placed = together.placed(placed, count)
+            placed = vmapped.placed(placed, count)
             more = () if count == 1 else (count,)
             compiled = step.compile_train(train, self.mesh, placed, now, batch, *more)
             if self.mesh.devices.flat[0].platform == "cpu":
                 scratch = compiled.memory_analysis().temp_size_in_bytes
-                freed_memory.release_if_scarce(soon=freed_memory.GAPS * scratch)
+                malloc.release_if_scarce(soon=malloc.GAPS * scratch)
             self._compiled[phase, count] = (
                 compiled,
                 step.compile_eval(evaluate, self.mesh, placed.params, now.params, shown, keys),

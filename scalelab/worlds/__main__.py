@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scalelab import cli
+from scalelab.config import cli
 from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
 from scalelab.worlds.lexicon import Sizes
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import config as config_lib
-from scalelab import names
+from scalelab.config import pretraining as config_lib
 from scalelab.data import inspect, load_data, unigram_entropy
 from scalelab.data.batches import Batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
+from scalelab.helpers import names
 
 DATA = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared" / "data"))
 

@@ -5,12 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from scalelab import clocks, config_files, data, formats
-from scalelab import config as config_lib
+from scalelab import data, formats
+from scalelab.config import files
+from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 from scalelab.formats.documents import Documents, Frame
+from scalelab.runs import clocks
 
 FRAME = Frame((1,), (2,), (3,))
 
@@ -18,7 +20,7 @@ FRAME = Frame((1,), (2,), (3,))
 @pytest.fixture(scope="session")
 def base_config():
     """The control, resolved."""
-    base = config_files.load(config_files.FOLDER / "base.py")
+    base = files.load(files.FOLDER / "base.py")
     return config_lib.resolve(base.get_config().to_dict())
 
 

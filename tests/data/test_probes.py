@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scalelab.data import probes
-from scalelab.eval.task import load, load_task, remarks
+from scalelab.tasks.task import load, load_task, remarks
 
 TASKS = ("same_document", "swapped_words")
 

@@ -5,9 +5,12 @@ from typing import cast
 import numpy as np
 import pytest
 
-from scalelab.data import task_examples, task_files
 from scalelab.data.store import ExampleStore
-from scalelab.data.task_examples import (
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.formats.documents import Frame
+from scalelab.tasks import examples as task_examples
+from scalelab.tasks import files
+from scalelab.tasks.examples import (
     BUCKETS,
     TaskBatches,
     TaskExamples,
@@ -16,10 +19,8 @@ from scalelab.data.task_examples import (
     encode,
     evaluation_batches,
 )
-from scalelab.data.task_files import Columns
-from scalelab.data.task_records import Labels
-from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats.documents import Frame
+from scalelab.tasks.files import Columns
+from scalelab.tasks.records import Labels
 
 
 def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
@@ -130,7 +131,7 @@ def test_other_columns_of_one_file_are_other_rows(tmp_path) -> None:
     path.write_text("a\tb\tlabel\nx\tyy\t0\nzz\tw\t1\n")
 
     def rows(*columns: str) -> list[str]:
-        read = task_files.read(path, Columns(columns, "label"), Labels(("0", "1")))
+        read = files.read(path, Columns(columns, "label"), Labels(("0", "1")))
         made = encode(
             read.texts, read.labels, cast(Tokenizer, Letters()), Frame((1,), (2,), (3,)),
             max_len=9, both_orders=False, cache_dir=tmp_path / "cache", tokenizer_digest="letters",

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalelab.data import task_files
-from scalelab.data.task_files import Columns, WrongHeader, read
-from scalelab.data.task_records import Labels, Records
+from scalelab.tasks import files
+from scalelab.tasks.files import Columns, WrongHeader, read
+from scalelab.tasks.records import Labels, Records
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
@@ -232,18 +232,18 @@ def test_a_header_where_none_belongs(tmp_path, header, message):
 
 def test_label_counts(tmp_path):
     path = written(tmp_path, "text\tlabel\na\tz\nb\tm\nc\tz\n")
-    assert task_files.label_counts(path, SINGLE) == {"m": 1, "z": 2}
-    assert list(task_files.label_counts(path, SINGLE)) == ["m", "z"]
+    assert files.label_counts(path, SINGLE) == {"m": 1, "z": 2}
+    assert list(files.label_counts(path, SINGLE)) == ["m", "z"]
     for label, message in (
         ("", "an empty label"), ("p ", "blanks around the label 'p '"), (" p", "blanks around"),
     ):  # fmt: skip
         path = written(tmp_path, f"text\tlabel\na\tp\nb\t{label}\nc\tn\n")
         with pytest.raises(ValueError, match=f"dev.tsv, line 3: {message}.*; expected the name of"):
-            task_files.label_counts(path, SINGLE)
+            files.label_counts(path, SINGLE)
     with pytest.raises(ValueError, match="dev.tsv: there are no rows after"):
-        task_files.label_counts(written(tmp_path, "text\tlabel\n"), SINGLE)
+        files.label_counts(written(tmp_path, "text\tlabel\n"), SINGLE)
     with pytest.raises(ValueError, match="line 2: expected 2 fields"):
-        task_files.label_counts(written(tmp_path, "text\tlabel\na\n"), SINGLE)
+        files.label_counts(written(tmp_path, "text\tlabel\na\n"), SINGLE)
 
 
 @pytest.mark.realdata

@@ -13,11 +13,11 @@ import glue_folder
 import numpy as np
 import pytest
 
-from scalelab.data import task_tfds
-from scalelab.data.task_records import Labels
 from scalelab.eval.cola import TASK as COLA
 from scalelab.eval.mnli import TASK as MNLI
-from scalelab.eval.task import load, load_task, remarks, task_names
+from scalelab.tasks import tfds as task_tfds
+from scalelab.tasks.records import Labels
+from scalelab.tasks.task import load, load_task, remarks, task_names
 
 ZERO_ONE = Labels(("0", "1"))
 
@@ -157,7 +157,7 @@ def test_every_published_task_is_one_of_theirs(tfds, name):
         assert features["label"].np_dtype == np.float32
     else:
         assert features["label"].num_classes == task.num_outputs
-        task_tfds._check_classes(name, features["label"], task.labels)
+        tfds._check_classes(name, features["label"], task.labels)
 
 
 def test_a_whole_task(holding):

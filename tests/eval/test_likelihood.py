@@ -12,9 +12,10 @@ import pytest
 import tiny
 from flax import linen as nn
 
-from scalelab import build, pretrained, state, token_scores
-from scalelab.eval import likelihood, windows
+from scalelab import build, state
+from scalelab.eval import likelihood, token_scores, windows
 from scalelab.eval.likelihood import Reading
+from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 CONTEXT, STRIDE = 12, 5

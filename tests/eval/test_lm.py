@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import environment, pretrained
 from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
 from scalelab.eval import lm, lm_report, texts
+from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
 

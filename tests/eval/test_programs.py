@@ -12,12 +12,14 @@ import glue_folder
 import pytest
 from absl.testing import flagsaver
 
-from scalelab import cli, finetune
-from scalelab.data import probes, task_examples
+from scalelab import finetune
+from scalelab.config import cli
+from scalelab.config.fields import field_names, flatten
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.data import probes
 from scalelab.eval import glue
-from scalelab.eval.task import load_task, task_names
-from scalelab.fields import field_names, flatten
-from scalelab.finetuning.config import FinetuneConfig
+from scalelab.tasks import examples
+from scalelab.tasks.task import load_task, task_names
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
@@ -32,7 +34,7 @@ def start(
     cache_dir: pathlib.Path,
 ) -> Iterator[Start]:
     """start(program, *flags) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(task_examples, "BUCKETS", (64,))
+    monkeypatch.setattr(examples, "BUCKETS", (64,))
     data = glue_folder.write(tmp_path / "glue")
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in signals}
@@ -119,7 +121,7 @@ def test_what_has_failed_is_not_submitted(start: Start, pretrained_runs, tmp_pat
 
 
 def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, monkeypatch) -> None:
-    from scalelab.eval import recipes
+    from scalelab.tasks import recipes
 
     monkeypatch.setitem(
         recipes.RECIPES,

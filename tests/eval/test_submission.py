@@ -7,8 +7,8 @@ import glue_folder
 import numpy as np
 import pytest
 
-from scalelab.eval import submission
-from scalelab.eval.task import load, load_task
+from scalelab.tasks import submission
+from scalelab.tasks.task import load, load_task
 
 FILES = {
     "CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",

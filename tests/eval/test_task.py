@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import scalelab
-from scalelab.data.task_files import Columns
-from scalelab.eval.task import Split, Splits, Task, load, load_task, remarks, task_names
+from scalelab.tasks.files import Columns
+from scalelab.tasks.task import Split, Splits, Task, load, load_task, remarks, task_names
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 NAMES = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]

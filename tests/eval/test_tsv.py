@@ -8,10 +8,10 @@ import pytest
 import tiny
 
 from scalelab import finetune
-from scalelab.eval import recipes, submission
-from scalelab.eval.task import load, task_names
 from scalelab.eval.tsv import make_task
 from scalelab.lab.reading import task_runs
+from scalelab.tasks import recipes, submission
+from scalelab.tasks.task import load, task_names
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pathlib
 import pytest
 import tiny
 
-from scalelab.eval import recipes
-from scalelab.fields import field_names, flatten
-from scalelab.finetuning import config as finetune_config
-from scalelab.finetuning.config import FinetuneConfig, override
+from scalelab.config import finetuning as finetune_config
+from scalelab.config.fields import field_names, flatten
+from scalelab.config.finetuning import FinetuneConfig, override
+from scalelab.tasks import recipes
 
 
 def values(arguments: str = "") -> dict:

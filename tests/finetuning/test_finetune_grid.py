@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab.eval.task import load_task
 from scalelab.finetune import Options
 from scalelab.finetuning import grid as finetune_grid
+from scalelab.tasks.task import load_task
 
 AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
 SCORES = {(1e-3, 8): 0.2, (1e-3, 32): None, (1e-5, 8): 0.9, (1e-5, 32): 0.4}  # None: it failed

@@ -10,14 +10,14 @@ import pytest
 import tiny
 
 from scalelab import finetune
-from scalelab.data import task_examples
-from scalelab.eval.task import Task, load_task
+from scalelab.config.finetuning import override, resolve
 from scalelab.eval.tsv import make_task
 from scalelab.finetune import Options
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import start as finetune_start
-from scalelab.finetuning.config import override, resolve
 from scalelab.finetuning.run import TaskRun
+from scalelab.tasks import examples
+from scalelab.tasks.task import Task, load_task
 
 Runs = Callable[[str], pathlib.Path]
 ROWS = "a\tb\tlabel\tother\nby do\tgo\t0\t1\nif in\tme no\t1\t1\nor up\tat by\t0\t0\nme\tgo\t1\t0\n"
@@ -26,7 +26,7 @@ ROWS = "a\tb\tlabel\tother\nby do\tgo\t0\t1\nif in\tme no\t1\t1\nor up\tat by\t0
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch has the same shape: compiling takes longest."""
-    monkeypatch.setattr(task_examples, "BUCKETS", (32,))
+    monkeypatch.setattr(examples, "BUCKETS", (32,))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_another_choice_of_the_same_files_is_another_run(
 
 
 def prepared(task: Task, data: Any, start: Any, values: dict[str, Any], folder: Any) -> TaskRun:
-    from scalelab.eval.task import load
+    from scalelab.tasks.task import load
 
     return TaskRun(task, load(task, data, tests=False), start, resolve(values), folder)
 

@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import tiny
 from flax import linen as nn
 
-from scalelab import pretrained, state
-from scalelab.checkpoint import Checkpoints
-from scalelab.eval.task import load, load_task
+from scalelab import state
+from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import start as finetune_start
-from scalelab.finetuning.config import override, resolve
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+from scalelab.runs import pretrained
+from scalelab.runs.checkpoint import Checkpoints
+from scalelab.tasks.task import load, load_task
 
 
 def classifier(opened: pretrained.Pretrained, kind: str, count: int) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 import fine_tuned
 import pytest
 
-from scalelab import imported
-from scalelab.eval.task import load_task
+from scalelab.finetuning import imported
 from scalelab.interop import exporting
+from scalelab.tasks.task import load_task
 
 Runs = Callable[[str], pathlib.Path]
 

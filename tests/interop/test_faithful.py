@@ -15,8 +15,8 @@ import tiny
 from damage import config, rename, tensors, without
 from safetensors.numpy import load_file
 
-from scalelab import pretrained
 from scalelab.interop import exporting, hf, importing, maps
+from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.slow
 

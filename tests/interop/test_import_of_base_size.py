@@ -16,7 +16,7 @@ from flax import linen as nn
 from safetensors.numpy import save_file
 
 from scalelab import build, systems
-from scalelab.config import resolve
+from scalelab.config.pretraining import resolve
 from scalelab.interop import convert, maps
 from scalelab.interop.transforms import Sizes
 

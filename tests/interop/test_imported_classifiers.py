@@ -15,19 +15,20 @@ import pytest
 import tiny
 from fine_tuned import prepare, values
 
-from scalelab import finetune, pretrained
-from scalelab.data import task_examples
-from scalelab.eval.task import load, load_task
+from scalelab import finetune
+from scalelab.config.finetuning import resolve
 from scalelab.finetuning import group as finetune_group
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import outcome as finetune_outcome
 from scalelab.finetuning import said as finetune_said
 from scalelab.finetuning import start as finetune_start
 from scalelab.finetuning import step as finetune_step
-from scalelab.finetuning.config import resolve
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.lab.reading import predictions
+from scalelab.runs import pretrained
+from scalelab.tasks import examples
+from scalelab.tasks.task import load, load_task
 
 Runs = Callable[[str], pathlib.Path]
 KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
@@ -35,7 +36,7 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_examples, "BUCKETS", (64,))
+    monkeypatch.setattr(examples, "BUCKETS", (64,))
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from fine_tuned import prepare, values
 from tokenizers import processors
 
-from scalelab import run_folder
 from scalelab.interop import exporting, importing
+from scalelab.runs import run_folder
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
 import peers  # noqa: E402

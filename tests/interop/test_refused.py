@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from damage import config, header, indexed, raw, tensors, without, written
 
-from scalelab import pretrained
 from scalelab.interop import exporting, hf, importing
+from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.slow
 

@@ -14,17 +14,17 @@ import tiny
 from damage import rename
 from safetensors.numpy import load_file, save_file
 
-from scalelab import pretrained, run_folder
-from scalelab.clocks import Clocks
-from scalelab.config import resolve
-from scalelab.eval.task import load
+from scalelab.config.finetuning import override
+from scalelab.config.finetuning import resolve as resolve_finetuning
+from scalelab.config.pretraining import resolve
 from scalelab.eval.tsv import make_task
 from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import run as finetune_run
 from scalelab.finetuning import start as finetune_start
-from scalelab.finetuning.config import override
-from scalelab.finetuning.config import resolve as resolve_finetuning
 from scalelab.interop import classifiers, exporting, importing, maps
+from scalelab.runs import pretrained, run_folder
+from scalelab.runs.clocks import Clocks
+from scalelab.tasks.task import load
 
 pytestmark = pytest.mark.slow
 

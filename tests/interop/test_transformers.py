@@ -13,10 +13,11 @@ import pytest
 import tiny
 from safetensors.numpy import load_file
 
-from scalelab import build, pretrained
+from scalelab import build
 from scalelab.formats.documents import Frame
 from scalelab.interop import exporting, importing, maps
 from scalelab.interop.rows import Architecture
+from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -180,8 +181,8 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count: int) -> None:
     """A fine-tuned run, which for GPT and GPT-2 has a bias that their class has not."""
-    from scalelab.data import task_rows
     from scalelab.data.tokenizers import Tokenizer
+    from scalelab.tasks import rows
 
     task = {} if count == 3 else {"task": "own", "labels": None, "regression": True}
     net, params = fine_tuned.make(
@@ -194,7 +195,7 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     frame = Frame(*(tuple(map(tokenizer.token_id, part)) for part in (a.begin, a.between, a.end)))
     pairs = [("bada gedu", "dodo."), ("gedu", "bada [MASK] dodo gedu"), ("dodo", "x")]
     first, second = (tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
-    made = task_rows.assemble(first, second, frame, 60)
+    made = rows.assemble(first, second, frame, 60)
     length = int(np.diff(made.starts).max())
     rows = np.zeros((len(pairs), length), np.int32)
     for row, start, end in zip(rows, made.starts, made.starts[1:], strict=False):

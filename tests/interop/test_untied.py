@@ -9,10 +9,10 @@ import tiny
 from damage import config, rename
 from safetensors.numpy import load_file
 
-from scalelab import pretrained
-from scalelab.config import resolve
+from scalelab.config.pretraining import resolve
 from scalelab.interop import exporting, importing, maps
-from scalelab.training import init as train_init
+from scalelab.runs import pretrained
+from scalelab.runs import warm_start as train_init
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab import compound, quantities, shape_rules
+from scalelab.helpers import quantities
+from scalelab.lab import compound, shape_rules
 from scalelab.lab.fits import grid_results
 from scalelab.lab.reading.study_runs import Shape
 from scalelab.lab.shape_rules import Scaling

@@ -18,11 +18,11 @@ import pytest
 import run_folders
 import tiny
 
-from scalelab import run_folder
 from scalelab.lab import runs
 from scalelab.lab.all_runs import run_pair, run_query, run_table
 from scalelab.lab.reading import run_files
 from scalelab.lab.reports import card
+from scalelab.runs import run_folder
 
 
 def table(*folders: pathlib.Path) -> dict[str, run_table.Row]:

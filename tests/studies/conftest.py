@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from scalelab.config import Config
+from scalelab.config.pretraining import Config
 from scalelab.studies import passes
 
 PASS_TOKENS = {"segment_pair": 154_163_042, "doc_sentences": 97_718_060}  # Table 7.1

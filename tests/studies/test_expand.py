@@ -7,8 +7,8 @@ import a_study
 import pytest
 import tiny
 
-from scalelab import config as config_lib
-from scalelab import config_files
+from scalelab.config import files
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import study_runs
 from scalelab.studies import expand, spec
 
@@ -63,7 +63,7 @@ def test_stages_keep_the_studys_order(tmp_path) -> None:
         "before": a_study.stage(systems=("bert",), shapes=("2x64x2",)),
     }
     path = a_study.config_file(tmp_path / "staged.py", stages=stages)
-    values = config_files.load(path).get_config().to_dict()
+    values = files.load(path).get_config().to_dict()
     assert list(values["stages"]) == ["before", "up", "zero"]
     made = spec.resolve(values)
     assert [name for name, _ in made.stage_list] == ["zero", "up", "before"]

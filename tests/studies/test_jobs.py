@@ -15,10 +15,12 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import cli, environment, finetune, study
+from scalelab import finetune, study
+from scalelab.config import cli
 from scalelab.finetuning import start as finetune_start
 from scalelab.lab import shape_rules
 from scalelab.lab.reading import study_runs
+from scalelab.runs import environment
 from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
 from scalelab.training import loop as train_loop
 

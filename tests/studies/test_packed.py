@@ -7,7 +7,7 @@ import shutil
 import pytest
 import tiny
 
-from scalelab import config as config_lib
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import report
 from scalelab.studies import expand, jobs, spec

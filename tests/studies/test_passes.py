@@ -8,8 +8,9 @@ import a_study
 import pytest
 import tiny
 
-from scalelab import build, clocks, systems
+from scalelab import build, systems
 from scalelab.data import load_data
+from scalelab.runs import clocks
 from scalelab.studies import expand, packing, passes, spec
 
 FORMATS = ("mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")

@@ -7,13 +7,13 @@ Numbers are the protocol's, by section of the thesis; what it leaves open and sc
 import pytest
 import tiny
 
-from scalelab import config as config_lib
-from scalelab.eval import recipes
-from scalelab.finetuning import config as finetune_config
+from scalelab.config import finetuning as finetune_config
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.evidence import published
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import study_tables
 from scalelab.studies import expand, spec
+from scalelab.tasks import recipes
 
 OF_ALL = {
     "init": None,  # 7.1 to 7.3; sizes of batches: 7.3

@@ -6,9 +6,9 @@ import functools
 import pytest
 import tiny
 
-from scalelab import config as config_lib
 from scalelab import systems
-from scalelab.fields import flatten
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import flatten
 from scalelab.studies import adapting, expand, spec
 
 SCALES = ("full", "medium", "small", "tiny")

@@ -111,7 +111,7 @@ def test_data_may_lie_elsewhere_but_not_be_other_data(tmp_path) -> None:
     write(workdir, finetune__data=str(here), **given)
     folder = workdir / "runs" / BERT / "tasks/wnli/seed0"
     folder.mkdir(parents=True)
-    from scalelab.eval import task as task_lib
+    from scalelab.tasks import task as task_lib
 
     digests = task_lib.load(task_lib.load_task("wnli"), here, tests=False).digests
     (folder / "config.json").write_text(json.dumps({"data": digests}))

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from scalelab import build, systems
-from scalelab import config as config_lib
+from scalelab.config import pretraining as config_lib
 from scalelab.lab.contract import contract, matched
 from scalelab.lab.reading import study_runs
 from scalelab.studies import expand, spec

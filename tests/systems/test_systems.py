@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from scalelab import names, objectives, systems
+from scalelab import objectives, systems
+from scalelab.helpers import names
 from scalelab.nn.attention import head_size
 
 SYSTEMS = names.module_names("systems")

@@ -13,12 +13,12 @@ import pytest
 import tiny
 from train_lab import Lab, Record, kill_at
 
-from scalelab import pretrained
 from scalelab.data import prepare
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import exporting, importing
 from scalelab.lab.reports import card
-from scalelab.training import init as train_init
+from scalelab.runs import pretrained
+from scalelab.runs import warm_start as train_init
 
 Runs = Callable[[str], pathlib.Path]
 # No rate, no change: what is validated after the first steps is what it began with.

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, state, step, token_scores
+from scalelab import build, state, step
+from scalelab.eval import token_scores
 from scalelab.optim import schedules
 from scalelab.worlds import markov, neighbours
 

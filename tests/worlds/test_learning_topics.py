@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, pretrained
-from scalelab import config as config_lib
+from scalelab import build
+from scalelab.config import pretraining as config_lib
 from scalelab.data import load_data
+from scalelab.runs import pretrained
 from scalelab.train import train
 from scalelab.worlds import corpus, discourse
 from scalelab.worlds.discourse import World

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scalelab.eval import task as eval_task
 from scalelab.lab.scores import METRICS
+from scalelab.tasks import task as eval_task
 from scalelab.worlds import discourse, glue_files, tasks
 from scalelab.worlds.discourse import World
 from scalelab.worlds.lexicon import Sizes

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from scalelab.data.corpora import _splits
 from scalelab.data.corpora._source import Settings, Source, Tick, ignore
-from scalelab.names import load_module, module_names, nearest
+from scalelab.helpers.names import load_module, module_names, nearest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data.corpora import _sections, _source
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 
 VERSION = "1"
 COLUMN = "text"

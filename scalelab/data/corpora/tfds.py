@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scalelab.data.corpora import _source
-from scalelab.names import nearest
+from scalelab.helpers.names import nearest
 
 VERSION = "1"
 FIELD = "text"

@@ -1,7 +1,7 @@
 """One map a family, `MAP`: names and config fields, no code; see `scalelab.interop.rows`."""
 
+from scalelab.helpers.names import brief, load_module, module_names
 from scalelab.interop.rows import Map
-from scalelab.names import brief, load_module, module_names
 
 
 def load(system: str) -> Map:

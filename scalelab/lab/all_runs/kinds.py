@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.all_runs import run_points
 from scalelab.lab.all_runs.run_points import RunPoint
 from scalelab.lab.contract import contract, run_fields
-from scalelab.names import nearest
 
 # The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
 SHAPE = frozenset(contract.SHAPE_FIELDS) - {"net.ffn_width"}

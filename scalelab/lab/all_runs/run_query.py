@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from scalelab.helpers.names import nearest
 from scalelab.lab import tables
 from scalelab.lab.all_runs.run_table import COLUMNS, Row, Value, natural
-from scalelab.names import nearest
 
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
          "loss", "scores", "note")  # fmt: skip

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
 from scalelab.lab.reading import run_held
 from scalelab.lab.reading.run_files import (
     SEED,

@@ -12,12 +12,12 @@ named in `allow` may differ too, and every table then says so.
 import itertools
 from collections.abc import Iterable
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
+from scalelab.helpers.names import nearest
 from scalelab.lab.contract import finetunings, matched
 from scalelab.lab.reading import run_check, run_files
 from scalelab.lab.reading.run_check import science
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.names import nearest
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 # What may be allowed to differ beside config fields.

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
 from scalelab.lab.reading import finetune_check, run_check, run_files
 from scalelab.lab.reading.run_files import mapping
 from scalelab.lab.reading.study_runs import PretrainRun, Study

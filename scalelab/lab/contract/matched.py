@@ -7,9 +7,9 @@ are held to be equal within each variant and stage; what is said below a table i
 
 from collections.abc import Iterable, Sequence
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.reading import phases
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.names import nearest
 
 # What a study calls a clock, and result.json; examples are counted from the validations.
 CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
 from scalelab.lab.contract import contract
 from scalelab.lab.evidence import published
 from scalelab.lab.reading import phases

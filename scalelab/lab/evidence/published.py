@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.evidence.evidence import LARGE
 from scalelab.lab.reading.study_runs import BASELINE, Shape
 from scalelab.lab.statistics.bootstrap import Estimate
 from scalelab.lab.statistics.contrasts import Contrast, without_interval
-from scalelab.names import nearest
 
 TITLES = {
     "7.2": "Width alone, A = 2, L = 2",

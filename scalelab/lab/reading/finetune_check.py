@@ -9,7 +9,7 @@ and the memory.
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
 from scalelab.lab.reading import run_check, run_files
 from scalelab.lab.reading.run_files import mapping
 from scalelab.lab.reading.task_runs import SeedRun

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab.fields import flatten
+from scalelab.config.fields import flatten
 from scalelab.lab.reading import run_files
 from scalelab.lab.reading.run_files import is_finite
 

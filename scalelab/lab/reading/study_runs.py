@@ -11,9 +11,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.reading import run_check, run_files, study_file, task_runs
 from scalelab.lab.reading.task_runs import TaskRuns
-from scalelab.names import nearest
 
 BASELINE = "baseline"  # the variant that changes nothing
 

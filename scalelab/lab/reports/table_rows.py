@@ -10,8 +10,8 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.reading.study_runs import Point
-from scalelab.names import nearest
 
 
 @dataclasses.dataclass(frozen=True)

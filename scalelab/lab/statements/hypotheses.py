@@ -15,6 +15,7 @@ statement is confirmed if all its claims are, and refuted if one of them is.
 import itertools
 from collections.abc import Callable, Iterable
 
+from scalelab.helpers.names import nearest
 from scalelab.lab.evidence import ladders
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.evidence.ladders import Row
@@ -41,7 +42,6 @@ from scalelab.lab.statements.parts import (
     make_finding,
     value,
 )
-from scalelab.names import nearest
 
 # The systems of the thesis by what they are trained on.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import task_folders
 
-from scalelab.eval.task import load_task, task_names
 from scalelab.lab.reading import task_runs
+from scalelab.tasks.task import load_task, task_names
 
 
 def spoil(run, **fields) -> None:

@@ -1,0 +1,1 @@
+"""Configs: frozen dataclasses filled strictly, config files, and command lines."""

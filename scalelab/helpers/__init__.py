@@ -1,0 +1,1 @@
+"""Small helpers without imports of other rooms: names, numbers, progress, files."""

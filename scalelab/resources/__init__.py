@@ -1,0 +1,1 @@
+"""Devices, FLOPs, memory, and the allocator of freed memory."""

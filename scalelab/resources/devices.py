@@ -1,0 +1,95 @@
+"""Accelerators by name: how much memory they have, and how fast they multiply matrices.
+
+Makers' numbers for one device as JAX counts them (a core of TPU v2 and v3, a chip of later ones):
+dense products, not sparse ones. Memory of GPUs is about what the driver reports.
+"""
+
+import dataclasses
+import os
+
+from scalelab.helpers.names import nearest
+
+GIB = 2**30
+# Of a GPU's memory JAX takes this share at its start, and a program has no more;
+# XLA_PYTHON_CLIENT_MEM_FRACTION sets another.
+GPU_SHARE = 0.75
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One accelerator.
+
+    Attributes:
+      name: how it is asked for.
+      kind: what `jax.Device.device_kind` begins with, without "NVIDIA " or "Tesla ".
+      gibibytes: of memory.
+      narrow_peak: FLOP/s of products in bfloat16 (float16 where it has none), sums in float32.
+      wide_peak: FLOP/s of products in float32 proper; None: the maker tells none.
+    """
+
+    name: str
+    kind: str
+    gibibytes: float
+    narrow_peak: float
+    wide_peak: float | None
+
+    @property
+    def platform(self) -> str:
+        """As JAX calls it: "gpu" or "tpu"."""
+        return "tpu" if self.name.startswith("tpu") else "gpu"
+
+    @property
+    def num_bytes(self) -> int:
+        """What a program may use."""
+        share = 1.0
+        if self.platform == "gpu":
+            told = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE
+            try:
+                share = float(told)
+            except ValueError:
+                raise ValueError(
+                    f"XLA_PYTHON_CLIENT_MEM_FRACTION={told}: expected a share such as 0.75"
+                ) from None
+        return int(self.gibibytes * GIB * share)
+
+
+DEVICES = (
+    Device("t4", "T4", 15, 65e12, 8.1e12),
+    Device("v100-16", "V100-SXM2-16GB", 15.8, 125e12, 15.7e12),
+    Device("v100-32", "V100-SXM2-32GB", 31.7, 125e12, 15.7e12),
+    Device("a10g", "A10G", 22.5, 70e12, 31.2e12),
+    Device("l4", "L4", 22.5, 121e12, 30.3e12),
+    Device("a100-40", "A100-SXM4-40GB", 40, 312e12, 19.5e12),
+    Device("a100-80", "A100-SXM4-80GB", 80, 312e12, 19.5e12),
+    Device("h100", "H100 80GB HBM3", 79.6, 989e12, 67e12),
+    Device("h200", "H200", 140.4, 989e12, 67e12),
+    Device("rtx3090", "GeForce RTX 3090", 24, 71e12, 35.6e12),
+    Device("rtx4090", "GeForce RTX 4090", 24, 165e12, 82.6e12),
+    Device("tpu-v2", "TPU v2", 8, 22.5e12, None),
+    Device("tpu-v3", "TPU v3", 16, 61.5e12, None),
+    Device("tpu-v4", "TPU v4", 32, 275e12, None),
+    Device("tpu-v5e", "TPU v5 lite", 16, 197e12, None),
+    Device("tpu-v5p", "TPU v5", 95, 459e12, None),
+    Device("tpu-v6e", "TPU v6 lite", 32, 918e12, None),
+)
+
+
+def named(name: str) -> Device:
+    """The device of that name.
+
+    Raises:
+      ValueError: there is none; the message names the nearest.
+    """
+    for device in DEVICES:
+        if device.name == name.lower():
+            return device
+    known = [device.name for device in DEVICES]
+    raise ValueError(f"unknown device {name!r}: {nearest(name, known)}; take one that is like it")
+
+
+def of_kind(kind: str) -> Device | None:
+    """The device that JAX calls `kind`; None: it is not in the table."""
+    kind = kind.removeprefix("NVIDIA ").removeprefix("Tesla ")
+    # "TPU v5 lite" also begins with "TPU v5": the longest wins.
+    found = [device for device in DEVICES if kind.startswith(device.kind)]
+    return max(found, key=lambda device: len(device.kind), default=None)

@@ -1,0 +1,1 @@
+"""What a run leaves in its folder: records, checkpoints, metrics, clocks, environment."""

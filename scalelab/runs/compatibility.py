@@ -1,0 +1,94 @@
+"""Which runs one program can train: they differ in seed, data order or learning rate alone."""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from scalelab.config import pretraining as config_lib
+from scalelab.config.fields import flatten
+from scalelab.config.pretraining import Config
+
+# With the seed: parameters, examples, masks, dropout and, unless it has a seed of its own, order.
+VARYING = ("seed", "data.order_seed", "optim.learning_rate")
+
+
+def check(configs: Sequence[Config]) -> None:
+    """Refuses runs that one program cannot do.
+
+    Raises:
+      ValueError: with the fields in which they must not differ.
+    """
+    flat = [flatten(dataclasses.asdict(config)) for config in configs]
+    found = {name: list(dict.fromkeys(one[name] for one in flat)) for name in flat[0]}
+    differing = [
+        f"{name}: {', '.join(map(repr, values))}"
+        for name, values in found.items()
+        if len(values) > 1 and name not in VARYING
+    ]
+    if differing:
+        raise ValueError(
+            f"runs that train together may differ in {', '.join(VARYING)} alone; train these"
+            " one by one, they differ in\n  " + "\n  ".join(differing)
+        )
+    if len(configs) > 1 and configs[0].optim.total_secs is not None:
+        raise ValueError(
+            "a budget in seconds is a run's alone, which those beside it would slow down: set"
+            " another of optim.total_*, or train one by one"
+        )
+    if len(configs) > 1 and configs[0].machine.distributed:
+        raise ValueError(
+            "runs train together in one process: leave --config.machine.distributed off, or train"
+            " one by one"
+        )
+
+
+def of(
+    config: Config,
+    workdir: pathlib.Path,
+    seeds: Sequence[str] = (),
+    rates: Sequence[str] = (),
+    orders: Sequence[str] = (),
+) -> list[tuple[Config, pathlib.Path]]:
+    """Config and folder of each run.
+
+    Args:
+      config: what they have in common.
+      workdir: holds the folders.
+      seeds: as given; empty: the config's.
+      rates: learning rates as given; empty: the config's.
+      orders: seeds of the data order as given; empty: the config's.
+
+    Raises:
+      ValueError: they are no numbers, or name a run twice.
+    """
+    runs = []
+    for seed, order, rate in itertools.product(
+        _numbers(int, "seeds", seeds) or [config.seed],
+        _numbers(int, "order_seeds", orders) or [config.data.order_seed],
+        _numbers(float, "learning_rates", rates) or [config.optim.learning_rate],
+    ):
+        if rate == 0:
+            raise ValueError("a learning rate of 0 trains nothing: expected rates above it")
+        values = dataclasses.asdict(config) | {"seed": seed}
+        values["data"] |= {"order_seed": order}
+        values["optim"] |= {"learning_rate": rate}
+        parts = [f"seed{seed}", f"order{order}" * bool(orders), f"rate{rate}" * bool(rates)]
+        runs.append((config_lib.resolve(values), workdir / "-".join(filter(None, parts))))
+    folders = [folder.name for _, folder in runs]
+    if len(set(folders)) < len(folders):
+        raise ValueError(f"each run once, please; got {', '.join(folders)}")
+    return runs
+
+
+def _numbers(kind: type, flag: str, texts: Sequence[str]) -> list[Any]:
+    try:
+        found = [kind(text) for text in texts]
+    except ValueError:
+        found = [math.nan]
+    if not all(math.isfinite(number) for number in found):
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"--{flag}={','.join(texts)}: expected {what} with commas between")
+    return found

@@ -1,0 +1,143 @@
+"""Where and with what a run was made: WORKDIR/environment.json."""
+
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import platform
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
+from typing import Any
+
+from scalelab.runs import numerics
+
+PACKAGES = (
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tokenizers", "transformers",
+    "tensorflow", "tensorflow-cpu", "ml-collections",
+)  # fmt: skip
+
+
+def _git(*arguments: str) -> str | None:
+    """Output of a git command in the code's own folder, or None where there is no repository."""
+    try:
+        root = pathlib.Path(__file__).parent
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def describe() -> dict[str, Any]:
+    """Versions of packages and numbers, devices, host, git commit and dirty flag, command line."""
+    import jax
+
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_dirty": None if changed is None else bool(changed),
+        "numerics": numerics.VERSION,
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpus": os.cpu_count(),
+        "num_processes": jax.process_count(),
+        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
+    }
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def has_accelerator() -> bool:
+    """Whether there is a GPU or TPU that JAX would use; found out without starting JAX."""
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
+        return False
+    gpu = pathlib.Path("/dev/nvidiactl").exists() and any(
+        importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    )
+    return gpu or (
+        importlib.util.find_spec("libtpu") is not None and pathlib.Path("/dev/accel0").exists()
+    )
+
+
+def drop_programs_if_many(share: float = 0.5) -> bool:
+    """Forgets compiled programs where they take a share of the memory maps that a process may have.
+
+    On CPU XLA gives each kernel maps of its own: five tasks of a net of ten layers use up Linux's
+    65,530, and the next compilation ends in "Cannot allocate memory" and a segmentation fault. What
+    is wanted again comes from the compile cache.
+
+    Args:
+      share: of vm.max_map_count.
+
+    Returns:
+      Whether it did; never elsewhere than on Linux.
+    """
+    try:
+        most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text())
+        maps = pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return False
+    if maps < share * most:
+        return False
+    import jax
+
+    jax.clear_caches()
+    return True
+
+
+def status_bytes(field: str) -> int | None:
+    """A size in /proc/self/status, such as VmRSS, in bytes; None elsewhere than on Linux."""
+    try:
+        text = pathlib.Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    # Not getrusage where there is another way: on Linux a new program inherits its parent's peak.
+    if (found := status_bytes("VmHWM")) is not None:
+        return found
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
+    """Sets what every program that trains or evaluates wants of JAX.
+
+    Args:
+      compile_cache_dir: where compiled programs are kept for the next start; None: nowhere.
+      dtype: of the computation.
+    """
+    import jax
+
+    if compile_cache_dir:
+        jax.config.update(
+            "jax_compilation_cache_dir", str(pathlib.Path(compile_cache_dir).expanduser())
+        )
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if dtype == "float32":  # where matrix units would round it without being asked
+        jax.config.update("jax_default_matmul_precision", "float32")

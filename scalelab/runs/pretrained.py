@@ -1,0 +1,174 @@
+"""Opens a pre-training run for those who start from it: fine-tuning, decoding, evaluation."""
+
+import dataclasses
+import pathlib
+import types
+import zlib
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+
+from scalelab import build, state, systems
+from scalelab.config.pretraining import Config, resolve
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.runs import run_folder
+from scalelab.runs.checkpoint import Checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """What a run has learnt.
+
+    Attributes:
+      path: its folder.
+      config: its resolved config.
+      system: the module of its family.
+      tokenizer: its tokenizer.
+      params: its parameters after `step`, on the first device, layers stacked on axis 0.
+      step: steps taken.
+      finished: whether it reached the end of its budget.
+    """
+
+    path: pathlib.Path
+    config: Config
+    system: types.ModuleType
+    tokenizer: Tokenizer
+    params: Any
+    step: int
+    finished: bool
+
+    @property
+    def tokenizer_dir(self) -> pathlib.Path:
+        """Its tokenizer's files, in Hugging Face layout."""
+        return self.path / "tokenizer"
+
+
+def load(path: str | pathlib.Path) -> Pretrained:
+    """Opens the run folder of a pre-training.
+
+    Raises:
+      ValueError: it is none, or something that is needed is missing from it; the message says what.
+    """
+    path = pathlib.Path(path)
+    config = _config_of(path)
+    if not (path / "tokenizer" / "tokenizer.json").is_file():
+        raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
+    if not (path / "checkpoints").is_dir():
+        raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
+    system = systems.load(config.system)
+    tokenizer = Tokenizer.load(path / "tokenizer")
+    expected = _expected_params(path, config, system, tokenizer)
+    saved = _saved(path / "checkpoints")
+    if saved is None:
+        raise ValueError(f"the run in {path} has saved no checkpoint yet")
+    if not _same_shapes(expected, saved["params"]):
+        raise ValueError(
+            f"the checkpoint in {path} is not of the net that its config.json describes: names or"
+            " shapes of parameters differ"
+        )
+    finished = run_folder.read_json(path / "result.json") is not None
+    return Pretrained(
+        path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
+    )
+
+
+def _config_of(path: pathlib.Path) -> Config:
+    """The config of a pre-training run.
+
+    Raises:
+      ValueError: the folder is none.
+    """
+    if not path.is_dir():
+        raise ValueError(
+            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
+            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
+        )
+    values = run_folder.read_json(path / "config.json")
+    if values is None:
+        inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
+        raise ValueError(f"{path} is no run folder: it has no config.json (it holds {inside})")
+    run_folder.check_ours(path, values)
+    if values.get("task") == "imported":
+        raise ValueError(
+            f"{path} is a classifier that was imported, which has no pre-training's head: expected"
+            " a pre-training run, or an import of one (what a classifier is for: python -m"
+            f" scalelab.eval.TASK --init={path}, which trains it on, or --eval_only, to score it)"
+        )
+    if "task" in values:
+        raise ValueError(
+            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"
+            f" as the one it started from"
+        )
+    return resolve(values)
+
+
+def _expected_params(
+    path: pathlib.Path, config: Config, system: types.ModuleType, tokenizer: Tokenizer
+) -> Any:
+    """The parameters that a run's config describes, as shapes.
+
+    Raises:
+      ValueError: the tokenizer is another net's.
+    """
+    try:
+        objectives = build.make_objectives(config, tokenizer.special_ids)
+    except ValueError as error:
+        raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
+    if tokenizer.vocab_size > config.tokenizer.vocab_size:
+        raise ValueError(
+            f"{path}/tokenizer is not the tokenizer of this run: tokenizer.json has"
+            f" {tokenizer.vocab_size} pieces, the net {config.tokenizer.vocab_size}"
+        )
+    net, max_len = build.make_net(config, system), config.short.max_len
+
+    def fresh(key: jax.Array) -> Any:
+        made = state.fresh(key, net, objectives, optax.identity(), max_len=max_len)
+        return nn.unbox(made.params)
+
+    return jax.eval_shape(fresh, jax.random.key(0))
+
+
+def _saved(directory: pathlib.Path) -> Any:
+    """The newest checkpoint as it was saved; None: there is none.
+
+    What an import leaves has parameters, and no optimizer's state beside them.
+    """
+    checkpoints = Checkpoints(directory, num_last=None)
+    restored = checkpoints.restore_as_saved()
+    checkpoints.close()
+    return None if restored is None else restored[0]
+
+
+def load_trained(folder: pathlib.Path) -> Any:
+    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
+
+    Raises:
+      ValueError: it keeps none.
+    """
+    directory = folder / "checkpoints"
+    if not directory.is_dir():
+        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
+    saved = _saved(directory)
+    if saved is None:
+        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
+    return saved["params"]
+
+
+def digest_of(params: Any) -> str:
+    """Eight hexadecimal digits that change when any parameter does."""
+    crc = 0
+    for leaf in jax.tree.leaves(params):
+        crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
+    return f"{crc:08x}"
+
+
+def _same_shapes(expected: Any, found: Any) -> bool:
+    """Whether two trees of parameters have the same names and shapes."""
+    a, b = (
+        {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (expected, found))
+    )
+    return a == b
