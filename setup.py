@@ -23,10 +23,12 @@ setup(
     },
     install_requires=[
         "absl-py",
+        "altair",  # charts of report.html
         "flax>=0.12",
         "huggingface_hub",
         "importlib_resources",  # which tensorflow-datasets needs to prepare, and does not name
         "jax>=0.10",
+        "jinja2",
         "matplotlib",
         "ml-collections>=1.0",
         "ml_dtypes",
@@ -34,6 +36,7 @@ setup(
         "nupunkt",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
+        "pandas>=2.2",
         "pyarrow",
         "safetensors",
         "scipy",
@@ -44,6 +47,7 @@ setup(
         "tokenizers>=0.22",
         "tqdm",
         "transformers>=5",
+        "vl-convert-python",  # inlines the charts' library, so that a report needs no network
     ],
     extras_require={
         "cuda": ["jax[cuda]"],

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from scalelab.helpers.names import nearest
 
-FOLDER = pathlib.Path(__file__).resolve().parents[1] / "configs"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "configs"
 
 
 def load(path: pathlib.Path) -> types.ModuleType:

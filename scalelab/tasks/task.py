@@ -220,11 +220,11 @@ def _lost_marks(task: Task, splits: Splits) -> list[str]:
 
 
 def task_names() -> list[str]:
-    """Names of the task files in this package.
+    """Names of the task files in `scalelab/eval/`.
 
     Their source is looked at: importing what is a program may define its flags.
     """
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent.parent / "eval"
     return [
         name
         for name in module_names("eval")
