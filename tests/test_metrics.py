@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab.helpers import eta
+from scalelab.helpers import eta, files
 from scalelab.runs import metrics
 from scalelab.runs.clocks import Clocks
 
@@ -224,10 +224,10 @@ def test_tensorboard_has_the_same_numbers_also_after_a_restart(tmp_path: pathlib
 
 def test_json_is_written_whole_and_takes_numpy_numbers(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "result.json"
-    metrics.write_json(path, {"a": np.float32(0.5), "b": np.int64(3)})
+    files.write_json(path, {"a": np.float32(0.5), "b": np.int64(3)})
     assert json.loads(path.read_text()) == {"a": 0.5, "b": 3}
     with pytest.raises(TypeError):
-        metrics.write_json(path, {"a": object()})
+        files.write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 0.5, "b": 3}
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
 

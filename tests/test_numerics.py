@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab.runs import environment, numerics
+from scalelab.runs import environment
 
 # tests/numerics.json: version -> golden file -> digest of its numbers, the last as they are now.
 RECORD = tiny.ROOT / "tests/numerics.json"
 TO_DO = """
-If a number moved: raise VERSION in scalelab/runs/numerics.py, write into
+If a number moved: raise NUMERICS_VERSION in scalelab/runs/environment.py, write into
 CHANGELOG's section "Numerics" which systems moved,
 by how much and why, and add this version's digests to tests/numerics.json.
 If a system came or went and no number moved: change its line alone. The digests now:
@@ -35,13 +35,13 @@ def test_the_version_is_that_of_the_golden_files() -> None:
     versions = json.loads(RECORD.read_text())
     now = digests(tiny.ROOT / "tests/golden")
     assert now.keys() == set(tiny.SYSTEMS)
-    assert [int(v) for v in versions] == list(range(1, numerics.VERSION + 1))
-    assert versions[str(numerics.VERSION)] == now, TO_DO + json.dumps(now, indent=1)
+    assert [int(v) for v in versions] == list(range(1, environment.NUMERICS_VERSION + 1))
+    assert versions[str(environment.NUMERICS_VERSION)] == now, TO_DO + json.dumps(now, indent=1)
 
 
 def test_the_changelog_names_the_version() -> None:
     _, _, section = (tiny.ROOT / "CHANGELOG.md").read_text().partition("### Numerics")
-    assert f"version {numerics.VERSION} " in section.partition("\n## ")[0]
+    assert f"version {environment.NUMERICS_VERSION} " in section.partition("\n## ")[0]
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_what_moves_the_digest(path: tuple, value: Any, moves: bool) -> None:
 
 
 def test_every_run_names_its_version() -> None:
-    assert environment.describe()["numerics"] == numerics.VERSION
+    assert environment.describe()["numerics"] == environment.NUMERICS_VERSION

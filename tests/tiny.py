@@ -203,9 +203,9 @@ def write_run(
 
     from scalelab import build, state, systems
     from scalelab.data import load_data
+    from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
     from scalelab.runs import checkpoint, run_folder
-    from scalelab.runs.metrics import write_json
 
     made = config_lib.resolve(
         values(

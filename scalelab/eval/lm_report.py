@@ -152,8 +152,8 @@ def write(workdir: pathlib.Path, scores: list[Score], facts: dict[str, Any]) -> 
       scores: of each document.
       facts: the content of result.json.
     """
+    from scalelab.helpers.files import write_json
     from scalelab.runs import environment
-    from scalelab.runs.metrics import write_json
 
     workdir.mkdir(parents=True, exist_ok=True)
     lines = ["document\ttokens\tpredicted\tbytes\tnll\tbits_per_byte"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import loop, outcome
+from scalelab.helpers.files import write_json
 from scalelab.runs import run_folder
-from scalelab.runs.metrics import write_json
 
 Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from scalelab.config.finetuning import settings
 from scalelab.finetuning import said
+from scalelab.helpers.files import write_json
 from scalelab.lab import curves, scores
 from scalelab.lab.reading import predictions
 from scalelab.resources import flops
 from scalelab.runs import environment, pretrained, run_folder
-from scalelab.runs.metrics import write_json
 from scalelab.tasks import submission
 from scalelab.tasks.task import Splits, Task
 

@@ -18,6 +18,7 @@ from scalelab import build, state, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.finetuning import classifier_files
 from scalelab.finetuning.imported import TASK, pretrain_values
+from scalelab.helpers.files import write_json
 from scalelab.interop import classifiers, convert, settings, target
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
@@ -25,7 +26,6 @@ from scalelab.interop.source import FIELDS, Source
 from scalelab.resources import flops
 from scalelab.runs import environment, run_folder
 from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.metrics import write_json
 
 CORPUS = "imported"  # stands where a pre-training has its corpus
 

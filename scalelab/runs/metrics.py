@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
+from scalelab.helpers import files
 from scalelab.runs import vmapped
 from scalelab.runs.clocks import Clocks
 
@@ -193,7 +193,7 @@ class Writer:
         self._path = workdir / "metrics.jsonl"
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         kept = [line for line in lines if _step_of(line) <= step]
-        _write_atomically(self._path, "".join(line + "\n" for line in kept))
+        files.write_text(self._path, "".join(line + "\n" for line in kept))
         self._file = self._path.open("a")
         self._board = _Board(workdir / "tensorboard")
         for line in kept:
@@ -262,25 +262,3 @@ def _step_of(line: str) -> float:
         return json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
         return math.inf
-
-
-def _write_atomically(path: pathlib.Path, text: str) -> None:
-    """Writes a file so that no reader ever sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes json atomically, null for a number that is not finite, which json cannot say."""
-    _write_atomically(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    """What json can say, of a value or what it holds."""
-    if isinstance(value, Mapping):
-        return {key: _plain(held) for key, held in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(held) for held in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

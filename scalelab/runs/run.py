@@ -13,6 +13,7 @@ from scalelab import build, sharding, systems
 from scalelab.config.pretraining import Config, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches
+from scalelab.helpers import files
 from scalelab.lab import curves
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, clocks, metrics, run_folder
@@ -270,5 +271,5 @@ class Recorder:
             | self.timers,
         )
         if self._setup.chief:
-            metrics.write_json(self.workdir / "result.json", result)
+            files.write_json(self.workdir / "result.json", result)
         return result

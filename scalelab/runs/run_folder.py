@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
+from scalelab.helpers.files import write_json, write_text
 from scalelab.resources import flops
 from scalelab.runs import environment
 from scalelab.runs.clocks import Clocks
-from scalelab.runs.metrics import write_json
 
 LOOK_SECS = 0.2  # longer than a look at a lock takes
 
@@ -78,8 +78,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]) -> None:
     """Writes config.json and environment.json; the environment of every start is kept."""
-    (workdir / "config.json.tmp").write_text(config_lib.to_json(config) + "\n")
-    (workdir / "config.json.tmp").replace(workdir / "config.json")
+    write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
     earlier = read_json(path) or {}
     now = environment.describe()

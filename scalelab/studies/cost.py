@@ -145,7 +145,7 @@ def save(
     path: pathlib.Path, model: CostModel, where: dict[str, Any], labels: Sequence[str]
 ) -> None:
     """Keeps a calibration that was asked for these steps for the next plan on this machine."""
-    from scalelab.runs.metrics import write_json
+    from scalelab.helpers.files import write_json
 
     values = dataclasses.asdict(model)
     values |= {name: list(map(float, values[name])) for name in ("secs", "memory")}

@@ -19,10 +19,10 @@ from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Config
+from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.reading import study_file, study_runs
 from scalelab.lab.reading.study_runs import BASELINE, Shape
-from scalelab.runs.metrics import write_json
 from scalelab.studies import adapting, derive, passes, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 

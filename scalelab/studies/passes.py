@@ -12,7 +12,7 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config.pretraining import Config
-from scalelab.runs.metrics import write_json
+from scalelab.helpers.files import write_json
 
 FACTOR = "xpass:"  # the value of a field that is multiplied; the name of a variant follows
 FILE = "passes.json"

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from scalelab.helpers.eta import clock_text
+from scalelab.helpers.files import write_json
 from scalelab.lab import tables
-from scalelab.runs.metrics import write_json
 from scalelab.studies import adapting, cost, cost_steps, expand, plan, pool, tasks
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.plan import Expected

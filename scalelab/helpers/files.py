@@ -1,0 +1,50 @@
+"""Atomic writes: a reader sees the old file or the whole new one, never a part."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a temporary path beside `path`, which replaces it when the block ends without error.
+
+    The temporary name keeps the suffix of `path`, which some writers look at.
+    """
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file atomically."""
+    with whole(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a UTF-8 file atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: pathlib.Path, value: object) -> None:
+    """Writes JSON atomically; a number that is not finite becomes null."""
+    write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def _plain(value: object) -> object:
+    """Replaces numpy scalars by Python numbers and non-finite numbers by None, in depth."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
