@@ -18,7 +18,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["scalelab", "scalelab.*"]),
     package_data={
-        "scalelab.lab.evidence": ["published/*.csv"],
+        "scalelab.thesis": ["published/*.csv"],
         "scalelab.lab.reports.page": ["*.css", "*.js"],
     },
     install_requires=[

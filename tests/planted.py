@@ -5,10 +5,10 @@ import zlib
 
 import numpy as np
 
-from scalelab.lab.evidence import published
-from scalelab.lab.evidence.published import Row
+from scalelab.lab.compare import contrasts
 from scalelab.lab.reading.study_runs import BASELINE, Shape
-from scalelab.lab.statistics import contrasts
+from scalelab.thesis import published
+from scalelab.thesis.published import Row
 
 KEPT = (BASELINE, "half_steps", "half_batch")
 CORNER = Shape(2, 128, 2)

@@ -34,8 +34,10 @@ finetuning: build config data formats helpers lab nets nn optim resources runs s
   systems tasks
 finetune: config finetuning helpers lab resources runs tasks
 eval: build config data finetune finetuning helpers lab nn objectives resources runs step tasks
-lab: config helpers
-studies: config data finetune finetuning helpers lab resources runs sharding systems tasks training
+lab: config helpers thesis
+thesis: config helpers lab
+studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
+  training
 study: config helpers lab resources runs studies
 worlds: config helpers
 interop: build config data finetuning helpers lab nets nn resources runs state systems

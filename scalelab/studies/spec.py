@@ -178,10 +178,10 @@ def _check(spec: StudySpec) -> None:
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
-    from scalelab.lab.contract import contract, finetunings, matched
+    from scalelab.lab.compare import comparability, finetunings, matched
     from scalelab.lab.reports.study_figures import FIGURES
     from scalelab.lab.reports.study_tables import TABLES
-    from scalelab.lab.statements import hypotheses
+    from scalelab.thesis import hypotheses
 
     matched.check(spec.matched, "config.matched")
     _check_tables(spec, TABLES)
@@ -190,7 +190,7 @@ def _check_report(spec: StudySpec) -> None:
     adapted = [*field_names(FinetuneConfig), *finetunings.WORDS]
     known = [*field_names(Config), *(finetunings.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
-    _check_names(spec.allow, [*contract.WORDS, *science], "config.allow")
+    _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
 
 
 def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import tiny
 
 from scalelab import build, systems
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.contract import contract, matched
+from scalelab.lab.compare import comparability, matched
 from scalelab.lab.reading import study_runs
 from scalelab.studies import expand, spec
 
@@ -36,7 +36,7 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "config.json").write_text(config_lib.to_json(run.config))
         (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
-    assert contract.check(study_runs.read(tmp_path)) == []
+    assert comparability.check(study_runs.read(tmp_path)) == []
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -14,10 +14,10 @@ from typing import Any
 from scalelab.helpers.names import nearest
 from scalelab.lab.all_runs import run_points
 from scalelab.lab.all_runs.run_points import RunPoint
-from scalelab.lab.contract import contract, run_fields
+from scalelab.lab.compare import comparability, run_fields
 
 # The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
-SHAPE = frozenset(contract.SHAPE_FIELDS) - {"net.ffn_width"}
+SHAPE = frozenset(comparability.SHAPE_FIELDS) - {"net.ffn_width"}
 CLOCKS = ("epochs", "flops", "secs", "steps", "tokens")
 TOTALS, WARMUPS = (tuple(f"optim.{what}_{clock}" for clock in CLOCKS)
                    for what in ("total", "warmup"))  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 from scalelab.lab.all_runs import run_query, run_table
 from scalelab.lab.all_runs.run_table import Row
-from scalelab.lab.contract import run_fields
+from scalelab.lab.compare import run_fields
 from scalelab.lab.reading.run_files import is_number
 from scalelab.lab.reading.task_runs import TITLES
 

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.contrasts import Contrast
 from scalelab.lab.reading.study_runs import Shape
-from scalelab.lab.statistics.bootstrap import Estimate
-from scalelab.lab.statistics.contrasts import Contrast
 
 # Score -> task, dev split, metric.
 OF_TASKS = {

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from scalelab.lab.compare import bootstrap, contrasts
+from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.contrasts import Contrast, student
 from scalelab.lab.evidence import study_seconds
 from scalelab.lab.evidence.evidence import (
     OF_PRETRAINING,
@@ -24,9 +27,6 @@ from scalelab.lab.evidence.evidence import (
 from scalelab.lab.evidence.stacks import Stacks
 from scalelab.lab.reading import losses, phases, task_runs
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.lab.statistics import bootstrap, contrasts
-from scalelab.lab.statistics.bootstrap import Estimate
-from scalelab.lab.statistics.contrasts import Contrast, student
 from scalelab.lab.tasks import comparison
 
 OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {

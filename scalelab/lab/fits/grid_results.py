@@ -11,7 +11,6 @@ import numpy as np
 from scalelab.lab import shape_rules
 from scalelab.lab.all_runs import kinds, run_points
 from scalelab.lab.all_runs.run_points import LOSS, RunPoint
-from scalelab.lab.evidence import ladders
 from scalelab.lab.fits import fitting, law_points
 from scalelab.lab.fits.fitting import Law
 from scalelab.lab.reading.study_runs import Shape
@@ -129,12 +128,12 @@ def _place(source: Source) -> str:
 def _check_sizes(path: pathlib.Path, losses: Means) -> None:
     """Refuses shapes whose N are not those of one size."""
     sizes = sorted(shape.n_model for shape in losses)
-    if sizes and sizes[-1] > ladders.NEAR * sizes[0]:
-        at_most = f"n_model>={sizes[0]},n_model<={int(ladders.NEAR * sizes[0])}"
+    if sizes and sizes[-1] > shape_rules.EQUAL * sizes[0]:
+        at_most = f"n_model>={sizes[0]},n_model<={int(shape_rules.EQUAL * sizes[0])}"
         raise ValueError(
             f"{path}: {len(sizes)} shapes have N from {sizes[0]:,} to {sizes[-1]:,}, which is no"
-            f" grid of one size: N may differ by a factor {ladders.NEAR:g}; keep the shapes of one"
-            f" size, as --where={at_most} does with runs"
+            f" grid of one size: N may differ by a factor {shape_rules.EQUAL:g}; keep the shapes of"
+            f" one size, as --where={at_most} does with runs"
         )
 
 

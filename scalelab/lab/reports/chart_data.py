@@ -7,14 +7,9 @@ from typing import Any
 from scalelab.lab import curves, palette
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.reading.study_runs import Point, Study
-from scalelab.lab.reports import (
-    size_figure,
-    study_figures,
-    study_notes,
-    study_tables,
-    task_figure,
-)
+from scalelab.lab.reports import study_figures, study_notes, study_tables, task_figure
 from scalelab.lab.reports.scored_table import Column
+from scalelab.thesis import size_figure
 
 MAX_POINTS = 200  # of a curve in the page; more are thinned out
 DIGITS = 5  # of a number in the page's curves

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from scalelab.lab.contract import matched
+from scalelab.lab.compare import matched
+from scalelab.lab.compare.claims import Finding
 from scalelab.lab.evidence.evidence import SCORES, Evidence
 from scalelab.lab.reading import run_check, run_files, study_plan, study_runs
 from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import chart_data, shown_findings, study_notes, study_tables
 from scalelab.lab.reports.scored_table import Cell, Column, Table, Value
 from scalelab.lab.reports.shown_findings import Shown
-from scalelab.lab.statements.claims import Finding
 
 
 @dataclasses.dataclass(frozen=True)

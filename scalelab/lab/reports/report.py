@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab.lab import tables
-from scalelab.lab.contract import contract, finetunings
-from scalelab.lab.evidence import published as published_tables
+from scalelab.lab.compare import collapsed, comparability, finetunings, study_findings
+from scalelab.lab.compare.claims import Finding
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
@@ -21,8 +21,7 @@ from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import card, content, page, scored_table, study_figures, study_notes
 from scalelab.lab.reports.content import Report
 from scalelab.lab.reports.scored_table import Table
-from scalelab.lab.statements import collapsed, study_findings
-from scalelab.lab.statements.claims import Finding
+from scalelab.thesis import published as published_tables
 
 CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; equals in N stand a little apart.",
@@ -53,7 +52,7 @@ def make(
         what was not declared. A damaged run is named in the notes, and the others are reported.
     """
     study = finetunings.checked(study_runs.checked(study_runs.read(workdir, name, tolerant=True)))
-    footnotes = contract.check(study, allow)
+    footnotes = comparability.check(study, allow)
     evidence = StudyScores(study)
     findings = collapsed.remarked(study, study_findings.of_study(study, evidence))
     return write(

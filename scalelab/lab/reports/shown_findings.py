@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+from scalelab.lab.compare.claims import Finding
 from scalelab.lab.reports.scored_table import Cell, Column, Table, Value
-from scalelab.lab.statements.claims import Finding
 
 COLUMNS = (
     Column("hypothesis", "hypothesis", "text"),

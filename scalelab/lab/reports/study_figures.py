@@ -16,11 +16,11 @@ from typing import Any
 
 from scalelab.helpers.names import nearest
 from scalelab.lab import curves, palette
-from scalelab.lab.contract import protocol
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.reading import losses as losses_of
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.lab.reports import size_figure, study_notes, task_figure
+from scalelab.lab.reports import study_notes, task_figure
+from scalelab.thesis import protocol, size_figure
 
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
 FIGURES = ("score_by_size", "score_by_task", *(f"loss_by_{name}" for name in CLOCKS))

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scalelab.lab import shape_rules
-from scalelab.lab.contract import matched, protocol
+from scalelab.lab.compare import matched
 from scalelab.lab.evidence import base_shape
 from scalelab.lab.reading.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.reading.task_runs import TITLES, SeedRun
+from scalelab.thesis import protocol
 
 SCORES = {
     "large": "GLUE-Large: mean of MNLI-m, QQP and QNLI",

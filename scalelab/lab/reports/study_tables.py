@@ -20,12 +20,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from scalelab.lab.contract import protocol
+from scalelab.lab.compare.bootstrap import Estimate
 from scalelab.lab.evidence.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE, Point, Study
-from scalelab.lab.reports import data_table, study_notes, table_rows
+from scalelab.lab.reports import study_notes, table_rows
 from scalelab.lab.reports.scored_table import Cell, Column, Table, Value
-from scalelab.lab.statistics.bootstrap import Estimate
+from scalelab.thesis import data_table, protocol
 
 DETECTABLE = "smallest detectable difference"
 LARGE = (

@@ -12,11 +12,11 @@ import zlib
 
 import numpy as np
 
+from scalelab.lab.compare import bootstrap, summaries
+from scalelab.lab.compare.bootstrap import Estimate
 from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.predictions import Predictions
 from scalelab.lab.reading.task_runs import SHORT, SeedRun, TaskRuns
-from scalelab.lab.statistics import bootstrap, summaries
-from scalelab.lab.statistics.bootstrap import Estimate
 from scalelab.lab.tasks import notes
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks

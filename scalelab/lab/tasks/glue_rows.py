@@ -4,11 +4,11 @@ import dataclasses
 import zlib
 from collections.abc import Callable, Mapping
 
+from scalelab.lab.compare import bootstrap, summaries
+from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.summaries import Summary
 from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
-from scalelab.lab.statistics import bootstrap, summaries
-from scalelab.lab.statistics.bootstrap import Estimate
-from scalelab.lab.statistics.summaries import Summary
 
 # GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
 LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))

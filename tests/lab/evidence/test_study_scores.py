@@ -10,10 +10,10 @@ import scipy.stats
 import study_folders
 import task_folders
 
+from scalelab.lab.compare import bootstrap, contrasts
 from scalelab.lab.evidence.evidence import LARGE, SCORES
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
-from scalelab.lab.statistics import bootstrap, contrasts
 
 
 def seeds(*wrong: int) -> dict[int, int]:

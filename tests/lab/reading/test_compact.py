@@ -8,8 +8,8 @@ import pytest
 import run_folders
 import task_folders
 
+from scalelab.lab.compare import bootstrap
 from scalelab.lab.reading import compact, predictions, run_files, task_runs
-from scalelab.lab.statistics import bootstrap
 from scalelab.lab.tasks import comparison, glue_table
 
 TASKS = ("cola", "stsb", "mnli", "rte")

@@ -11,8 +11,8 @@ import reported_study
 from scalelab.lab import palette
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import card, report, size_figure, study_figures
-from scalelab.lab.statements import hypotheses
+from scalelab.lab.reports import card, report, study_figures
+from scalelab.thesis import hypotheses, size_figure
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^'
 

@@ -10,7 +10,7 @@ import reported_study
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import report
-from scalelab.lab.statements import hypotheses
+from scalelab.thesis import hypotheses
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import reported_study
 
+from scalelab.lab.compare import bootstrap, claims
+from scalelab.lab.compare.claims import ABOVE, Finding
+from scalelab.lab.compare.contrasts import Contrast
 from scalelab.lab.evidence.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import content, report, study_figures, study_notes, task_figure
-from scalelab.lab.statements import claims
-from scalelab.lab.statements.claims import ABOVE, Finding
-from scalelab.lab.statistics import bootstrap
-from scalelab.lab.statistics.contrasts import Contrast
 
 TASKS = ("mnli", "qqp", "qnli", "sst2")
 

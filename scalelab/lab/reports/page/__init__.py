@@ -16,12 +16,12 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 
+from scalelab.lab.compare.claims import CONFIRMED, REFUTED, UNDECIDED
 from scalelab.lab.palette import COLORS
 from scalelab.lab.reports import scored_table
 from scalelab.lab.reports.content import Report, sort_value
 from scalelab.lab.reports.scored_table import Cell, Table, Value
 from scalelab.lab.reports.shown_findings import Shown
-from scalelab.lab.statements.claims import CONFIRMED, REFUTED, UNDECIDED
 
 # Verdict -> colour; the word stands beside it, so nothing is told by colour alone.
 VERDICTS = {CONFIRMED: COLORS[2], REFUTED: COLORS[1], UNDECIDED: "#999"}

@@ -1,0 +1,1 @@
+"""Comparing: statistics, comparability, claims and their verdicts."""

@@ -1,0 +1,274 @@
+"""Claims about true values, and findings that rest on them: confirmed, refuted, undecided.
+
+A claim says that a number, such as a difference of scores, lies in a region: above 0, or within 2
+points. Its test is two-sided at 5%, from the resamples of an estimate: for the claim, that the
+number is not outside the region; against it, that it is not inside. Within a margin this is the two
+one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
+95% interval must lie inside the margin. Holm's correction is over all claims of a report.
+
+R resamples give no p below 2 / (R + 1): of the lab's 2,000 that is 0.001, which Holm's correction
+for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.contrasts import Contrast
+from scalelab.lab.compare.resampling import ROUNDING
+from scalelab.lab.compare.summaries import LEVEL, holm
+
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+LEAST_CASES = 2  # to be told from counts
+ALL, MOST, ANY = "all", "most", "any"  # of what a statement is made of must hold
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """Where a number is claimed to lie.
+
+    Attributes:
+      low: its lower end, which is outside.
+      high: its upper end, likewise.
+      outside: whether the claim is that it lies outside of [low, high] instead.
+    """
+
+    low: float
+    high: float
+    outside: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies there."""
+        return (self.low < value < self.high) != self.outside
+
+    def p_values(self, resamples: np.ndarray) -> tuple[float, float]:
+        """Two-sided p-values for and against the claim, from resamples [R].
+
+        What lies on the border, to rounding, speaks against either: of no difference at all nothing
+        is told.
+        """
+        total = len(resamples) + 1
+        low, high = self.low, self.high
+        beyond = [(resamples <= low + ROUNDING).sum(), (resamples >= high - ROUNDING).sum()]
+        out = min(1.0, 2 * float(max(beyond) + 1) / total)
+        within = [(resamples >= low - ROUNDING).sum(), (resamples <= high + ROUNDING).sum()]
+        off = min(1.0, 2 * float(min(within) + 1) / total)
+        return (off, out) if self.outside else (out, off)
+
+    def __str__(self) -> str:
+        if math.isinf(self.high):
+            return f"above {self.low:g}"
+        if math.isinf(self.low):
+            return f"below {self.high:g}"
+        return f"{'outside' if self.outside else 'within'} {self.low:g} to {self.high:g}"
+
+
+ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Claim:
+    """A comparison, and what is claimed of it.
+
+    Attributes:
+      what: what is compared.
+      region: where it is claimed to lie.
+      effect: what it is at hand; None if it cannot be compared.
+      estimate: with its interval; None if it has none.
+      why: what the interval is over, or why there is none.
+      p_for: uncorrected p-value for the claim; None without interval.
+      p_against: likewise against it.
+      corrected: Holm's p-value of the smaller of the two; None until it is worked out.
+    """
+
+    what: str
+    region: Region
+    effect: float | None
+    estimate: Estimate | None
+    why: str
+    p_for: float | None = None
+    p_against: float | None = None
+    corrected: float | None = None
+
+    @property
+    def p_value(self) -> float | None:
+        """The smaller of the two p-values."""
+        if self.p_for is None or self.p_against is None:
+            return None
+        return min(self.p_for, self.p_against)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the value at hand lies where it is claimed to; None if there is none."""
+        return None if self.effect is None else self.region.holds(self.effect)
+
+    @property
+    def verdict(self) -> str:
+        """What is certain: CONFIRMED, REFUTED or UNDECIDED."""
+        if self.corrected is None or self.corrected >= 1 - LEVEL:
+            return UNDECIDED
+        return CONFIRMED if self.p_for == self.p_value else REFUTED
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that such data finds, as Estimate has it, before correction."""
+        return None if self.estimate is None else self.estimate.detectable
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One of the comparisons that are counted.
+
+    Attributes:
+      label: what is compared.
+      holds: whether the statement holds there, as the numbers stand.
+    """
+
+    label: str
+    holds: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finding:
+    """What a study says of a statement.
+
+    Attributes:
+      id: such as "1a".
+      statement: in words.
+      rule: what makes it confirmed and what refuted, in words.
+      claims: those that decide it.
+      cases: those that are counted.
+      needs: which must hold: ALL claims, and ALL or MOST cases where there are counts alone; or
+        ANY of them.
+      verdict: CONFIRMED, REFUTED or UNDECIDED.
+      why: why it is undecided, or what it rests on.
+      remarks: what else must be said.
+    """
+
+    id: str
+    statement: str
+    rule: str
+    claims: tuple[Claim, ...]
+    cases: tuple[Case, ...]
+    needs: str = ALL
+    verdict: str = UNDECIDED
+    why: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def num_holds(self) -> int:
+        """Cases in which it holds."""
+        return sum(case.holds for case in self.cases)
+
+    @property
+    def counted(self) -> str:
+        """Such as "holds in 8 of 12"."""
+        return f"holds in {self.num_holds} of {len(self.cases)}"
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that each of the claims could have found; None: unknown."""
+        found = [c.detectable for c in self.claims if c.detectable is not None]
+        return max(found) if found else None
+
+
+def claim(what: str, region: Region, found: Contrast | str) -> Claim:
+    """Makes a claim of a contrast, or of the reason why there is none."""
+    if isinstance(found, str):
+        return Claim(what, region, None, None, found)
+    if found.estimate is None:
+        return Claim(what, region, found.value, None, found.why)
+    p = region.p_values(found.estimate.resamples)
+    return Claim(what, region, found.value, found.estimate, found.why, *p)
+
+
+def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Finding]:
+    """Corrects all claims together and gives the verdicts.
+
+    Args:
+      findings: of one report; a claim that two of them share (the same words and region) counts
+        once.
+      counts_only: whether no value has an interval. Then a statement is told from two cases or
+        more. Of ALL: confirmed if it holds in all, refuted if in none. Of MOST: if it holds, or
+        does not, in more than half of them. Of ANY: if it holds in two at least, or in none.
+
+    Returns:
+      The findings, in the same order, with verdicts and reasons.
+    """
+    tested = {(c.what, c.region): c.p_value for f in findings for c in f.claims}
+    p_values = {key: p for key, p in tested.items() if p is not None}
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    decided = []
+    for finding in findings:
+        claims = tuple(
+            dataclasses.replace(c, corrected=corrected.get((c.what, c.region)))
+            for c in finding.claims
+        )
+        finding = dataclasses.replace(finding, claims=claims)
+        if counts_only:
+            verdict, why = _by_counts(finding)
+        else:
+            verdict, why = _by_claims(finding, len(p_values))
+        decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
+    return decided
+
+
+def _by_counts(finding: Finding) -> tuple[str, str]:
+    cases, holds = len(finding.cases), finding.num_holds
+    if cases < LEAST_CASES:
+        missing = next((c.why for c in finding.claims if c.effect is None), "too few to count")
+        return UNDECIDED, f"{finding.counted}: {missing}"
+    enough = {ALL: cases, MOST: cases // 2 + 1, ANY: LEAST_CASES}[finding.needs]
+    fails = {ALL: cases, MOST: cases // 2 + 1, ANY: cases}[finding.needs]
+    if holds >= enough:
+        verdict = CONFIRMED
+    else:
+        verdict = REFUTED if cases - holds >= fails else UNDECIDED
+    return verdict, f"{finding.counted}; by counts alone, no value has an interval"
+
+
+def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
+    verdicts = [c.verdict for c in finding.claims]
+    ends = (REFUTED, CONFIRMED) if finding.needs == ANY else (CONFIRMED, REFUTED)
+    if verdicts and all(v == ends[0] for v in verdicts):
+        return ends[0], _rests(finding, ends[0])
+    if ends[1] in verdicts:
+        return ends[1], _rests(finding, ends[1])
+    if not verdicts:
+        return UNDECIDED, "nothing to compare"
+    reasons = []
+    for c in finding.claims:
+        if c.verdict != UNDECIDED:
+            continue
+        if c.effect is None or c.estimate is None:
+            reasons.append(f"{c.what}: {c.why}")
+        else:
+            at_most = ""
+            if c.detectable is not None:
+                at_most = f", the smallest that could be found {c.detectable:.3g}"
+            reasons.append(
+                f"{c.what}: {c.effect:.3g} [{c.estimate.low:.3g}, {c.estimate.high:.3g}] is not"
+                f" told from the border of '{c.region}' (corrected p {c.corrected:.2g}){at_most}"
+                + _too_coarse(c, num_claims)
+            )
+    return UNDECIDED, "; ".join(reasons)
+
+
+def _too_coarse(claim: Claim, num_claims: int) -> str:
+    """What to say of a claim whose p is the least that its resamples give, and yet too large."""
+    assert claim.estimate is not None and claim.p_value is not None
+    num = len(claim.estimate.resamples)
+    least = 2 / (num + 1)
+    if claim.p_value > least:
+        return ""
+    return (
+        f"; {num:,} resamples give no p below {least:.2g}, too large where {num_claims} claims are"
+        " corrected together: a study of fewer claims can decide this"
+    )
+
+
+def _rests(finding: Finding, verdict: str) -> str:
+    return "; ".join(c.what for c in finding.claims if c.verdict == verdict)

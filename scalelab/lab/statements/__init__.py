@@ -1,1 +1,0 @@
-"""What a study confirms, refutes or leaves open."""

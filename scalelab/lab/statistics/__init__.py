@@ -1,1 +1,0 @@
-"""Summaries over seeds, resampling, and intervals of scores, differences and contrasts."""

@@ -1,0 +1,140 @@
+"""The table of what there was to read and what was read (Table 7.1 of the benchmark protocol).
+
+The protocol prints tokens and average length of one epoch of each partition, and so do we, with its
+numbers beside them; then follow the steps and tokens of the whole training, and how often it read
+its sequences, and its text. Formats repeat text within an epoch, so these are two things.
+"""
+
+from collections.abc import Sequence
+
+from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.reading import phases
+from scalelab.lab.reading.phases import Phase
+from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
+from scalelab.lab.reports import study_notes
+from scalelab.lab.reports.scored_table import Cell, Column, Table, Value
+from scalelab.thesis import protocol
+from scalelab.thesis import published as published_tables
+
+NOTE = (
+    "All is of one run, the first whose folder tells of an epoch. Tokens, average length and"
+    " sequences are of one epoch; where no run tells, the average is of what was read. Steps,"
+    " sequences read and tokens read are of the whole training, epochs how often its sequences"
+    " were read. Tokens are real ones, without padding."
+)
+TEXT = (
+    "Different text is that of the training documents, each once and without special tokens; text"
+    " read is tokens read by these: an epoch of segment pairs has text more than once."
+)
+PUBLISHED = (
+    "In round brackets: the published number (Table 7.1); its sequences are tokens by average."
+)
+COLUMNS = (
+    Column("system", "system", "text"),
+    Column("tokenizer", "tokenizer", "text"),
+    Column("phase", "partition", "text"),
+    Column("vocabulary", "vocabulary", "count"),
+    Column("epoch_tokens", "tokens", "count", exact=True),
+    Column("epoch_average", "average length", "fixed", exact=True),
+    Column("epoch_sequences", "sequences", "count", exact=True),
+    Column("steps", "steps", "count"),
+    Column("epochs", "epochs", "number"),
+    Column("sequences", "sequences read", "count"),
+    Column("tokens", "tokens read", "count"),
+    Column("text", "different text", "count"),
+    Column("text_read", "text read", "number"),
+)
+BOTH = "both"
+
+
+def build(
+    study: Study,
+    among: Sequence[Point],
+    published: Evidence | None,
+    departing: Sequence[str],
+    footnotes: Sequence[str],
+) -> Table:
+    """Makes the table: rows of each system and data, from a finished run of each.
+
+    Args:
+      study: what is compared.
+      among: points of it.
+      published: numbers that may stand beside ours; None: withheld.
+      departing: where the study is not the protocol (protocol.departures).
+      footnotes: said below the table.
+    """
+    known = {row.label for row in published.rows} if published else set()
+    alike: dict[tuple[str, str], list[Point]] = {}  # shapes that read the same data make one row
+    for point in (p for p in among if p.finished):
+        config = point.runs[0].config
+        asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
+        alike.setdefault((point.system, repr(asked)), []).append(point)
+    points = [of[0] for of in alike.values()]
+    rows: list[tuple[Cell, ...]] = []
+    for of in alike.values():
+        runs = [run for point in of for run in point.finished]
+        telling = [run for run in runs if (run.result or {}).get("phases")]
+        rows += _of_run(of[0].system, (telling or runs)[0], of[0].label in known)
+    notes = [NOTE]
+    if any(row[-1] is not None for row in rows):
+        notes.append(TEXT)
+    if any(isinstance(c, Value) and c.published is not None for row in rows for c in row):
+        notes.append(PUBLISHED)
+    elif study.facts["scale"] != "full":
+        notes.append(study_notes.of_scale(study))
+    elif departing:
+        notes.append(protocol.said(departing))
+    notes += study_notes.of_study(study, points, footnotes)
+    return Table(
+        "data", "Data: what there was to read, and what was read", COLUMNS, tuple(rows), None,
+        tuple(notes), tuple(footnotes),
+    )  # fmt: skip
+
+
+def _of_run(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
+    """A row for each phase of a finished run, and one for both together."""
+    tokenizer, found = run.config["tokenizer"], phases.of_run(run)
+    printed = published_tables.epochs() if is_published else {}
+    text = phases.num_text_tokens(run)
+    if run.config["long"].get("epoch_rate") == 0:
+        text = None  # it left out the documents of the second phase: how much is not known
+    names = (system, tokenizer["kind"])
+    rows = []
+    for phase in found:
+        beside = printed.get((system, phase.name))
+        rows.append((
+            *names, f"{phase.name} ({phase.max_len})", tokenizer["vocab_size"],
+            *_epoch([phase], beside), phase.steps, phase.epochs, phase.sequences, phase.tokens,
+            *(_text(found, text) if len(found) == 1 else (None, None)),
+        ))  # fmt: skip
+    if len(found) > 1:
+        steps, sequences, tokens = (
+            sum(getattr(phase, name) for phase in found)
+            for name in ("steps", "sequences", "tokens")
+        )
+        rows.append((
+            *names, BOTH, tokenizer["vocab_size"], *_epoch(found, None), steps, None, sequences,
+            tokens, *_text(found, text),
+        ))  # fmt: skip
+    return rows
+
+
+def _epoch(
+    found: Sequence[Phase], printed: published_tables.Epoch | None
+) -> tuple[Value | None, Value | None, Value | None]:
+    """Tokens, average length and sequences of one epoch of some phases together."""
+    theirs = (printed.tokens, printed.average, printed.sequences) if printed else (None,) * 3
+    counts = [(p.epoch_tokens, p.epoch_sequences) for p in found]
+    pairs = [(tokens, sequences) for tokens, sequences in counts if tokens and sequences]
+    if len(pairs) < len(found):
+        average = sum(p.tokens for p in found) / sum(p.sequences for p in found)
+        return None, Value(average, published=theirs[1]), None
+    tokens, sequences = (sum(column) for column in zip(*pairs, strict=True))
+    ours = (tokens, tokens / sequences, sequences)
+    made = [Value(own, published=other) for own, other in zip(ours, theirs, strict=True)]
+    return made[0], made[1], made[2]
+
+
+def _text(found: Sequence[Phase], text: int | None) -> tuple[int | None, float | None]:
+    """Tokens of the text, and how often they were read."""
+    return text, sum(phase.tokens for phase in found) / text if text else None

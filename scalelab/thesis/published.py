@@ -1,0 +1,241 @@
+"""The numbers that the benchmark's thesis printed, to hold ours against.
+
+Table 7.1 is `epochs`, what its corpus made. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
+published/, are of runs: a row's system, shape and variant,
+then scores as printed, in percent. Each is of one pre-training and one fine-tuning, so none has an
+interval. published/doubts.csv names the cells that cannot be right, or not exactly: they are shown
+as doubtful and never used; GLUE-Large then is the mean of the three that it is the mean of.
+
+Metrics that the thesis does not name: "mrpc" must be F1 (81.2 is that of "all are paraphrases");
+whether "qqp" is accuracy or F1, and "stsb" Pearson's or Spearman's, is open. The printed N of three
+shapes is misprinted; N here is that of the shape.
+"""
+
+import csv
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scalelab.helpers.names import nearest
+from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.contrasts import Contrast, without_interval
+from scalelab.lab.evidence.evidence import LARGE
+from scalelab.lab.reading.study_runs import BASELINE, Shape
+
+TITLES = {
+    "7.2": "Width alone, A = 2, L = 2",
+    "7.3": "Depth alone, A = 2, H = 128",
+    "7.4": "Several dimensions of the shape",
+    "7.5": "Half the steps, half the batch",
+    "7.6": "Nine shapes near N = 0.39 M, short sequences only",
+    "7.7": "The scaled-up shape against the best before it",
+    "7.8": "Scaled up further",
+    "B.1": "Width alone: the four small tasks",
+    "B.2": "Depth alone: the four small tasks",
+    "B.3": "Several dimensions: the four small tasks",
+    "B.4": "Half the steps, half the batch: the four small tasks",
+    "B.5": "Scaled up: the four small tasks",
+}
+FOLDER = pathlib.Path(__file__).parent / "published"
+IN_PERCENT = 100.0
+NO_INTERVAL = "one run of each, printed without interval"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+      system: its name in scalelab.systems.
+      shape: of the net.
+      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+        "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
+    """
+
+    system: str
+    shape: Shape
+    variant: str
+
+    @property
+    def label(self) -> str:
+        """As study_runs.Point has it."""
+        variant = "" if self.variant == BASELINE else f" {self.variant}"
+        return f"{self.system} {self.shape}{variant}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A number in a table.
+
+    Attributes:
+      value: a fraction; "loss" in nats, "seconds" in seconds.
+      printed: as it stands there.
+      doubt: why it must not be used as exact; None: no reason.
+    """
+
+    value: float
+    printed: str
+    doubt: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of the thesis.
+
+    Attributes:
+      name: such as "7.2".
+      title: what it is about, in our words.
+      scores: its columns.
+      rows: their cells by score; a cell that is empty there is absent.
+    """
+
+    name: str
+    title: str
+    scores: tuple[str, ...]
+    rows: Mapping[Row, Mapping[str, Cell]]
+
+
+@functools.cache
+def table(name: str) -> Table:
+    """Reads a table.
+
+    Raises:
+      ValueError: there is none of this name.
+    """
+    if name not in TITLES:
+        raise ValueError(f"no published table {name!r}: {nearest(name, TITLES)}")
+    doubts = {
+        (line["system"], line["shape"], line["variant"], line["score"]): line["why"]
+        for line in _read("doubts")
+        if line["table"] == name
+    }
+    rows, scores = {}, ()
+    for line in _read(name.lower().replace(".", "_")):
+        shape = Shape(*(int(line.pop(key)) for key in ("num_heads", "width", "num_layers")))
+        row = Row(line.pop("system"), shape, line.pop("variant"))
+        scores = tuple(line)
+        rows[row] = {
+            score: Cell(
+                float(text) / (1.0 if score in ("loss", "seconds") else IN_PERCENT),
+                text,
+                doubts.pop((row.system, str(shape), row.variant, score), None),
+            )
+            for score, text in line.items()
+            if text
+        }
+    assert not doubts, f"doubts.csv names cells that table {name} has not: {list(doubts)}"
+    return Table(name, TITLES[name], scores, rows)
+
+
+class Published:
+    """All tables as Evidence: values without intervals.
+
+    Attributes:
+      cells: by row and score; where tables print one number twice, that of the first table.
+      doubts: remarks on doubtful cells by score: what is done about them.
+    """
+
+    counts_only = True
+
+    def __init__(self) -> None:
+        self.cells: dict[Row, dict[str, Cell]] = {}
+        self.doubts: dict[str, list[str]] = {}
+        for name in TITLES:
+            for row, cells in table(name).rows.items():
+                known = self.cells.setdefault(row, {})
+                for score, cell in cells.items():
+                    known.setdefault(score, cell)
+                    if cell.doubt:
+                        self.doubts.setdefault(score, []).append(_remark(name, row, score, cell))
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """In the order of the tables."""
+        return tuple(self.cells)
+
+    def value(self, row: Row, score: str) -> Estimate | None:
+        """A score, without interval; None: not printed, or doubtful."""
+        cell = self.cells[row].get(score)
+        if cell is None:
+            return None
+        if cell.doubt is None:
+            return without_interval(cell.value)
+        parts = [self.value(row, part) for part in LARGE] if score == "large" else []
+        values = [part.value for part in parts if part]
+        return without_interval(float(np.mean(values))) if len(values) == len(LARGE) else None
+
+    def difference(self, a: Row, b: Row, score: str) -> Estimate | None:
+        """Score of B minus that of A, without interval."""
+        one, two = self.value(a, score), self.value(b, score)
+        return without_interval(two.value - one.value) if one and two else None
+
+    def contrast(self, blocks: Sequence[Mapping[Row, float]], score: str) -> Contrast | None:
+        """Mean over blocks of a weighted sum of scores, without interval."""
+        sums = []
+        for block in blocks:
+            values = [(weight, self.value(row, score)) for row, weight in block.items()]
+            if any(value is None for _, value in values):
+                return None
+            sums.append(sum(weight * value.value for weight, value in values if value))
+        return Contrast(float(np.mean(sums)), None, NO_INTERVAL)
+
+    def passes(self, row: Row) -> list[float | None]:
+        """None: the tables have steps."""
+        return []
+
+    def curves(self, row: Row) -> list[dict[int, np.ndarray]]:
+        """None: the thesis has them as pictures alone."""
+        return []
+
+    def caveats(self, scores: Iterable[str]) -> list[str]:
+        """None beyond the remarks."""
+        return []
+
+    def remarks(self, score: str) -> list[str]:
+        """Which cells of a score are doubtful, and what is done about them."""
+        return self.doubts.get(score, [])
+
+
+class Epoch(NamedTuple):
+    """What one epoch of a phase has (Table 7.1).
+
+    Attributes:
+      sequences: total by average, rounded; not printed itself.
+      tokens: in total.
+      average: tokens of a sequence, as printed.
+    """
+
+    sequences: int
+    tokens: int
+    average: float
+
+
+@functools.cache
+def epochs() -> dict[tuple[str, str], Epoch]:
+    """Table 7.1: (system, "short" or "long") -> what an epoch of it has."""
+    return {
+        (line["system"], line["phase"]): Epoch(
+            int(line["sequences"]), int(line["tokens"]), float(line["average"])
+        )
+        for line in _read("7_1")
+    }
+
+
+@functools.cache
+def evidence() -> Published:
+    """All tables as Evidence."""
+    return Published()
+
+
+def _read(name: str) -> Iterator[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def _remark(name: str, row: Row, score: str, cell: Cell) -> str:
+    use = "the mean of its parts is used" if score == "large" else "left out"
+    return f"Table {name}, {row.label}, {score} {cell.printed}: {cell.doubt}; {use}."

@@ -1,0 +1,136 @@
+"""Claims: regions by hand and against t-tests; verdicts; Holm's correction over a report."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from scalelab.lab.compare import claims, contrasts, summaries
+from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, MOST, Case, Finding, Region
+
+WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
+
+
+def of(numbers, region=ABOVE, what="x") -> claims.Claim:
+    return claims.claim(what, region, contrasts.of_numbers([[(1.0, numbers)]]))
+
+
+def finding(*made, name="1a", cases=(), **fields) -> Finding:
+    return Finding(name, "s", "r", tuple(made), tuple(Case("c", x) for x in cases), **fields)
+
+
+def test_where_regions_begin() -> None:
+    assert [ABOVE.holds(x) for x in (-1, 0, 1)] == [False, False, True]
+    assert [BELOW.holds(x) for x in (-1, 0, 1)] == [True, False, False]
+    assert [WITHIN.holds(x) for x in (-3, -2, 0, 3)] == [False, False, True, False]
+    assert [OUTSIDE.holds(x) for x in (-3, -2, 0, 3)] == [True, True, False, True]
+    assert [str(r) for r in (ABOVE, BELOW, WITHIN, OUTSIDE)] == [
+        "above 0", "below 0", "within -2 to 2", "outside -2 to 2",
+    ]  # fmt: skip
+
+
+def test_p_values_are_those_of_t_tests() -> None:
+    x = [0.2, 1.4, 0.9, 2.1, 0.4]
+    two_sided = scipy.stats.ttest_1samp(x, 0).pvalue
+    found = of(x)
+    assert found.p_for == pytest.approx(two_sided, abs=0.002) == found.p_value
+    assert found.p_against == 1.0
+    assert of(x, BELOW).p_against == pytest.approx(two_sided, abs=0.002)
+    least, most = (scipy.stats.ttest_1samp(x, m, alternative=side).pvalue
+                   for m, side in ((-2, "greater"), (2, "less")))  # fmt: skip
+    assert of(x, WITHIN).p_for == pytest.approx(2 * max(least, most), abs=0.002)
+    far = np.array(x) + 3
+    beyond = scipy.stats.ttest_1samp(far, 2, alternative="greater").pvalue
+    assert of(far, WITHIN).p_against == pytest.approx(2 * beyond, abs=0.002)
+    assert of(far, OUTSIDE).p_for == of(far, WITHIN).p_against
+
+
+@pytest.mark.parametrize("shift", [-1.2, 0.0, 0.7, 1.1])
+def test_equivalence_is_an_interval_inside_the_margin(shift: float) -> None:
+    found = of(np.array([-0.8, 0.3, 0.1, 0.6, -0.2]) + shift, WITHIN)
+    inside = -2 < found.estimate.low and found.estimate.high < 2
+    assert (found.p_for < 0.05) == inside
+
+
+def test_verdicts_and_the_correction() -> None:
+    """Three claims of p 0.01 to 0.03: Holm's 0.03 to 0.04; a shared claim counts once."""
+    good, weak, noisy = (
+        of([1.0, 1.1, 0.9, 1.0]),
+        of([0.4, 1.4, 1.2], what="y"),
+        of([-2, 3.0], what="z"),
+    )
+    found = claims.decide([finding(good), finding(good, weak, name="1b"), finding(noisy, name="2")])
+    p = [c.p_value for c in (good, weak, noisy)]
+    corrected = summaries.holm(p)
+    assert found[0].claims[0].corrected == found[1].claims[0].corrected == corrected[0]
+    assert found[1].claims[1].corrected == corrected[1] > p[1]
+    assert [f.verdict for f in found] == ["confirmed", "undecided", "undecided"]
+    assert found[1].why.startswith("y: 1 [") and "is not told from the border" in found[1].why
+    assert found[1].detectable == pytest.approx(weak.estimate.detectable)
+    alone = claims.decide([finding(good)])[0]
+    assert alone.claims[0].corrected == good.p_value
+
+
+def test_all_or_any() -> None:
+    good, bad, open_ = (
+        of([1.0, 1.1, 0.9, 1.0]),
+        of([-1.0, -1.1, -0.9], what="y"),
+        of([-2, 3.0], what="z"),
+    )
+
+    def verdict(*made, **fields) -> str:
+        return claims.decide([finding(*made, **fields)])[0].verdict
+
+    assert verdict(good) == "confirmed" and verdict(bad) == "refuted"
+    assert verdict(good, bad) == "refuted" and verdict(good, open_) == "undecided"
+    assert verdict(good, bad, needs=ANY) == "confirmed"
+    assert verdict(bad, open_, needs=ANY) == "undecided"
+    assert verdict(bad, needs=ANY) == "refuted"
+    assert verdict() == "undecided"
+
+
+def test_what_cannot_be_compared_says_so() -> None:
+    missing = claims.claim("x", ABOVE, "no MNLI in this study")
+    alone = claims.claim("y", ABOVE, contrasts.of_numbers([[(1.0, [2.0])]]))
+    (found,) = claims.decide([finding(missing, alone, of([1.0, 1.1, 0.9, 1.0], what="z"))])
+    assert found.verdict == "undecided"
+    assert found.why == f"x: no MNLI in this study; y: {contrasts.ALONE}"
+    assert [c.holds for c in found.claims] == [None, True, True]
+    assert found.claims[0].corrected is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "cases", "verdict"),
+    [
+        (ALL, [1, 1], "confirmed"), (ALL, [0, 0, 0], "refuted"), (ALL, [1, 0, 1], "undecided"),
+        (ALL, [1], "undecided"),
+        (MOST, [1, 0, 1], "confirmed"), (MOST, [1, 0], "undecided"), (MOST, [0, 0, 1], "refuted"),
+        (MOST, [1], "undecided"),
+        (ANY, [1, 0, 1, 0, 0], "confirmed"), (ANY, [1, 0, 0], "undecided"),
+        (ANY, [0, 0], "refuted"),
+    ],
+)  # fmt: skip
+def test_counts(needs: str, cases, verdict: str) -> None:
+    made = finding(cases=map(bool, cases), needs=needs)
+    (found,) = claims.decide([made], counts_only=True)
+    assert found.verdict == verdict
+    assert found.counted == f"holds in {sum(cases)} of {len(cases)}" and found.counted in found.why
+
+
+@pytest.mark.parametrize(("num", "told"), [(50, False), (51, True)])
+def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, told: bool) -> None:
+    """The least p of 2,000 resamples is 2 / 2001; 51 times that is above 5%."""
+    sure = [of([1.0, 1.0, 1.0], what=f"x{i}") for i in range(num)]
+    assert sure[0].p_value == 2 / 2001
+    found = claims.decide([finding(c) for c in sure])
+    assert {f.verdict for f in found} == {"undecided" if told else "confirmed"}
+    assert ("no p below 0.001" in found[0].why) == told
+    assert (f"{num} claims are corrected together" in found[0].why) == told
+    unsure = claims.decide([*map(finding, sure), finding(of([-2, 3.0], what="z"))])[-1]
+    assert "no p below" not in unsure.why
+
+
+def test_no_difference_at_all_is_no_difference() -> None:
+    """Such as CoLA, where all small nets predict one class: neither above 0 nor below."""
+    found = of([0.0, 0.0, 0.0])
+    assert (found.p_for, found.p_against) == (1.0, 1.0)
+    assert of([0.0, 0.0, 0.0], WITHIN).p_for < 0.01

@@ -1,0 +1,181 @@
+"""Fine-tunings are held to the plan and to each other: what differs is named, or not compared."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+import reported_study
+
+from scalelab.lab.compare import comparability, finetunings
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reports import report
+
+A, B = "bert-2x16x2-seed0/tasks/qnli/seed0", "gpt2-2x16x2-seed0/tasks/qnli/seed1"
+
+
+@pytest.fixture
+def workdir(tmp_path) -> pathlib.Path:
+    """Two systems, one shape and seed, two fine-tunings each."""
+    return reported_study.write(
+        tmp_path / "w", shapes=((2, 16, 2),), seeds=1, tasks=("qnli",), tables=["large"], figures=[]
+    )
+
+
+def edit(path: pathlib.Path, field: str, value: Any) -> None:
+    """Sets a dotted field of a json file, whose own names may be dotted too."""
+    content = json.loads(path.read_text())
+    group, name = content, field
+    while name not in group:
+        first, _, name = name.partition(".")
+        group = group[first]
+    group[name] = value
+    path.write_text(json.dumps(content))
+
+
+def adapt(workdir: pathlib.Path, field: str, value: Any, run: str = B) -> None:
+    """Makes a fine-tuning another one, in all of its files."""
+    edit(workdir / "runs" / run / "config.json", field, value)
+    said = {"optim.learning_rate": "settings.learning_rate", "epochs": "settings.epochs",
+            "head.kind": "settings.head.kind", "init": "init_digest"}.get(field, field)  # fmt: skip
+    if field != "dropout_rate":
+        edit(workdir / "runs" / run / "result.json", said, value)
+    else:
+        edit(workdir / "runs" / run / "config.json", "net.dropout_rate", value)
+
+
+def check(workdir: pathlib.Path, *allow: str) -> list[str]:
+    return comparability.check(study_runs.read(workdir), allow)
+
+
+def test_what_was_planned_passes(workdir) -> None:
+    assert check(workdir) == []
+
+
+def test_a_net_of_a_version_without_some_field_is_the_same_net(workdir) -> None:
+    path = workdir / "runs" / B / "config.json"
+    content = json.loads(path.read_text())
+    content["net"]["output_embedding"] = None
+    path.write_text(json.dumps(content))
+    assert check(workdir) == []
+    edit(path, "net.output_embedding", "untied")
+    with pytest.raises(ValueError, match="net is .*untied"):
+        check(workdir)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("optim.learning_rate", 1e-4, "finetune.optim.learning_rate: 2e-05 in .*, 0.0001 in "),
+        ("epochs", 2.0, "finetune.epochs: 3.0 in .*, 2.0 in "),
+        ("head.kind", "single", "finetune.head.kind: 'double' in .*, 'single' in "),
+        ("dropout_rate", 0.0, "finetune.dropout_rate: 0.1 in .*, 0.0 in "),
+        ("recipe", "turc", "finetune.recipe: 'thesis' in .*, 'turc' in "),
+        ("data.train", "others", "finetune.data: .*other contents of train"),
+        ("data.dev", "others", "finetune.data: .*other contents of dev"),
+        ("init", "other", "finetune.init: .*other weights"),
+    ],
+)
+def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -> None:
+    adapt(workdir, field, value)
+    with pytest.raises(ValueError, match=f"(?s)does not declare free.*{named}") as caught:
+        check(workdir)
+    name = named.partition(":")[0]
+    other = A if field != "init" else B.replace("seed1", "seed0")
+    assert B in str(caught.value) and other in str(caught.value)
+    (footnote,) = check(workdir, name)
+    assert footnote.startswith(f"Allowed to differ, though the comparison is not about it: {name}:")
+
+
+def test_numerics_of_fine_tunings(workdir) -> None:
+    edit(workdir / "runs" / B / "environment.json", "numerics", 2)
+    with pytest.raises(ValueError, match=r"finetune.numerics: '1' in .*, '2' in "):
+        check(workdir)
+
+
+def test_all_alike_but_not_as_planned(workdir) -> None:
+    """Such as fine-tunings of an earlier start, before the study's fields were changed."""
+    path = workdir / "studies/invented.json"
+    edit(path, "adaptation.qnli", reported_study.ADAPTATION | {"epochs": 4.0})
+    with pytest.raises(ValueError, match=rf"finetune.epochs: 3.0 in {A}, planned 4.0"):
+        check(workdir)
+    assert len(check(workdir, "finetune.epochs")) == 1
+
+
+def test_what_a_grid_chooses_is_each_ones_own(workdir) -> None:
+    plan = {k: v for k, v in reported_study.ADAPTATION.items() if k != "optim.learning_rate"}
+    path = workdir / "studies/invented.json"
+    edit(path, "adaptation.qnli", plan)
+    edit(path, "chosen", ["optim.learning_rate"])
+    adapt(workdir, "optim.learning_rate", 1e-4)
+    assert check(workdir) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value", "message"),
+    [
+        ("config", "seed", 7, "is not of this run, task and seed: seed is 7, expected 1"),
+        ("config", "task", "rte", "task is 'rte', expected 'qnli'"),
+        ("config", "system", "bert", "system is 'bert', expected 'gpt2'"),
+        ("config", "net.width", 32, "net is"),
+        ("config", "init", "none", "did not begin with the pre-training"),
+        (
+            "config",
+            "optim.learning_rate",
+            0.5,
+            "settings.learning_rate is 2e-05 in result.json, 0.5 by",
+        ),
+        (
+            "result",
+            "settings.learning_rate",
+            0.5,
+            "settings.learning_rate is 0.5 in result.json, 2e-05",
+        ),
+        ("result", "settings.head.kind", "single", "settings.head.kind is 'single' in result"),
+        ("result", "recipe", "turc", "recipe is 'turc' in result.json, 'thesis' by"),
+        ("result", "data.train", "x", "data.train is 'x' in result.json, 'qnli t"),
+        ("result", "init_digest", "x", "init_digest is 'x'"),
+        ("result", "pretrain_seed", 3, "pretrain_seed is 3 in result.json, 0 by"),
+    ],
+)
+def test_folders_edited_by_hand_or_copied(workdir, file, field, value, message) -> None:
+    edit(workdir / "runs" / B / f"{file}.json", field, value)
+    with pytest.raises(ValueError, match=rf"{B}.*{message}.*must not be edited"):
+        check(workdir)
+
+
+def test_a_report_names_an_edited_one_and_leaves_it_out(workdir, tmp_path) -> None:
+    """As it does with a pre-training; seed 0's score is then the whole mean."""
+    before = finetunings.checked(study_runs.read(workdir)).runs[1].tasks["qnli"]
+    assert len(before.finished) == 2
+    edit(workdir / "runs" / B / "config.json", "seed", 7)
+    after = finetunings.checked(study_runs.read(workdir)).runs[1].tasks["qnli"]
+    assert [run.seed for run in after.finished] == [0]
+    text = report.make(workdir, None, tmp_path / "out").with_name("report.md").read_text()
+    assert f"QNLI: 1 of 4 fine-tunings failed: runs/{B}: damaged: " in text
+    assert "seed is 7, expected 1" in text and str(workdir) not in text
+
+
+def test_unfinished_ones_and_other_tasks_do_not_count(workdir) -> None:
+    adapt(workdir, "epochs", 2.0)
+    (workdir / "runs" / B / "result.json").unlink()
+    assert check(workdir) == []
+    edit(workdir / "studies/invented.json", "tasks", [])
+    adapt(workdir, "epochs", 9.0, B.replace("seed1", "seed0"))
+    assert check(workdir) == []
+
+
+def test_footnotes_stand_everywhere(workdir, tmp_path) -> None:
+    """Below every table, in whatever form, and with the hypotheses and the table of runs."""
+    adapt(workdir, "epochs", 2.0)
+    edit(workdir / "studies/invented.json", "hypotheses", ["1a"])
+    page = report.make(workdir, None, tmp_path / "out", ["finetune.epochs"])
+    expected = f"finetune.epochs: 3.0 in {A}, 2.0 in {B}"
+    files = [page.with_name("report.md"), *page.parent.glob("tables/*.md")]
+    files += [*page.parent.glob("tables/*.csv")]
+    for path in [page, *files]:
+        if path.stem != "departures":
+            assert expected in path.read_text(), path
+    assert r"finetune.epochs" in (page.parent / "tables/hypotheses.tex").read_text()
+    said = page.with_name("report.md").read_text()
+    assert expected in said.partition("## Runs")[2]

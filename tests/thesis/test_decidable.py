@@ -1,0 +1,125 @@
+"""Every statement that a study names can come out either way there, with the seeds that it plans.
+
+The evidence is invented and without noise, so what stays undecided is so by the study's design: a
+shape that is not there, or a single number of which nobody knows how much another would differ.
+"""
+
+import dataclasses
+
+import pytest
+import tiny
+from planted import PLANTED, Invented, only
+
+from scalelab.lab.evidence.evidence import LARGE, OF_TASKS
+from scalelab.studies import expand, spec
+from scalelab.thesis import hypotheses
+from scalelab.thesis.published import Row
+
+STUDIES = (
+    "thesis_7_5_1",
+    "thesis_7_5_2",
+    "thesis_7_5_3",
+    "thesis_7_5_4",
+    "thesis_7_5_5",
+    "formats",
+)
+ARGUMENTS = ("scale=full", "scale=full,seeds=2", "scale=medium", "scale=small", "scale=tiny")
+# What the protocol's section observes, and must be decidable whatever the scale.
+OBSERVED = {
+    "thesis_7_5_1": {"1a", "1b", "2a", "2b", "2d"},
+    "thesis_7_5_2": {"3", "4a"},
+    "thesis_7_5_3": {"6"},
+    "thesis_7_5_4": {"7a", "7b"},
+    "thesis_7_5_5": {"4a"},
+    "formats": {"f1", "f2", "f3", "f4", "f5"},
+}
+# But for these: the protocol fine-tunes three shapes of one size once each, one difference in all.
+ALONE = {("thesis_7_5_5", "scale=full")}
+
+
+def load(name: str, arguments: str) -> spec.StudySpec:
+    module = tiny.config_module(f"studies/{name}")
+    return spec.resolve(module.get_config(arguments).to_dict())
+
+
+def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
+    """What the study would find: scores only of what it fine-tunes, as many numbers as seeds."""
+    planned = [run for run in expand.runs(made, path) if str(run.shape) not in without]
+    rows = {Row(r.system, r.shape, r.variant): made.stages[r.stage].finetune for r in planned}
+    tuned = {row for row, rule in rows.items() if rule == "all"}
+    for rule in {rule for rule in rows.values() if rule.startswith("best:")}:
+        of_stage = [row for row in rows if rows[row] == rule]
+        best = sorted(of_stage, key=lambda row: truth(row, "loss"))
+        tuned |= set(best[: int(rule.removeprefix("best:"))])
+    tasks = set(made.finetune.tasks)
+    needs = {"large": {OF_TASKS[part][0] for part in LARGE}, "cola": {"cola"}}
+
+    def there(row, score):
+        scored = score not in needs or (row in tuned and needs[score] <= tasks)
+        return truth(row, score) if scored else None
+
+    return Invented(there, 0.0, made.seeds, rows=list(rows))
+
+
+def verdicts(made: spec.StudySpec, name: str, path, without=()) -> tuple[str, str]:
+    """Of evidence where the statement holds, and where it does not."""
+    found = [hypotheses.evaluate(invent(made, truth, path, without), [name])[0]
+             for truth in PLANTED[name]]  # fmt: skip
+    return found[0].verdict, found[1].verdict
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_what_a_study_names_it_can_confirm_and_refute(name, arguments, tmp_path) -> None:
+    made = load(name, arguments)
+    observed = set() if (name, arguments) in ALONE else OBSERVED[name]
+    assert observed <= set(made.hypotheses) <= set(hypotheses.HYPOTHESES)
+    found = {x: verdicts(made, x, tmp_path) for x in made.hypotheses}
+    assert found == dict.fromkeys(made.hypotheses, ("confirmed", "refuted"))
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments", "name", "without"),
+    [
+        ("thesis_7_5_2", "scale=full", "3", ("2x384x2", "2x544x2")),
+        ("thesis_7_5_2", "scale=full", "4b", ("2x544x2",)),
+        ("thesis_7_5_2", "scale=small", "3", ("2x64x8",)),
+        ("thesis_7_5_2", "scale=small", "4b", ("1x256x2",)),
+        ("thesis_7_5_1", "scale=tiny", "2b", ("2x24x2",)),
+    ],
+)
+def test_without_one_shape_a_study_cannot(study, arguments, name, without, tmp_path) -> None:
+    """So the test above would tell: these rows are what the statements rest on."""
+    assert "undecided" in verdicts(load(study, arguments), name, tmp_path, without)
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments", "name"),
+    [
+        ("thesis_7_5_1", "scale=full", "2c"), ("thesis_7_5_1", "scale=full", "5"),
+        ("thesis_7_5_5", "scale=full", "4a"), ("thesis_7_5_5", "scale=full,seeds=2", "5"),
+        ("thesis_7_5_2", "scale=tiny", "4b"),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_could_not_be_decided(study, arguments, name, tmp_path) -> None:
+    made = load(study, arguments)
+    assert name not in made.hypotheses
+    assert verdicts(made, name, tmp_path) == ("undecided", "undecided")
+
+
+def test_a_grid_that_fine_tunes_three_cannot_rank_them(tmp_path) -> None:
+    made = load("thesis_7_5_5", "scale=small")
+    grid = dataclasses.replace(made.stages["grid"], finetune="best:3")
+    fewer = dataclasses.replace(made, stages=made.stages | {"grid": grid})
+    assert verdicts(made, "5", tmp_path) == ("confirmed", "refuted")
+    assert verdicts(fewer, "5", tmp_path) == ("undecided", "undecided")
+
+
+def test_evidence_is_of_what_is_fine_tuned(tmp_path) -> None:
+    """The oracle's own check: of the grid's five shapes four have scores, all have losses."""
+    made = load("thesis_7_5_5", "scale=small")
+    evidence = invent(made, only("loss", lambda row: row.shape.num_layers), tmp_path)
+    scored = [row for row in evidence.rows if evidence.value(row, "large")]
+    assert [row.shape.num_layers for row in scored] == [2, 3, 4, 6]
+    assert all(evidence.value(row, "loss") for row in evidence.rows)
+    assert len(evidence.rows) == 5
