@@ -159,7 +159,7 @@ def test_sigterm_before_the_loop_asks_to_be_started_again(run: Run, capsys) -> N
 
 ENOUGH = """
 import sys
-from scalelab import cli
+from scalelab.config import cli
 with cli.one_message("nothing", only_tells={}):
     {}
 """

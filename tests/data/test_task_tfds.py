@@ -157,7 +157,7 @@ def test_every_published_task_is_one_of_theirs(tfds, name):
         assert features["label"].np_dtype == np.float32
     else:
         assert features["label"].num_classes == task.num_outputs
-        tfds._check_classes(name, features["label"], task.labels)
+        task_tfds._check_classes(name, features["label"], task.labels)
 
 
 def test_a_whole_task(holding):
