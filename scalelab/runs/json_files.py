@@ -1,0 +1,202 @@
+"""Reads JSON that a run left, whatever state the file is in: values of known types or a reason."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+from scalelab.config.shape import Shape
+
+LARGEST = 2**63  # integers beyond fit no array
+DEEPEST = 20  # levels
+SHOWN = 60
+
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """A file of a run that cannot be used.
+
+    Attributes:
+      path: the file.
+      reason: why, in words.
+    """
+
+    def __init__(self, path: pathlib.Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+def read_text(path: pathlib.Path) -> str | None:
+    """Returns the text of a file; None if there is no such file.
+
+    Raises:
+      Unreadable: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unreadable(path, f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise Unreadable(path, "is not UTF-8 text") from None
+
+
+def read_object(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the fields of a JSON object; None if there is no such file.
+
+    Raises:
+      Unreadable: the file holds no JSON object.
+    """
+    text = read_text(path)
+    if text is None:
+        return None
+    try:
+        return parse_object(text)
+    except ValueError as error:
+        raise Unreadable(path, str(error)) from None
+
+
+def read_lines(path: pathlib.Path, counter: str) -> tuple[dict[str, float], ...]:
+    """Returns the lines of a JSON-lines file of numbers, while it may be being written.
+
+    Args:
+      path: the file; one that is missing is empty.
+      counter: a whole number that every line has.
+
+    Raises:
+      Unreadable: a line is damaged, and it is not a last one without its end.
+    """
+    lines = (read_text(path) or "").split("\n")
+    found = []
+    for number, text in enumerate(lines, 1):
+        if not text:
+            continue
+        try:
+            line = parse_object(text)
+            if type(line.get(counter)) is not int:
+                raise ValueError(f"has no {counter}")
+            wrong = [name for name, x in line.items() if type(x) not in (int, float)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is no number")
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise Unreadable(path, f"line {number} {error}") from None
+        found.append(line)
+    return tuple(found)
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parses a JSON object strictly: no NaN, no huge numbers, no text that UTF-8 cannot hold.
+
+    Raises:
+      ValueError: the text is something else; the message says what.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("is not JSON: too many levels") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"holds {_kind(value)}, expected fields")
+    _check(value)
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("holds half a character (a lone surrogate)") from None
+    return value
+
+
+def fill(cls: type[T], values: Mapping[str, Any], path: pathlib.Path) -> T:
+    """Builds a record from JSON fields; fields that it does not name are left out.
+
+    Args:
+      cls: a dataclass; a field with a default may be missing.
+      values: the fields.
+      path: the file they come from.
+
+    Raises:
+      Unreadable: a field is missing or of another type.
+    """
+    try:
+        return _fill(cls, values, "")
+    except ValueError as error:
+        raise Unreadable(path, str(error)) from None
+
+
+def dump(value: Any) -> Any:
+    """Returns a record, or a value of one, as JSON holds it: the inverse of `fill`."""
+    if dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        return {field.name: dump(getattr(value, field.name)) for field in fields}
+    if isinstance(value, Shape):
+        return dict(zip("AHL", value, strict=True))
+    return [dump(item) for item in value] if isinstance(value, tuple) else value
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _fill(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    found = {}
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        if field.name in values:
+            name = prefix + field.name
+            found[field.name] = _typed(values[field.name], _hints(cls)[field.name], name)
+        elif field.default is field.default_factory:  # both MISSING
+            raise ValueError(f"has no {prefix}{field.name}")
+    return cls(**found)
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """Returns a JSON value as the hinted type; raises ValueError if it is none."""
+    if hint is Any:
+        return value
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind in (types.UnionType, typing.Union):
+        return None if value is None else _typed(value, parts[0], name)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in (str, int, float, bool) and type(value) is hint:
+        return value
+    if hint is Shape and isinstance(value, dict):
+        return Shape(*(_typed(value.get(k), int, f"{name}.{k}") for k in "AHL"))
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _fill(typing.cast(Any, hint), value, f"{name}.")
+    if kind is tuple and isinstance(value, list):
+        return tuple(_typed(item, parts[0], f"{name}[{i}]") for i, item in enumerate(value))
+    if kind is dict and isinstance(value, dict):
+        return {key: _typed(item, parts[1], f"{name}.{key}") for key, item in value.items()}
+    expected = getattr(kind or hint, "__name__", str(hint))
+    raise ValueError(f"{name} is {str(value)[:SHOWN]!r} ({_kind(value)}), expected {expected}")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _check(value: Any, depth: int = 0) -> None:
+    """Raises ValueError for a number that no 64-bit type holds, and for too many levels."""
+    if isinstance(value, int | float):
+        if not -LARGEST < value < LARGEST and not (type(value) is float and math.isfinite(value)):
+            raise ValueError(f"holds a number out of range: {str(value)[:20]}")
+    elif isinstance(value, dict | list):
+        if depth == DEEPEST:
+            raise ValueError("is not JSON of a run: too many levels")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check(item, depth + 1)

@@ -1,0 +1,470 @@
+"""The typed records of a run folder: what the loops write and the lab reads (DESIGN section 5).
+
+`read_run(folder)` reads a folder's files once. A file that does not parse, has fields of another
+type or was written by a later version of this format raises `Unreadable`, which names the file and
+the reason. A record is a value: no reader opens the files again.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scalelab.config.shape import Shape
+from scalelab.helpers.files import write_json
+from scalelab.runs import json_files
+from scalelab.runs.json_files import Unreadable
+
+__all__ = ["Environment", "RunRecord", "RunResult", "Shape", "TaskResult", "Unreadable", "read_run"]
+
+FORMAT = 1  # of result.json; files from before it was written have none
+COMPLETED, FAILED = "completed", "failed"
+VALIDATION = ("eval/loss", "eval/max_len", "tokens", "flops", "seconds")
+UNKNOWN = "not recorded"
+
+Line = Mapping[str, float]  # of metrics.jsonl
+
+
+@dataclasses.dataclass(frozen=True)
+class Departure:
+    """A field in which a system declares that it differs from the control, and its source."""
+
+    field: str
+    value: Any
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseData:
+    """The data of one phase: different examples, their real tokens, and the longest sequence."""
+
+    max_len: int
+    examples: int
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """What the training split of a corpus holds."""
+
+    documents: int
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The part of result.json that every finished run has.
+
+    Attributes:
+      status: "completed", or "failed".
+      system: its name.
+      shape: of the net.
+      n_model: the size N.
+      seed: of the run.
+      steps: optimizer steps.
+      tokens: real (non-padding) input tokens.
+      flops: of training.
+      seconds: of training alone.
+      params: number of parameters.
+      init: the weights that it began with: a folder, a name, or "none"; None if random.
+      init_digest: their digest.
+      peak_memory_bytes: of the process.
+      imported: where it was imported from; None if it was trained here.
+      format: version of this file's format.
+    """
+
+    system: str
+    shape: Shape
+    n_model: int
+    seed: int
+    steps: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    status: str = COMPLETED
+    params: int | None = None
+    init: str | None = None
+    init_digest: str | None = None
+    peak_memory_bytes: int | None = None
+    imported: dict[str, Any] | None = None
+    format: int = FORMAT
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RunResult(Result):
+    """result.json of a pre-training.
+
+    Attributes:
+      task: always None.
+      eval: maximum length -> the last validation at it: "loss", "step", "best_loss", ...
+      data_hash: digest of the corpus.
+      unigram_nats: cross-entropy of the unigram model in nats a token.
+      corpus: what the training split holds.
+      phases: the data of each phase.
+      departures: the declared ones that were active.
+      initialised: parameters that `init` lacked and that were drawn afresh.
+      setup_secs: seconds from the start to the first step; below, of compilation and so on.
+    """
+
+    task: str | None = None
+    eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
+    data_hash: str | None = None
+    unigram_nats: float | None = None
+    corpus: Corpus | None = None
+    phases: tuple[PhaseData, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    initialised: tuple[str, ...] = ()
+    setup_secs: float | None = None
+    compile_secs: float | None = None
+    eval_secs: float | None = None
+    save_secs: float | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """The last validation loss at the longest length."""
+        longest = max(self.eval, key=int, default=None)
+        return None if longest is None else self.eval[longest].get("loss")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TaskResult(Result):
+    """result.json of a fine-tuning.
+
+    Attributes:
+      task: its name.
+      recipe: its label.
+      pretrain_seed: seed of the pre-training.
+      mnli_first: whether it began with weights fine-tuned on MNLI.
+      eval: dev split -> metric -> score; None if it is not finite.
+      best: {"step", "dev"} of the best validation.
+      early_stopping: whether the best step was kept.
+      stopped: why it ended early.
+      train_loss: mean training loss at the end.
+      degenerate: why it counts as having learnt nothing; None: it learnt.
+      remarks: on its data, in words.
+      truncated: split -> examples cut to the maximum length.
+      data: split -> digest.
+      settings: field of the recipe -> value.
+      chosen: field -> value that a grid chose on dev.
+    """
+
+    task: str
+    recipe: str | None = None
+    pretrain_seed: int | None = None
+    mnli_first: bool = False
+    eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
+    best: dict[str, Any] | None = None
+    early_stopping: bool = False
+    stopped: str | None = None
+    train_loss: float | None = None
+    degenerate: str | None = None
+    remarks: tuple[str, ...] = ()
+    truncated: dict[str, int] = dataclasses.field(default_factory=dict)
+    data: dict[str, str | None] | None = None
+    settings: dict[str, Any] | None = None
+    chosen: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Environment:
+    """environment.json: where and with what a run was made, and its earlier starts."""
+
+    started: str | None = None
+    command: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    numerics: int | None = None
+    python: str | None = None
+    packages: dict[str, str] = dataclasses.field(default_factory=dict)
+    platform: str | None = None
+    host: str | None = None
+    cpus: int | None = None
+    num_processes: int | None = None
+    devices: tuple[str, ...] = ()
+    earlier_starts: "tuple[Environment, ...]" = ()
+
+    @property
+    def numerics_versions(self) -> str:
+        """Numerics versions of all starts in words: "1", "1 and 2", "1 and not recorded"."""
+        starts = (*self.earlier_starts, self)
+        versions = (UNKNOWN if s.numerics is None else str(s.numerics) for s in starts)
+        return " and ".join(dict.fromkeys(versions))
+
+    @property
+    def machine(self) -> str:
+        """Cores and devices: "2 CPUs, cpu:cpu"; "unknown" if it is not recorded."""
+        return f"{self.cpus} CPUs, {', '.join(self.devices)}" if self.devices else "unknown"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunRecord:
+    """Everything that the files of a run say.
+
+    Attributes:
+      folder: the run folder.
+      config: the content of config.json.
+      environment: of environment.json.
+      result: of result.json; None until the run has ended.
+      lines: of metrics.jsonl; empty if they were not asked for.
+      manifest_hash: digest of the corpus in the tokenizer's manifest.
+    """
+
+    folder: pathlib.Path
+    config: dict[str, Any]
+    environment: Environment
+    result: RunResult | TaskResult | None
+    lines: tuple[Line, ...] = ()
+    manifest_hash: str | None = None
+
+    @property
+    def task(self) -> str | None:
+        """The task of a fine-tuning; None for a pre-training."""
+        return self.config.get("task")
+
+    @property
+    def shape(self) -> Shape:
+        """Of the net."""
+        net = self.config["net"]
+        return Shape(net["num_heads"], net["width"], net["num_layers"])
+
+    @property
+    def name(self) -> str:
+        """For people: "bert 2x128x2 seed 0", "bert 2x128x2 on cola seed 0"."""
+        task = f" on {self.task}" if self.task else ""
+        return f"{self.config['system']} {self.shape}{task} seed {self.config.get('seed')}"
+
+    @property
+    def data_hash(self) -> str | None:
+        """Digest of a pre-training's corpus; None if it is not known yet."""
+        result = self.result
+        return (result.data_hash if isinstance(result, RunResult) else None) or self.manifest_hash
+
+    @property
+    def validations(self) -> list[Line]:
+        """The lines of validations, each with a loss, a length and all clocks."""
+        return validations(self.lines)
+
+
+def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
+    """Reads the files of a run, finished or not.
+
+    Args:
+      folder: the run folder.
+      metrics: whether to read metrics.jsonl.
+
+    Raises:
+      Unreadable: there is no run, or one of its files cannot be used.
+    """
+    config = read_config(folder)
+    environment = json_files.read_object(path := folder / "environment.json") or {}
+    return RunRecord(
+        folder,
+        config,
+        json_files.fill(Environment, environment, path),
+        read_result(folder),
+        read_metrics(folder) if metrics else (),
+        read_manifest_hash(folder) if config.get("task") is None else None,
+    )
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of config.json, which names a system, a seed and the sizes of a net.
+
+    Raises:
+      Unreadable: it is missing, damaged, or no config of a run.
+    """
+    path = folder / "config.json"
+    config = json_files.read_object(path)
+    if config is None:
+        raise Unreadable(path, "is missing, so the folder holds no run")
+    checked = json_files.fill(_Config, config, path)
+    return config | {"system": checked.system, "task": checked.task}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Net:
+    num_heads: int
+    width: int
+    num_layers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    """What every reader takes for granted in config.json."""
+
+    system: str
+    seed: int
+    net: _Net
+    task: str | None = None
+    machine: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    optim: dict[str, Any] | None = None
+
+
+def read_result(folder: pathlib.Path) -> RunResult | TaskResult | None:
+    """Returns the content of result.json; None until the run has ended.
+
+    Raises:
+      Unreadable: it is damaged, or was written by a later version.
+    """
+    path = folder / "result.json"
+    values = json_files.read_object(path)
+    if values is None:
+        return None
+    result = json_files.fill(RunResult if values.get("task") is None else TaskResult, values, path)
+    if result.format > FORMAT:
+        raise Unreadable(path, f"has format {result.format}; this version reads up to {FORMAT}")
+    if result.status not in (COMPLETED, FAILED):
+        raise Unreadable(path, f"has status {result.status!r}")
+    if isinstance(result, RunResult):
+        wrong = [length for length, x in result.eval.items()
+                 if not length.isdecimal() or x.get("loss") is None]  # fmt: skip
+        if wrong or not (result.eval or result.imported):
+            raise Unreadable(path, f"has no validation loss {', '.join(wrong)}".rstrip())
+    return result
+
+
+def write_result(folder: pathlib.Path, result: RunResult | TaskResult) -> None:
+    """Writes result.json atomically."""
+    write_json(folder / "result.json", json_files.dump(result))
+
+
+def read_metrics(folder: pathlib.Path) -> tuple[Line, ...]:
+    """Returns the lines of metrics.jsonl, without a last one that is still being written.
+
+    Raises:
+      Unreadable: another line is damaged.
+    """
+    return json_files.read_lines(folder / "metrics.jsonl", "step")
+
+
+def validations(self) -> list[Line]:
+    """The lines of validations, each with a loss, a length and all clocks."""
+    return validations(self.lines)
+
+
+def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
+    """Reads the files of a run, finished or not.
+
+    Args:
+      folder: the run folder.
+      metrics: whether to read metrics.jsonl.
+
+    Raises:
+      Unreadable: there is no run, or one of its files cannot be used.
+    """
+    config = read_config(folder)
+    environment = json_files.read_object(path := folder / "environment.json") or {}
+    return RunRecord(
+        folder,
+        config,
+        json_files.fill(Environment, environment, path),
+        read_result(folder),
+        read_metrics(folder) if metrics else (),
+        read_manifest_hash(folder) if config.get("task") is None else None,
+    )
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of config.json, which names a system, a seed and the sizes of a net.
+
+    Raises:
+      Unreadable: it is missing, damaged, or no config of a run.
+    """
+    path = folder / "config.json"
+    config = json_files.read_object(path)
+    if config is None:
+        raise Unreadable(path, "is missing, so the folder holds no run")
+    checked = json_files.fill(_Config, config, path)
+    return config | {"system": checked.system, "task": checked.task}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Net:
+    num_heads: int
+    width: int
+    num_layers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    """What every reader takes for granted in config.json."""
+
+    system: str
+    seed: int
+    net: _Net
+    task: str | None = None
+    machine: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    optim: dict[str, Any] | None = None
+
+
+def read_result(folder: pathlib.Path) -> RunResult | TaskResult | None:
+    """Returns the content of result.json; None until the run has ended.
+
+    Raises:
+      Unreadable: it is damaged, or was written by a later version.
+    """
+    path = folder / "result.json"
+    values = json_files.read_object(path)
+    if values is None:
+        return None
+    result = json_files.fill(RunResult if values.get("task") is None else TaskResult, values, path)
+    if result.format > FORMAT:
+        raise Unreadable(path, f"has format {result.format}; this version reads up to {FORMAT}")
+    if result.status not in (COMPLETED, FAILED):
+        raise Unreadable(path, f"has status {result.status!r}")
+    if isinstance(result, RunResult):
+        wrong = [length for length, x in result.eval.items()
+                 if not length.isdecimal() or x.get("loss") is None]  # fmt: skip
+        if wrong or not (result.eval or result.imported):
+            raise Unreadable(path, f"has no validation loss {', '.join(wrong)}".rstrip())
+    return result
+
+
+def write_result(folder: pathlib.Path, result: RunResult | TaskResult) -> None:
+    """Writes result.json atomically."""
+    write_json(folder / "result.json", json_files.dump(result))
+
+
+def read_metrics(folder: pathlib.Path) -> tuple[Line, ...]:
+    """Returns the lines of metrics.jsonl, without a last one that is still being written.
+
+    Raises:
+      Unreadable: another line is damaged.
+    """
+    path = folder / "metrics.jsonl"
+    lines = (json_files.read_text(path) or "").split("\n")
+    found = []
+    for number, text in enumerate(lines, 1):
+        if not text:
+            continue
+        try:
+            line = json_files.parse_object(text)
+            if type(line.get("step")) is not int:
+                raise ValueError("has no step")
+            wrong = [name for name, x in line.items() if type(x) not in (int, float)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is no number")
+        except ValueError as error:
+            if number == len(lines):  # has no end of line yet
+                break
+            raise Unreadable(path, f"line {number} {error}") from None
+        found.append(line)
+    return tuple(found)
+
+
+def validations(lines: Iterable[Line]) -> list[Line]:
+    """Returns the lines of validations, each with a loss, a length and all clocks."""
+    return [line for line in lines if all(name in line for name in VALIDATION)]
+
+
+def read_manifest_hash(folder: pathlib.Path) -> str | None:
+    """Returns the digest of the corpus in the tokenizer's manifest; None if there is none."""
+    try:
+        value: Any = json_files.read_object(folder / "tokenizer/manifest.json")
+    except Unreadable:
+        return None
+    for key in ("key", "text", "corpus"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else None
