@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 
 from scalelab import formats, objectives
+from scalelab.config.durations import Budget
 from scalelab.config.pretraining import Config
 from scalelab.optim import adamw
 from scalelab.resources import flops
-from scalelab.runs.clocks import Budget
 
 
 def check_pairing(config: Config, system: types.ModuleType) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 from absl import flags
 
-from scalelab.config import cli, init_flag
+from scalelab.config import cli
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, with_head_kind
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 
-INIT = init_flag.INIT
-flags.adopt_module_key_flags(init_flag)
+INIT = cli.INIT
+flags.declare_key_flag("init")
 LIKE = flags.DEFINE_string(
     "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
 )

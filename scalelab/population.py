@@ -15,12 +15,11 @@ share of the time.
 
 from absl import flags
 
-from scalelab.config import cli, init_flag
+from scalelab.config import cli
 from scalelab.resources import malloc
 from scalelab.runs import compatibility
 
 flags.adopt_module_key_flags(cli)
-flags.adopt_module_key_flags(init_flag)
 SEEDS = flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
 RATES = flags.DEFINE_list(
     "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
@@ -35,7 +34,7 @@ def main(argv: list[str]) -> None:
     del argv
     malloc.keep()
     workdir = cli.workdir()
-    config = init_flag.read_config()
+    config = cli.read_config()
     runs = compatibility.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     from scalelab.training import loop as train_loop

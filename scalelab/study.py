@@ -27,7 +27,8 @@ from scalelab.resources import malloc
 from scalelab.runs import environment
 from scalelab.studies.spec import StudySpec
 
-flags.adopt_module_key_flags(cli)
+flags.declare_key_flag("config")
+flags.declare_key_flag("workdir")
 WORKERS = flags.DEFINE_integer(
     "workers", None, "Processes at a time; by default one a core, at most 4, or 1 on a GPU or TPU.",
     lower_bound=1,

@@ -12,12 +12,11 @@ from typing import Any
 
 from absl import flags
 
-from scalelab.config import cli, init_flag
+from scalelab.config import cli
 from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
 
 flags.adopt_module_key_flags(cli)
-flags.adopt_module_key_flags(init_flag)
 
 
 def train(
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     malloc.keep()
-    train(init_flag.read_config(), cli.workdir())
+    train(cli.read_config(), cli.workdir())
 
 
 if __name__ == "__main__":

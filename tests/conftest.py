@@ -21,7 +21,7 @@ import pytest
 import several_devices
 import tiny
 
-from scalelab.config import cli
+from scalelab.config import exits
 
 ROOT = tiny.ROOT
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def programs_leave_this_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A program handles signals its own way, and ends its process at once when interrupted."""
-    monkeypatch.setattr(cli, "_leave", sys.exit)
+    monkeypatch.setattr(exits, "leave", sys.exit)
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in signals}
     yield

@@ -14,7 +14,7 @@ import pytest
 import tiny
 from absl.testing import flagsaver
 
-from scalelab.config import cli, init_flag
+from scalelab.config import cli
 from scalelab.config.pretraining import Config
 
 # ml_collections loads config files in a way that Python would rather not see.
@@ -76,17 +76,17 @@ def test_a_budget_can_be_changed_by_its_fields(run: Run) -> None:
     ("argv", "message"),
     [
         (("--init=none",), "--init=none is for fine-tunings; a training begins with random"),
-        (("--init=a", "--config.machine.init=b"), "of different runs: give one of them"),
+        (("--init=a", "--config.machine.init=b"), "--config.machine.init=b"),
         (("--init=",), "--init is missing"),
     ],
 )
 def test_what_a_training_may_begin_with(
     argv: tuple[str, ...], message: str, run: Run, capsys: pytest.CaptureFixture
 ) -> None:
-    code, _ = run(FILE, *argv, main=init_flag.read_config)
+    code, _ = run(FILE, *argv, main=cli.read_config)
     assert code == 2 and message in capsys.readouterr().err
     for one in ("--init=a", "--config.machine.init=a"):
-        _, config = run(FILE, one, main=init_flag.read_config)
+        _, config = run(FILE, one, main=cli.read_config)
         assert config.machine.init == "a"
 
 
@@ -112,14 +112,6 @@ def test_how_errors_end(
 ) -> None:
     ended, _ = run(FILE, main=ends(error))
     assert ended == code and capsys.readouterr().err.startswith(message)
-
-
-def test_what_our_code_says_to_the_user_is_the_message(run: Run, capsys) -> None:
-    code, _ = run(FILE, main=lambda: cli.required(None, "workdir"))
-    assert (
-        code == 2
-        and capsys.readouterr().err == "error: --workdir is missing; --help says what it is\n"
-    )
 
 
 def test_faults_of_ours_show_where_they_are(run: Run) -> None:

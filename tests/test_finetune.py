@@ -796,12 +796,12 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
         (dict(lm_weight=0.5), "needs a causal language model, which bert is not"),
         (dict(feature_layers=3), "feature_layers = 3: the net has 1 layers"),
         (dict(batch_size=64), "36 training examples, fewer than one batch of 64"),
-        (dict(head__kind="triple"), "head.kind 'triple'"),
-        (dict(epochs=0.0), "epochs must be positive"),
-        (dict(epochs=float("inf")), "epochs must be positive and finite, got inf"),
-        (dict(eval_every_epochs=float("inf")), "eval_every_epochs must be .* finite"),
-        (dict(lm_weight=float("nan")), "lm_weight = nan: expected 0 or more"),
-        (dict(patience=0), "patience must be positive"),
+        (dict(head__kind="triple"), "head.kind = 'triple'"),
+        (dict(epochs=0.0), "epochs = 0.0"),
+        (dict(epochs=float("inf")), "epochs = inf"),
+        (dict(eval_every_epochs=float("inf")), "eval_every_epochs = inf"),
+        (dict(lm_weight=float("nan")), "lm_weight = nan"),
+        (dict(patience=0), "patience = 0"),
         (dict(optim__layer_decay=1.5), "layer_decay = 1.5"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -23,7 +23,7 @@ systems: helpers nets nn
 sharding: helpers nn
 state: sharding
 step: sharding state
-config: helpers runs
+config: helpers
 build: config formats objectives optim resources runs systems
 resources: build config helpers nn objectives runs sharding state step systems
 runs: build config data helpers lab optim resources sharding state systems training

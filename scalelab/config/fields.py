@@ -1,17 +1,32 @@
-"""Nested fields: dataclasses filled strictly from mappings, and dotted names: "net.width"."""
+"""Config fields: filling frozen dataclasses strictly, checking, describing; dotted names."""
 
 import dataclasses
+import functools
+import inspect
+import math
+import operator
+import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalelab.helpers.names import nearest
+
+Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a value is that
+
+AT_LEAST_1: Rule = "at least 1", lambda value: value >= 1
+POSITIVE: Rule = "a positive, finite number", lambda value: 0 < value < math.inf
+NOT_NEGATIVE: Rule = "0 or more", lambda value: 0 <= value < math.inf
+PROBABILITY: Rule = "a number in [0, 1)", lambda value: 0 <= value < 1
 
 
 def fill(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     """Builds dataclass `cls` from `values`, with no field too many and none missing.
 
-    One that may be None, which is off, may be missing: folders from before it was there have none.
+    Only a field that may be None may be missing, and is None then: older run folders lack it.
+
+    Raises:
+      ValueError: an unknown or missing field, or a wrong type.
     """
     hints = typing.get_type_hints(cls)
     for key in values:
@@ -28,7 +43,7 @@ def _convert(value: Any, annotation: Any, path: str) -> Any:
     if dataclasses.is_dataclass(annotation):
         if not isinstance(value, Mapping):
             raise ValueError(f"config.{path}: expected a group of fields, got {value!r}")
-        return fill(annotation, value, path + ".")
+        return fill(typing.cast(type, annotation), value, path + ".")
     allowed = typing.get_args(annotation) or (annotation,)
     if value is None and type(None) in allowed:
         return None
@@ -46,14 +61,11 @@ def _may_be_none(annotation: Any) -> bool:
 
 
 def field_names(cls: type, prefix: str = "") -> list[str]:
-    """Dotted names of every config field, such as "net.width"."""
+    """Returns the dotted names of all config fields, such as "net.width"."""
     names: list[str] = []
     for key, kind in typing.get_type_hints(cls).items():
-        names += (
-            field_names(kind, f"{prefix}{key}.")
-            if dataclasses.is_dataclass(kind)
-            else [prefix + key]
-        )
+        group = dataclasses.is_dataclass(kind)
+        names += field_names(kind, f"{prefix}{key}.") if group else [prefix + key]
     return names
 
 
@@ -61,9 +73,56 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flattens nested values to dotted names: {"net": {"width": 2}} -> {"net.width": 2}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= (
-            flatten(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {prefix + key: value}
-        )
+        group = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{key}.") if group else {prefix + key: value}
     return flat
+
+
+def require(config: Any, rule: Rule, *fields: str) -> None:
+    """Checks dotted fields of a config against a rule; None passes.
+
+    Raises:
+      ValueError: a value breaks the rule.
+    """
+    expected, holds = rule
+    for field in fields:
+        value = functools.reduce(getattr, field.split("."), config)
+        if value is not None and not holds(value):
+            raise ValueError(f"config.{field} = {value!r}: expected {expected}")
+
+
+def choice(*choices: str | None) -> Rule:
+    """Returns the rule that a value is one of some words."""
+    return " or ".join(map(repr, choices)), lambda value: operator.contains(choices, value)
+
+
+def describe(cls: type, prefix: str = "") -> str:
+    """Returns one line for each config field: its name, its default and the comment beside it."""
+    comments, hints = _comments(cls), typing.get_type_hints(cls)
+    lines = []
+    for field in dataclasses.fields(cls):
+        name, kind = prefix + field.name, hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            lines.append(describe(typing.cast(type, kind), name + "."))
+        else:
+            default = "..." if field.default is dataclasses.MISSING else field.default
+            left = f"  --config.{name}={default}"
+            comment = comments.get(field.name, "")
+            lines.append(f"{left:<44}{'  ' if len(left) > 44 else ''}{comment}".rstrip())
+    return "\n".join(lines)
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """Reads the comment beside, or in the lines above, each field of a dataclass."""
+    found: dict[str, str] = {}
+    for part in cls.__mro__:
+        above: list[str] = []
+        if not dataclasses.is_dataclass(part):
+            continue
+        for line in inspect.getsource(part).splitlines():
+            field = re.match(r"    (\w+): [^#]*(?:# (.*))?$", line)
+            if field:
+                found.setdefault(field[1], " ".join([*above, field[2] or ""]).strip())
+            comment = re.match(r"    # (.*)", line)
+            above = [*above, comment[1]] if comment else []
+    return found

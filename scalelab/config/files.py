@@ -1,9 +1,14 @@
-"""Config files, which are in no package: run by their paths; and what is said after the colon."""
+"""Config files: loading them by path, their arguments after the colon, and their ConfigDicts."""
 
+import dataclasses
 import importlib.util
 import pathlib
 import types
+import typing
 from collections.abc import Collection
+
+import ml_collections
+from ml_collections import config_dict
 
 from scalelab.helpers.names import nearest
 
@@ -24,19 +29,34 @@ def load(path: pathlib.Path) -> types.ModuleType:
     return module
 
 
-def arguments(text: str, names: Collection[str], example: str) -> dict[str, str]:
-    """Reads "name=value,name=value", what stands after a config file's colon; the last one counts.
+def defaults(cls: type) -> ml_collections.ConfigDict:
+    """Returns the ConfigDict of a config's dataclass; a field that is None keeps its type."""
+    hints = typing.get_type_hints(cls)
+    config = ml_collections.ConfigDict()
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(field.default):
+            config[field.name] = defaults(type(field.default))
+        elif field.default is None:
+            kind = next(k for k in typing.get_args(hints[field.name]) if k is not type(None))
+            config[field.name] = config_dict.placeholder(kind)
+        else:
+            config[field.name] = field.default
+    return config
 
-    A part without "name=" in front belongs to the path before it, if that has a slash: "data=/a,b".
-    A comma that two commas stand for is never a border: "data=/a,,b=1" is the folder "/a,b=1".
+
+def arguments(text: str, names: Collection[str], example: str) -> dict[str, str]:
+    """Parses "name=value,name=value", the arguments after a config file's colon; the last counts.
+
+    A part without "name=" continues the path before it, if that has a slash: "data=/a,b".
+    Two commas stand for a comma inside a value: "data=/a,,b=1" is the folder "/a,b=1".
 
     Args:
       text: the arguments.
-      names: that there are.
-      example: of an argument, for messages.
+      names: the valid names.
+      example: an argument to show in messages.
 
     Raises:
-      ValueError: an unknown name, or a part without one that continues no path.
+      ValueError: an unknown name, or a part without a name that continues no path.
     """
     given: dict[str, str] = {}
     last = ""

@@ -1,74 +1,82 @@
-"""The resolved config of a fine-tuning: frozen dataclasses, filled strictly from a ConfigDict.
+"""The config of a fine-tuning: one frozen dataclass a group, the comment beside the field.
 
-`configs/finetune.py` holds the values and says what each is for. Everything below `machine` must
-not change a result.
+The defaults are the protocol's recipe `thesis`; scalelab/tasks/recipes.py holds what other recipes
+change. `configs/finetune.py` makes the ConfigDict. Every field may change a score, except those of
+`machine`.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.config.fields import fill, flatten
-from scalelab.config.pretraining import check_optim
+from scalelab.config.fields import (
+    AT_LEAST_1,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    choice,
+    fill,
+    flatten,
+    require,
+)
+from scalelab.config.pretraining import AdamW, check_optim
 from scalelab.helpers.names import nearest
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """What stands on the net."""
+    """The classifier on the net."""
 
-    kind: str
-    dropout_rate: float
-    pretrained: bool
+    # "double": H -> H, tanh, H -> classes; or "single". None: the kind of an imported classifier,
+    # else double.
+    kind: str | None = None
+    dropout_rate: float = 0.1
+    pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
 
 
 @dataclasses.dataclass(frozen=True)
-class Optim:
+class Optim(AdamW):
     """AdamW and its schedule."""
 
-    learning_rate: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-    clip_norm: float | None
-    schedule: str
-    warmup_rate: float
-    layer_decay: float | None
+    learning_rate: float = 2e-5  # at the end of the warm-up
+    schedule: str = "linear"  # to zero at the end
+    warmup_rate: float = 0.0  # share of all steps
+    layer_decay: float | None = None  # factor of the rate from layer to layer; None: off
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
     """What may differ between two runs of the same experiment."""
 
-    cache_dir: str
-    compile_cache_dir: str | None
-    checkpoint_every_steps: int
-    log_every_steps: int
-    eval_batch_size: int
+    cache_dir: str = "~/.cache/scalelab"  # tokenized tasks
+    compile_cache_dir: str | None = "~/.cache/scalelab/xla"
+    checkpoint_every_steps: int = 1000
+    log_every_steps: int = 50
+    eval_batch_size: int = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig:
     """How a net is adapted to a task, every field decided."""
 
-    recipe: str
-    epochs: float
-    batch_size: int
-    max_len: int
-    max_train_examples: int | None
-    group_batches: int
-    dropout_rate: float
-    lm_weight: float
-    feature_layers: int | None
-    eval_every_epochs: float
-    patience: int | None
-    order_seed: int | None
-    weights_seed: int | None
-    head: Head
-    optim: Optim
-    machine: Machine
+    recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
+    epochs: float = 3.0
+    batch_size: int = 16
+    max_len: int = 128  # tokens of a row; longer texts are cut, the longest first
+    max_train_examples: int | None = None  # the first so many; None: all
+    group_batches: int = 50  # this many batches are drawn, sorted by length, shuffled; 0: unsorted
+    dropout_rate: float = 0.1
+    lm_weight: float = 0.0  # lambda of the auxiliary language-model loss; causal systems only
+    feature_layers: int | None = None  # features of so many layers, net frozen; None: off
+    eval_every_epochs: float = 1.0
+    patience: int | None = None  # evaluations without a better score; None: off
+    # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
+    # own. With one of them fixed, runs differ only in the other.
+    order_seed: int | None = None
+    weights_seed: int | None = None
+    head: Head = Head()
+    optim: Optim = Optim()
+    machine: Machine = Machine()
 
 
 def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
@@ -78,54 +86,39 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
       ValueError: an unknown or missing field, a wrong type, or a value that cannot work.
     """
     config = fill(FinetuneConfig, with_head_kind(values, "double"))
-    check_optim(config.optim)
-    for name in ("epochs", "batch_size", "max_len", "eval_every_epochs", "patience",
-        "feature_layers", "max_train_examples",
-    ):  # fmt: skip
-        value = getattr(config, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"config.{name} must be positive and finite, got {value}")
-    for name in ("checkpoint_every_steps", "log_every_steps", "eval_batch_size"):
-        if getattr(config.machine, name) < 1:
-            raise ValueError(f"config.machine.{name} must be at least 1")
-    rates = {
-        "dropout_rate": config.dropout_rate,
-        "head.dropout_rate": config.head.dropout_rate,
-        "optim.warmup_rate": config.optim.warmup_rate,
-    }
-    for name, rate in rates.items():
-        if not 0 <= rate < 1:
-            raise ValueError(f"config.{name} = {rate}: expected a share in [0, 1)")
-    if config.head.kind not in ("double", "single"):
-        raise ValueError(f"config.head.kind {config.head.kind!r}: expected 'double' or 'single'")
-    if not 0 <= config.lm_weight < math.inf:
-        raise ValueError(f"config.lm_weight = {config.lm_weight}: expected 0 or more")
-    if config.group_batches < 0:
-        raise ValueError(f"config.group_batches = {config.group_batches}: expected 0 or more")
-    decay = config.optim.layer_decay
-    if decay is not None and not 0 < decay <= 1:
-        raise ValueError(f"config.optim.layer_decay = {decay}: expected (0, 1], or None: off")
+    check_optim(config)
+    require(config, POSITIVE,
+        "epochs", "batch_size", "max_len", "eval_every_epochs", "patience", "feature_layers",
+        "max_train_examples",
+    )  # fmt: skip
+    require(config, AT_LEAST_1,
+        "machine.checkpoint_every_steps", "machine.log_every_steps", "machine.eval_batch_size",
+    )  # fmt: skip
+    require(config, PROBABILITY, "dropout_rate", "head.dropout_rate", "optim.warmup_rate")
+    require(config, choice("double", "single"), "head.kind")
+    require(config, NOT_NEGATIVE, "lm_weight", "group_batches")
+    require(config, ("a factor in (0, 1]", lambda decay: 0 < decay <= 1), "optim.layer_decay")
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
     return config
 
 
 def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Nested values, with this head.kind where they leave it open."""
+    """Returns nested values with this head.kind where they have None."""
     head = values.get("head")
     is_open = isinstance(head, Mapping) and "kind" in head and head["kind"] is None
     return {**values, "head": {**head, "kind": kind}} if is_open else values
 
 
 def settings(config: FinetuneConfig) -> dict[str, Any]:
-    """Every field that may move a score, dotted but for the optimizer's."""
+    """Returns every field that may move a score; the optimizer's without their prefix."""
     values = dataclasses.asdict(config)
     optim = values.pop("optim")
     return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of nested values with dotted fields replaced: {"optim.eps": 1e-8}.
+    """Returns a copy of nested values with dotted fields replaced, such as {"optim.eps": 1e-8}.
 
     Raises:
       ValueError: no such field.

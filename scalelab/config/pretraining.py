@@ -1,149 +1,158 @@
-"""The resolved config of a run: frozen dataclasses, filled strictly from a ConfigDict.
+"""The config of a pre-training run: one frozen dataclass a group, the comment beside the field.
 
-`configs/base.py` holds the values and says what each is for; this file holds names and types.
-Everything below `machine` must not change a result; every other field is science and may.
+The defaults are the control: RoBERTa-style pre-training of the benchmark protocol (byte-level BPE,
+DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and systems list in
+`DEPARTURES` where they differ. Every field may change a result, except those of `machine`.
 """
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.config.fields import fill, flatten
-from scalelab.runs.clocks import check_warmup, durations
+from scalelab.config.durations import check_warmup, durations
+from scalelab.config.fields import (
+    AT_LEAST_1,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    choice,
+    fill,
+    flatten,
+    require,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Net:
-    """Shape and regularisation of the net; `None` for `ffn_width` means 4 * width."""
+    """Shape and regularisation of the net."""
 
-    num_heads: int
-    width: int
-    num_layers: int
-    ffn_width: int | None
-    max_len: int
-    dropout_rate: float
-    dtype: str
-    output_embedding: str | None
+    num_heads: int = 2  # attention heads; must divide width
+    width: int = 128  # of the residual stream
+    num_layers: int = 2
+    ffn_width: int | None = None  # None: 4 * width
+    max_len: int = 512  # positions of the net
+    dropout_rate: float = 0.1  # on embeddings, attention weights and each sublayer's output
+    dtype: str = "float32"  # of the computation; parameters, softmax and losses stay float32
+    output_embedding: str | None = None  # None: the input's (tied); or "untied"
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """Kind, size and casing of the tokenizer trained on the training split."""
+    """The tokenizer, trained on the training split."""
 
-    kind: str
-    vocab_size: int
-    lowercase: bool
+    kind: str = "bytebpe"  # wordpiece, bytebpe, bpe, unigram
+    vocab_size: int = 30_000  # pieces, special tokens included
+    lowercase: bool = False  # True: drops case and accents
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Corpus, and how its documents become examples."""
+    """The corpus, and how its documents become examples."""
 
-    corpus: str
-    format: str
-    errors: str
-    keep_headings: bool
-    short_rate: float
-    valid_rate: float
-    order_seed: int | None
+    corpus: str = "builtin"  # or wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
+    format: str = "doc_sentences"  # doc_sentences, segment_pair, full_sentences
+    errors: str = "strict"  # invalid UTF-8: strict stops, replace goes on
+    keep_headings: bool = False  # of WikiText sections
+    short_rate: float = 0.1  # share of segment pairs with a random shorter target length
+    valid_rate: float = 0.005  # share of documents, where the source has no validation split
+    order_seed: int | None = None  # of the examples' order; None: the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
 class ShortPhase:
-    """The first phase: maximum length in tokens and batch size in examples."""
+    """The first phase."""
 
-    max_len: int
-    batch_size: int
+    max_len: int = 128  # tokens of an example
+    batch_size: int = 64  # examples
 
 
 @dataclasses.dataclass(frozen=True)
 class LongPhase:
-    """The second phase; it holds `example_rate` of all examples, 0 leaves it out.
+    """The second phase."""
 
-    `epoch_rate` is how often its examples are read for each time that the first phase's are; None:
-    as often. With 0 they are left out, and the first phase has the examples that it would have.
-    """
-
-    max_len: int
-    batch_size: int
-    example_rate: float
-    epoch_rate: float | None
+    max_len: int = 512  # tokens of an example
+    batch_size: int = 16  # examples
+    example_rate: float = 0.1  # its share of all examples; 0: no second phase
+    # Its epochs for each epoch of the first phase; None: as many. 0 trains the first phase alone,
+    # on the same examples that it has beside a second one.
+    epoch_rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Optim:
-    """AdamW, its schedule and the budget: one `total_*` is set, and `warmup_*` on its clock."""
+class AdamW:
+    """The optimizer's fields that pre-training and fine-tuning share."""
 
-    learning_rate: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-    clip_norm: float | None
-    schedule: str
-    total_epochs: float | None
-    total_steps: int | None
-    total_tokens: float | None
-    total_flops: float | None
-    total_secs: float | None
-    warmup_steps: int | None
-    warmup_tokens: float | None
-    warmup_flops: float | None
-    warmup_secs: float | None
+    learning_rate: float = 1e-4  # at the end of the warm-up
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01  # decoupled; not on biases and norms
+    clip_norm: float | None = 1.0  # largest norm of the whole gradient; None: no clipping
+
+
+@dataclasses.dataclass(frozen=True)
+class Optim(AdamW):
+    """AdamW, its schedule and the budget."""
+
+    schedule: str = "linear"  # to zero at the end of the budget
+    total_epochs: float | None = 10.0  # the budget: exactly one of the five
+    total_steps: int | None = None
+    total_tokens: float | None = None
+    total_flops: float | None = None
+    total_secs: float | None = None
+    warmup_steps: int | None = 1000  # on the clock of the budget; epochs count steps
+    warmup_tokens: float | None = None
+    warmup_flops: float | None = None
+    warmup_secs: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
     """Validation during training."""
 
-    every_steps: int
-    num_examples: int
+    every_steps: int = 1000
+    num_examples: int = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What may differ between two runs of the same experiment.
+    """What may differ between two runs of the same experiment."""
 
-    `init` is the folder of the run whose parameters a run begins with: what they are is science,
-    `Config.init`, where they lie is not.
-    """
-
-    data_parallel: int
-    fsdp_parallel: int
-    tensor_parallel: int
-    num_microbatches: int
-    remat: str
-    loader: str
-    prefetch: int
-    num_workers: int
-    cache_dir: str
-    compile_cache_dir: str | None
-    checkpoint_every_steps: int
-    num_checkpoints: int
-    log_every_steps: int
-    distributed: bool
-    init: str | None
+    data_parallel: int = -1  # devices on each mesh axis; -1: those that are left
+    fsdp_parallel: int = 1
+    tensor_parallel: int = 1
+    num_microbatches: int = 1  # gradient accumulation within a step
+    remat: str = "none"  # what the backward pass recomputes: none, dots, full
+    loader: str = "tf"  # tf.data where TensorFlow is installed, else numpy; or "numpy"
+    prefetch: int = 4  # batches made ahead
+    num_workers: int = 2  # processes that prepare data
+    cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
+    compile_cache_dir: str | None = "~/.cache/scalelab/xla"
+    checkpoint_every_steps: int = 500
+    num_checkpoints: int = 2  # the last so many are kept, and the best
+    log_every_steps: int = 50
+    distributed: bool = False  # several processes: jax.distributed.initialize()
+    init: str | None = None  # folder of the run that gives the parameters; --init sets it
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One run, every field decided; `init` is the digest of the parameters it begins with."""
+    """One run, every field decided."""
 
-    system: str
-    objective: str
-    mask_rate: float
-    seed: int
-    net: Net
-    tokenizer: Tokenizer
-    data: Data
-    short: ShortPhase
-    long: LongPhase
-    optim: Optim
-    eval: Eval
-    machine: Machine
-    init: str | None
+    system: str = "roberta"  # a file of scalelab/systems/
+    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm
+    mask_rate: float = 0.15  # share of tokens that MLM predicts
+    seed: int = 0  # of parameters, order of the examples, masks, dropout
+    net: Net = Net()
+    tokenizer: Tokenizer = Tokenizer()
+    data: Data = Data()
+    short: ShortPhase = ShortPhase()
+    long: LongPhase = LongPhase()
+    optim: Optim = Optim()
+    eval: Eval = Eval()
+    machine: Machine = Machine()
+    init: str | None = None  # digest of the first parameters; --init sets it. None: random
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -177,51 +186,45 @@ def resolve(values: Mapping[str, Any]) -> Config:
 
 def _check(config: Config) -> None:
     """Refuses values that no net or data could satisfy."""
-    _check_counts(config)
-    _check_net(config.net)
+    require(config, AT_LEAST_1,
+        "net.num_heads", "net.width", "net.num_layers", "net.ffn_width", "net.max_len",
+        "tokenizer.vocab_size", "eval.every_steps", "eval.num_examples",
+        "machine.num_microbatches", "machine.num_checkpoints", "machine.log_every_steps",
+        "machine.checkpoint_every_steps", "machine.num_workers",
+        "short.max_len", "short.batch_size", "long.max_len", "long.batch_size",
+    )  # fmt: skip
+    require(config, NOT_NEGATIVE, "machine.prefetch", "long.epoch_rate")
+    require(config, PROBABILITY,
+        "net.dropout_rate", "mask_rate", "long.example_rate", "data.short_rate", "data.valid_rate",
+    )  # fmt: skip
+    require(config, ("an integer of 64 bits", _fits_64_bits), "seed", "data.order_seed")
+    require(config, choice("untied", None), "net.output_embedding")
+    require(config, choice("float32", "bfloat16"), "net.dtype")
+    require(config, choice("strict", "replace"), "data.errors")
+    require(config, choice("tf", "numpy"), "machine.loader")
+    check_optim(config)
+    _check_heads(config.net)
     for name, phase in zip(("short", "long"), config.phases, strict=False):
         _check_phase(name, phase, config)
-    _check_rates(config)
-    for name, seed in (("seed", config.seed), ("data.order_seed", config.data.order_seed)):
-        if seed is not None and not -(2**63) <= seed < 2**63:
-            raise ValueError(f"config.{name} = {seed} does not fit into 64 bits")
-    check_optim(config.optim)
-    _check_choice("data.errors", config.data.errors, ("strict", "replace"))
-    _check_choice("machine.loader", config.machine.loader, ("tf", "numpy"))
+    if config.mask_rate == 0 and "mlm" in config.objectives:
+        raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
     clock, total, warmup = durations(config.optim)
     if clock != "epochs":
         check_warmup(clock, total, warmup)
 
 
-def _check_counts(config: Config) -> None:
-    positive = (
-        "net.num_heads", "net.width", "net.num_layers", "net.ffn_width", "net.max_len",
-        "tokenizer.vocab_size", "eval.every_steps", "eval.num_examples",
-        "machine.num_microbatches", "machine.num_checkpoints",
-        "machine.log_every_steps", "machine.checkpoint_every_steps", "machine.num_workers",
-        "short.max_len", "short.batch_size", "long.max_len", "long.batch_size",
-    )  # fmt: skip
-    for name, least in (*((name, 1) for name in positive), ("machine.prefetch", 0)):
-        group, field = name.split(".")
-        value = getattr(getattr(config, group), field)
-        if value is not None and value < least:
-            raise ValueError(f"config.{name} must be at least {least}, got {value}")
+def _fits_64_bits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
 
 
-def _check_net(net: Net) -> None:
+def _check_heads(net: Net) -> None:
     if net.width % net.num_heads:
-        fits = [a for a in range(1, net.width + 1) if net.width % a == 0 and a <= 64]
+        fits = [a for a in range(1, min(net.width, 64) + 1) if net.width % a == 0]
         near = sorted(fits, key=lambda a: abs(a - net.num_heads))[:3]
         raise ValueError(
             f"config.net.num_heads = {net.num_heads} does not divide config.net.width ="
-            f" {net.width};"
-            f" nearest that do: {', '.join(map(str, sorted(near)))}"
+            f" {net.width}; nearest that do: {', '.join(map(str, sorted(near)))}"
         )
-    if net.output_embedding not in (None, "untied"):
-        raise ValueError(
-            f"config.net.output_embedding {net.output_embedding!r}: expected None (tied) or untied"
-        )
-    _check_choice("net.dtype", net.dtype, ("float32", "bfloat16"))
 
 
 def _check_phase(name: str, phase: ShortPhase | LongPhase, config: Config) -> None:
@@ -237,40 +240,11 @@ def _check_phase(name: str, phase: ShortPhase | LongPhase, config: Config) -> No
         )
 
 
-def _check_rates(config: Config) -> None:
-    rates = {
-        "net.dropout_rate": config.net.dropout_rate, "mask_rate": config.mask_rate,
-        "long.example_rate": config.long.example_rate, "data.short_rate": config.data.short_rate,
-        "data.valid_rate": config.data.valid_rate,
-    }  # fmt: skip
-    for name, rate in rates.items():
-        if not 0 <= rate < 1:
-            raise ValueError(f"config.{name} = {rate}: expected a probability in [0, 1)")
-    if config.long.epoch_rate is not None and config.long.epoch_rate < 0:
-        raise ValueError(f"config.long.epoch_rate = {config.long.epoch_rate}: expected 0 or more")
-    if config.mask_rate == 0 and "mlm" in config.objectives:
-        raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, str]) -> None:
-    if value not in choices:
-        raise ValueError(f"config.{name} {value!r}: expected {choices[0]} or {choices[1]}")
-
-
-def check_optim(optim: Any) -> None:
-    """Refuses an optimizer that could only diverge."""
-    for name in ("learning_rate", "weight_decay"):
-        if not 0 <= getattr(optim, name) < math.inf:
-            raise ValueError(f"config.optim.{name} = {getattr(optim, name)}: expected 0 or more")
-    for name in ("beta1", "beta2"):
-        if not 0 <= getattr(optim, name) < 1:
-            raise ValueError(f"config.optim.{name} = {getattr(optim, name)}: expected [0, 1)")
-    if not optim.eps > 0:
-        raise ValueError(f"config.optim.eps = {optim.eps}: expected a positive number")
-    if optim.clip_norm is not None and not optim.clip_norm > 0:
-        raise ValueError(
-            f"config.optim.clip_norm = {optim.clip_norm}: expected a positive number, or None: off"
-        )
+def check_optim(config: Any) -> None:
+    """Refuses an optimizer that could only diverge, in a config with a group `optim`."""
+    require(config, NOT_NEGATIVE, "optim.learning_rate", "optim.weight_decay")
+    require(config, PROBABILITY, "optim.beta1", "optim.beta2")
+    require(config, POSITIVE, "optim.eps", "optim.clip_norm")
 
 
 def to_json(config: Config | Mapping[str, Any]) -> str:
@@ -280,16 +254,16 @@ def to_json(config: Config | Mapping[str, Any]) -> str:
 
 
 def science(config: Config | Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that may change a result, by dotted name."""
+    """Returns the fields that may change a result, by dotted name."""
     values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
     flat = flatten(values)  # pyright: ignore[reportArgumentType]
     return {k: v for k, v in flat.items() if not k.startswith("machine.")}
 
 
 def science_diff(ours: Config | Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Lines "field: theirs -> ours" for each science field in which the two differ.
+    """Returns lines "field: theirs -> ours" for the science fields that differ.
 
-    One that is not there is None, as in `fill`.
+    A missing field counts as None, as in `fill`.
     """
     a, b = science(ours), science(theirs)
     absent = "absent"

@@ -19,9 +19,8 @@ import numpy as np
 from absl import flags
 
 from scalelab import systems
-from scalelab.config import cli
+from scalelab.config import cli, durations
 from scalelab.config import pretraining as config_lib
-from scalelab.runs import clocks
 
 EXAMPLES = flags.DEFINE_integer(
     "examples", 2, "How many examples of each phase to show.", lower_bound=0
@@ -143,7 +142,7 @@ def report(config: config_lib.Config, data: Any, num_examples: int) -> str:
     from scalelab.data.store import BIN_WIDTH
 
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
-    per_epoch = sum(clocks.steps_of_epoch(config, steps_per_epoch))
+    per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
     pieces = f"{config.tokenizer.kind} {config.tokenizer.vocab_size:,}"
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())
     title = f"{config.system}: {config.data.format}, {pieces}\n{facts}"

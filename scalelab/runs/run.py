@@ -10,13 +10,14 @@ import jax
 import numpy as np
 
 from scalelab import build, sharding, systems
+from scalelab.config import durations
 from scalelab.config.pretraining import Config, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches
 from scalelab.helpers import files
 from scalelab.lab import curves
 from scalelab.resources import flops
-from scalelab.runs import checkpoint, clocks, metrics, run_folder
+from scalelab.runs import checkpoint, metrics, run_folder
 from scalelab.training.setup import Setup
 
 LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
@@ -52,7 +53,7 @@ class Recorder:
         self.name = build.name(config)
         self.failed: str | None = None
         steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
-        self.budget = clocks.budget(config, steps_per_epoch)
+        self.budget = durations.budget(config, steps_per_epoch)
         if self.budget.clock == "secs" and jax.process_count() > 1:
             raise ValueError("a budget in seconds needs one process: the clocks of several differ")
         fresh, self.placed = setup.fresh(config.seed)
@@ -63,7 +64,7 @@ class Recorder:
             for p in data.phases
         ]
         step_costs = build.costs_on_clock(self.budget.clock, data.phases, self._costs)
-        self._ends = clocks.phase_ends(config, self.budget, steps_per_epoch, step_costs)
+        self._ends = durations.phase_ends(config, self.budget, steps_per_epoch, step_costs)
         self._checkpoints = checkpoint.Checkpoints(
             workdir / "checkpoints", config.machine.num_checkpoints
         )

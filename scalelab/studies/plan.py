@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.runs import clocks
+from scalelab.config import durations
 from scalelab.studies import cost, cost_steps, footprint
 from scalelab.studies.cost import CostModel
 from scalelab.studies.cost_steps import Built
@@ -79,10 +79,10 @@ def expect(
         store = data.phases[i].train
         tokens = size * store.meta["num_tokens"] / len(store)
         per_step.append((tokens, forward.train, model.step_secs(counts)))
-    budget = clocks.budget(config, steps_per_epoch)
+    budget = durations.budget(config, steps_per_epoch)
     column = {"steps": None, "tokens": 0, "flops": 1, "secs": 2}[budget.clock]
     on_clock = [1.0 if column is None else step[column] for step in per_step]
-    ends = clocks.phase_ends(
+    ends = durations.phase_ends(
         config, budget, steps_per_epoch[: len(per_step)],
         [1.0] * len(per_step) if budget.clock == "secs" else on_clock,
     )  # fmt: skip

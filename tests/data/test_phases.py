@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from scalelab import data, formats
-from scalelab.config import files
+from scalelab.config import durations, files
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
 from scalelab.formats.documents import Documents, Frame
-from scalelab.runs import clocks
 
 FRAME = Frame((1,), (2,), (3,))
 
@@ -71,7 +70,7 @@ def test_steps_of_table_7_1(base_config, epochs, num_short, num_long, per_epoch,
     assert sum(phase.steps_per_epoch for phase in made) == per_epoch
     optim = dataclasses.replace(base_config.optim, total_epochs=epochs)
     config = dataclasses.replace(base_config, optim=optim)
-    budget = clocks.budget(config, [phase.steps_per_epoch for phase in made])
+    budget = durations.budget(config, [phase.steps_per_epoch for phase in made])
     assert (budget.clock, budget.total) == ("steps", steps)
 
 

@@ -149,7 +149,7 @@ def test_the_program(folder):
 
     columns = ["text", "note", "stars"]
     kind = "--kind=regression"
-    assert printed(f"--data={folder}", kind) == "--columns is missing; --help says what it is"
+    assert printed(f"--data={folder}", kind).startswith("--columns is missing")
     assert printed(
         f"--data={folder}", kind, "--columns=text,note,stars", "--relation=similarity"
     ) == repr(make_task(folder, "regression", columns, relation="similarity"))

@@ -1,0 +1,151 @@
+"""How programs end: one message and an exit code for users' mistakes, interruptions, full devices.
+
+Exit code 2 is a mistake in config, data or arguments; a traceback is a fault of ours.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+FAILED = 2
+PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped by SIGTERM and saved, to be started again
+AGAIN_SECS = 3.0  # for an interrupted program to clean up before it is interrupted again
+NEED_LESS = (
+    "use a smaller batch_size, more --config.machine.num_microbatches, or"
+    " --config.machine.remat=full"
+)
+_RECEIVED: list[int] = []  # signals that interrupted the program, oldest first
+
+
+class Stopped(Exception):
+    """A run that ended before its budget for a reason that the user must read.
+
+    Attributes:
+      exit_code: PREEMPTED if a scheduler stopped it, which should start it again.
+    """
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Interrupt:
+    """Notes SIGINT and SIGTERM for a loop to look at between steps; a second signal acts at once.
+
+    Attributes:
+      received: the signal's name, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        with contextlib.suppress(ValueError):  # only the main thread receives signals
+            self._before = {
+                s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)
+            }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: object) -> None:
+        self.received = signal.Signals(number).name
+        self.__exit__()
+
+
+def fail(message: str, exit_code: int = FAILED) -> NoReturn:
+    """Ends the program with one message."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+@contextlib.contextmanager
+def one_message(
+    when_interrupted: str, *, only_tells: bool = True, when_full: str = NEED_LESS
+) -> Iterator[None]:
+    """Runs a program's body; a user's mistake or Ctrl-C ends it with one message and exit code 2.
+
+    Args:
+      when_interrupted: the message after "interrupted; ".
+      only_tells: whether printing is all that the program does; such a program ends silently with
+        exit code 0 when the reader of its output is gone (`| head`).
+      when_full: the message after "the device ran out of memory: ".
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    _RECEIVED.clear()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _interrupt)
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a closed pipe shows here, not at exit
+    except Stopped as error:
+        fail(str(error), error.exit_code)
+    except (ValueError, OSError) as error:
+        if only_tells and isinstance(error, BrokenPipeError) and _reader_is_gone():
+            os._exit(0)
+        if isinstance(error, ValueError) and _is_from_library(error):
+            raise
+        fail(str(error))
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        fail(f"the device ran out of memory: {when_full} ({str(error).splitlines()[0][:200]})")
+    except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
+        leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
+
+
+def leave(exit_code: int) -> NoReturn:
+    """Ends the process at once: interrupted libraries would complain during an orderly exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
+def _reader_is_gone() -> bool:
+    """Returns True if the reader of the standard output has closed it."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError):  # no standard output, or not a file
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> None:
+    """Raises KeyboardInterrupt, and again after AGAIN_SECS if something swallowed it.
+
+    Inside an import, a finalizer or XLA's garbage collection callback it waits for their end: there
+    the exception would be dropped, or leave a half-loaded extension behind.
+    """
+    if number != signal.SIGALRM:
+        _RECEIVED.append(number)
+    while frame is not None:
+        if frame.f_code.co_name in ("_xla_gc_callback", "__del__", "_find_and_load"):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)  # sends SIGALRM, which calls this again
+            return
+        frame = frame.f_back
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECS)
+    raise KeyboardInterrupt
+
+
+def _is_from_library(error: ValueError) -> bool:
+    """Returns True if a library raised the error, so that its words are not for the user."""
+    frame = error.__traceback__
+    last = None
+    while frame is not None:
+        last, frame = frame, frame.tb_next
+    if last is None:
+        return False
+    package = last.tb_frame.f_globals.get("__name__", "").split(".")[0]
+    return package not in ("scalelab", "configs", "__main__")
