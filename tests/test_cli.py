@@ -75,7 +75,7 @@ def test_a_budget_can_be_changed_by_its_fields(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--init=none",), "--init=none is for fine-tunings; a training begins with random"),
+        (("--init=none",), "--init=none"),
         (("--init=a", "--config.machine.init=b"), "--config.machine.init=b"),
         (("--init=",), "--init is missing"),
     ],

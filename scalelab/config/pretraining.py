@@ -207,7 +207,7 @@ def _check(config: Config) -> None:
     for name, phase in zip(("short", "long"), config.phases, strict=False):
         _check_phase(name, phase, config)
     if config.mask_rate == 0 and "mlm" in config.objectives:
-        raise ValueError("config.mask_rate = 0 leaves the objective 'mlm' nothing to predict")
+        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     clock, total, warmup = durations(config.optim)
     if clock != "epochs":
         check_warmup(clock, total, warmup)
