@@ -2,26 +2,27 @@
 
   python -m benchmarks.data [--quick] [--json=FILE]
 
-Works on a generated corpus (sentence and document lengths like English Wikipedia's sections, ids by
-a power law), so that it measures the same everywhere. Beside numbers of ours stands one of a
-straightforward peer in the same run: formats against DOC-SENTENCES in a Python loop over sentences,
-batches against a Python loop that pads one example after another. Tokens of batches are real ones,
-padding is not counted. Tokens per CPU second tell what a machine that is busy otherwise hides.
+Works on a generated corpus (sentence and document lengths like those of English Wikipedia's
+sections, ids by a power law), so it measures the same everywhere. Each number stands beside a
+straightforward peer in the same run: formats beside DOC-SENTENCES as a Python loop over sentences,
+batches beside a Python loop that pads one example after another. Padding is not counted. Tokens per
+CPU second are comparable on a busy machine too.
 
 Target: at least 2,000,000 tokens/s of ready batches on one core.
 """
 
 import argparse
+import collections
 import dataclasses
 import itertools
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from benchmarks import arguments as command_line
-from benchmarks import side_by_side
+from benchmarks import common
 from scalelab import formats
 from scalelab.data import pipeline, store
 from scalelab.data.batches import Batches
@@ -70,44 +71,35 @@ def loop_over_examples(examples: store.ExampleStore, size: int, max_len: int) ->
         yield {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def rates(num_tokens: int, started: tuple[float, float]) -> dict[str, float]:
-    """Tokens per second and per CPU second since `started`, a result of `clocks`."""
-    secs, cpu_secs = (now - then for now, then in zip(clocks(), started, strict=True))
-    return {"tokens_per_sec": num_tokens / secs, "tokens_per_cpu_sec": num_tokens / cpu_secs}
-
-
-def clocks() -> tuple[float, float]:
-    """Wall time and CPU time of all threads of this process, in seconds."""
-    return time.perf_counter(), time.process_time()
-
-
-def drain(batches: Iterator[dict], secs: float) -> dict[str, float]:
-    """Takes batches for about `secs` seconds, after the first few."""
+def drain(batches: Iterator[dict], secs: float) -> dict[str, Any]:
+    """Takes batches for about `secs` seconds after the first few; returns tokens per second."""
     for _ in itertools.islice(batches, 5):
         pass
-    started, count = clocks(), 0
-    for batch in batches:
-        count += int(batch["lengths"].sum())
-        if time.perf_counter() - started[0] > secs:
-            break
-    return rates(count, started)
+    count, until = 0, time.perf_counter() + secs
+
+    def take() -> None:
+        nonlocal count
+        for batch in batches:
+            count += int(batch["lengths"].sum())
+            if time.perf_counter() > until:
+                return
+
+    spent = common.timed(take)
+    return common.rates(count, [spent])
 
 
 def measure_formats(documents: Documents) -> list[dict]:
     """Tokens of the corpus that each format consumes per second."""
     few = documents.num_documents // 10
     small = dataclasses.replace(documents, document_starts=documents.document_starts[: few + 1])
-    started = clocks()
-    loop_over_sentences(small, 128)
     num_few = int(documents.sentence_starts[documents.document_starts[few]])
-    peer = rates(num_few, started)["tokens_per_sec"]
+    peer = num_few / common.timed(loop_over_sentences, small, 128).wall
     results = []
     for name, max_len in itertools.product(formats.format_names(), (128, 512)):
-        started = clocks()
-        for _ in formats.load(name).build(documents, frame=FRAME, max_len=max_len, seed=0):
-            pass
-        row = {"name": f"format {name} {max_len}"} | rates(len(documents.tokens), started)
-        results.append(row | ({"peer_tokens_per_sec": peer} if max_len == 128 else {}))
+        built = formats.load(name).build(documents, frame=FRAME, max_len=max_len, seed=0)
+        spent = common.timed(collections.deque, built, 0)
+        row = {"name": f"format {name} {max_len}"} | common.rates(len(documents.tokens), [spent])
+        results.append(row | ({"peer_per_sec": peer} if max_len == 128 else {}))
     return results
 
 
@@ -119,43 +111,40 @@ def measure_batches(documents: Documents, secs: float) -> list[dict]:
             chunks = formats.load(name).build(documents, frame=FRAME, max_len=max_len, seed=0)
             store.write(chunks, folder)
             examples = store.ExampleStore.open(folder)
-            peer = drain(loop_over_examples(examples, size, max_len), secs / 2)["tokens_per_sec"]
+            peer = drain(loop_over_examples(examples, size, max_len), secs / 2)["per_sec"]
             batches = Batches(examples, size, max_len, seed=0)
             for loader in ("numpy", "tf"):
                 stream = pipeline.iterate(batches, 0, 2**31, loader, prefetch=4)
                 row = {"name": f"batches {name} {size}x{max_len} {loader}"} | drain(stream, secs)
-                results.append(row | {"peer_tokens_per_sec": peer})
+                results.append(row | {"peer_per_sec": peer})
                 stream.close()
     return results
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    made = command_line.parser("data", __doc__)
-    command_line.add_json(made, "a small corpus and short measurements")
+    made = common.make_parser("data", __doc__, threads=False)
     made.set_defaults(tokens=20_000_000, secs=5.0)
-    return command_line.read(made, argv, {"tokens": 2_000_000, "secs": 1.0})
+    return common.parse(made, argv, {"tokens": 2_000_000, "secs": 1.0})
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(given: argparse.Namespace) -> None:
     """Measures on one core and prints a table."""
-    side_by_side.pin(1)
-    documents = make_documents(arguments.tokens)
-    results = measure_formats(documents) + measure_batches(documents, arguments.secs)
-    side_by_side.keep(results, arguments.json)
+    common.pin_to_cores(1)
+    documents = make_documents(given.tokens)
+    results = measure_formats(documents) + measure_batches(documents, given.secs)
+    common.write_json(results, given.json)
     print(f"{'one core, millions of tokens':40}  {'a second':>8}  {'CPU second':>10}  {'peer':>6}")
     for row in results:
-        ours, peer = row["tokens_per_sec"], row.get("peer_tokens_per_sec")
+        ours, peer = row["per_sec"], row.get("peer_per_sec")
         beside = f"  {peer / 1e6:6.2f}  {ours / peer:5.1f}x" if peer else ""
-        print(
-            f"{row['name']:40}  {ours / 1e6:8.2f}  {row['tokens_per_cpu_sec'] / 1e6:10.2f}{beside}"
-        )
-    slowest = min(r["tokens_per_sec"] for r in results if r["name"].startswith("format"))
-    ready = min(r["tokens_per_sec"] for r in results if r["name"].startswith("batches"))
+        print(f"{row['name']:40}  {ours / 1e6:8.2f}  {row['per_cpu_sec'] / 1e6:10.2f}{beside}")
+    slowest = min(r["per_sec"] for r in results if r["name"].startswith("format"))
+    ready = min(r["per_sec"] for r in results if r["name"].startswith("batches"))
     wikipedia = WIKIPEDIA_TOKENS / slowest
     print(f"\nslowest format on {WIKIPEDIA_TOKENS:,} tokens: {wikipedia:.1f} s")
     print(f"ready batches: at least {ready:,.0f} tokens/s; target {TARGET:,}")
 
 
 if __name__ == "__main__":
-    side_by_side.start(parse, main)
+    common.start(parse, main)

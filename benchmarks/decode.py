@@ -3,86 +3,68 @@
   python -m benchmarks.decode [--shape=12x768x12] [--batch_size=8] [--prompt_len=16]
       [--new_tokens=64] [--repeats=5] [--threads=2] [--json=FILE] [--quick]
 
-Both continue the same random prompts with the same random weights (GPT-2, 50,257 tokens) in float32
-on so many threads, alternately in one process: ours, the peer, ours, ...; medians of the
-repetitions. The peer is GPT2LMHeadModel with its key-value cache and its default attention, under
-`torch.inference_mode`. What both do once is left out: compiling, laying out parameters. A
-repetition is one call, the reading of the prompts included; the time of a step is that call's less
-that of one new token alone, over the tokens between. That both write the same tokens is checked.
-
-Measure on a machine that does nothing else: PyTorch's threads wait spinning for each other.
+Both sides continue the same random prompts with the same random weights (GPT-2, 50,257 tokens) in
+float32, alternately in one process; the numbers are medians of the repetitions. The peer is
+GPT2LMHeadModel with its key-value cache, under `torch.inference_mode`. Compiling and laying out
+parameters are left out. A repetition is one call, the reading of the prompts included; the time of
+a step is that call's less that of one new token alone, over the tokens between. The program says
+how many tokens are equal. Measure on an idle machine: PyTorch's threads spin while they wait.
 
 Target: GPT-2 small, 8 prompts, 64 new tokens: at least 1.5x the peer.
 """
 
 import argparse
-import collections
-import os
 import statistics
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks import arguments as command_line
-from benchmarks import side_by_side
-from benchmarks.side_by_side import BUSY
-from scalelab.runs import environment
+from benchmarks import common
 
 VOCAB_SIZE = 50_257
 STDDEV = 0.05  # of the weights: larger than usual, so that the best token leads
 QUICK = {"shape": "2x8x2", "vocab_size": 97, "new_tokens": 6, "repeats": 2}
 
 
-def initialise(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """The net and random parameters."""
+def make_net(given: argparse.Namespace) -> tuple[Any, Any]:
+    """Makes the net and random parameters."""
     import jax
     import jax.numpy as jnp
-    from flax import linen as nn
 
-    from scalelab import systems
-
-    num_heads, width, num_layers = map(int, arguments.shape.split("x"))
-    net = systems.load("gpt2").build(
-        num_heads=num_heads,
-        width=width,
-        num_layers=num_layers,
-        ffn_width=4 * width,
-        vocab_size=arguments.vocab_size,
-        max_len=arguments.prompt_len + arguments.new_tokens,
-        dropout_rate=0.1,
+    run = common.abstract_run(
+        "gpt2",
+        given.shape,
+        batch_size=1,
+        length=given.prompt_len + given.new_tokens,
+        vocab_size=given.vocab_size,
     )
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
-    shapes = jax.eval_shape(lambda: nn.unbox(net.init(jax.random.key(0), batch, train=False)))
     rng = np.random.default_rng(0)
 
     def draw(path: tuple, leaf: Any) -> Any:
         mean = "scale" in jax.tree_util.keystr(path)
         return jnp.asarray(mean + STDDEV * rng.standard_normal(leaf.shape, np.float32))
 
-    return net, jax.tree_util.tree_map_with_path(draw, shapes["params"])
+    return run, jax.tree_util.tree_map_with_path(draw, run.state.params)
 
 
 class Ours:
     """The loop of scalelab.decode.
 
     Args:
-      net: unbound.
+      run: the abstract run, for its net.
       params: its parameters.
       prompts: [B, P].
-      arguments: the command line.
     """
 
-    def __init__(self, net: Any, params: Any, prompts: np.ndarray, arguments: Any) -> None:
+    def __init__(self, run: Any, params: Any, prompts: np.ndarray) -> None:
         from scalelab.decode import stepper
 
-        self.stepper = stepper.prepare(net, params)
-        self.prompts = list(prompts)
-        self.max_len = arguments.prompt_len + arguments.new_tokens
+        self.stepper = stepper.prepare(run.net, params)
+        self.prompts, self.max_len = list(prompts), run.config.net.max_len
 
     def __call__(self, new_tokens: int) -> np.ndarray:
-        """New tokens [B, new_tokens]."""
+        """Returns new tokens [B, new_tokens]."""
         from scalelab.decode import loop
         from scalelab.decode.choose import Rules
 
@@ -91,153 +73,91 @@ class Ours:
         return np.stack([text.tokens for text in found])
 
 
-class Peer:
-    """GPT2LMHeadModel with the same weights; arguments as of `Ours`."""
-
-    def __init__(self, net: Any, params: Any, prompts: np.ndarray, arguments: Any) -> None:
-        import torch
-        import transformers
-
-        del net
-        torch.set_num_threads(arguments.threads)
-        num_heads, width, num_layers = map(int, arguments.shape.split("x"))
-        config = transformers.GPT2Config(
-            vocab_size=arguments.vocab_size,
-            n_embd=width,
-            n_layer=num_layers,
-            n_head=num_heads,
-            n_positions=arguments.prompt_len + arguments.new_tokens,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-        self.model = transformers.GPT2LMHeadModel(config).eval()
-        side_by_side.give_weights(self.model, "gpt2", params)
-        self.prompts = torch.tensor(prompts, dtype=torch.long)
-
-    def __call__(self, new_tokens: int) -> np.ndarray:
-        """New tokens [B, new_tokens]."""
-        import torch
-
-        with torch.inference_mode():
-            found = self.model.generate(
-                self.prompts,
-                attention_mask=torch.ones_like(self.prompts),
-                max_new_tokens=new_tokens,
-                do_sample=False,
-                use_cache=True,
-                pad_token_id=0,
-            )
-        return found[:, self.prompts.shape[1] :].numpy()
-
-
-def summary(calls: list[dict[int, side_by_side.Spent]], arguments: Any) -> dict[str, Any]:
-    """Medians over the repetitions, and the seconds of each."""
-    count = arguments.new_tokens
-
-    def middle(of: Any) -> float:
-        return statistics.median(map(of, calls))
-
-    return {
-        "tokens_per_sec": arguments.batch_size * count / middle(lambda call: call[count].wall),
-        "tokens_per_cpu_sec": arguments.batch_size * count / middle(lambda call: call[count].cpu),
-        "first_token_secs": middle(lambda call: call[1].wall),
-        "step_secs": middle(lambda call: (call[count].wall - call[1].wall) / (count - 1)),
-        "each": [call[count].wall for call in calls],
-    }
-
-
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs both, alternately."""
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Runs both sides alternately."""
     import jax
 
-    load = os.getloadavg()[0]
-    environment.configure_jax(None, "float32")
-    net, params = initialise(arguments)
-    shape = (arguments.batch_size, arguments.prompt_len)
-    prompts = np.random.default_rng(1).integers(0, arguments.vocab_size, shape, np.int32)
-    left_out = side_by_side.peer_left_out()
-    sides = {"ours": Ours(net, params, prompts, arguments)}
-    if not left_out:
-        sides["peer"] = Peer(net, params, prompts, arguments)
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
-    del params
+    about = common.describe_machine()
+    run, params = make_net(given)
+    shape = (given.batch_size, given.prompt_len)
+    prompts = np.random.default_rng(1).integers(0, given.vocab_size, shape, np.int32)
+    sides: dict[str, Any] = {"ours": Ours(run, params, prompts)}
+    if not about["missing_peer"]:
+        from benchmarks import peers
+
+        sizes = {"vocab_size": given.vocab_size, "max_len": run.config.net.max_len}
+        net = common.split_shape(given.shape)
+        sides["peer"] = peers.Decoding(net, sizes, params, prompts, given.threads)
+        about["peer"] = peers.describe_versions()
     begun = time.perf_counter()
-    written = {"ours": sides["ours"](arguments.new_tokens)}
+    written = {"ours": sides["ours"](given.new_tokens)}
     compile_secs = time.perf_counter() - begun
     for name, side in sides.items():
-        written[name] = side(arguments.new_tokens)
+        written[name] = side(given.new_tokens)
         side(1)
-    calls = collections.defaultdict(list)
-    for _ in range(arguments.repeats):
+    calls: dict[str, list[Any]] = {name: [] for name in sides}
+    first: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(given.repeats):
         for name, side in sides.items():
-            calls[name].append({n: side_by_side.timed(side, n) for n in (1, arguments.new_tokens)})
-    found: dict[str, Any] = {name: summary(each, arguments) for name, each in calls.items()}
-    if not left_out:
-        found["peer_versions"] = side_by_side.peer_versions()
-        found["same_tokens"] = float((written["ours"] == written["peer"]).mean())
-        found["ratio"] = found["ours"]["tokens_per_sec"] / found["peer"]["tokens_per_sec"]
-    names = ("shape", "vocab_size", "batch_size", "prompt_len", "new_tokens", "repeats", "threads")
-    return (
-        found
-        | {name: getattr(arguments, name) for name in names}
-        | {
-            "parameters": num_params,
-            "compile_secs": compile_secs,
-            "device": jax.devices()[0].device_kind,
-            "load": load,
-            "peer_left_out": left_out,
+            first[name].append(common.timed(side, 1).wall)
+            calls[name].append(common.timed(side, given.new_tokens))
+    found: dict[str, Any] = {}
+    for name, each in calls.items():
+        tails = [call.wall - one for call, one in zip(each, first[name], strict=True)]
+        found[name] = common.rates(given.batch_size * given.new_tokens, each) | {
+            "first_token_secs": statistics.median(first[name]),
+            "step_secs": statistics.median(tails) / (given.new_tokens - 1),
         }
-    )
+    if "peer" in sides:
+        about["same_tokens"] = float((written["ours"] == written["peer"]).mean())
+        about["ratio"] = found["ours"]["per_sec"] / found["peer"]["per_sec"]
+    names = ("shape", "vocab_size", "batch_size", "prompt_len", "new_tokens", "repeats", "threads")
+    return about | {name: getattr(given, name) for name in names} | {
+        "sides": found,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "compile_secs": compile_secs,
+    }  # fmt: skip
 
 
 def report(found: dict[str, Any]) -> None:
     """Prints the numbers as a table."""
     print(
         f"\ngpt2 {found['shape']}, {found['vocab_size']:,} tokens, {found['parameters']:,}"
-        f" parameters, float32\n{found['device']}, {found['threads']} thread(s), load"
-        f" {found['load']:.1f} at the start{BUSY if found['load'] > 0.5 else ''}\n"
+        f" parameters, float32\n{common.heading(found)}\n"
         f"{found['batch_size']} prompts of {found['prompt_len']} tokens,"
-        f" {found['new_tokens']} new ones each; {found['repeats']} repetitions\n"
+        f" {found['new_tokens']} new ones each; {found['repeats']} repetitions;"
+        f" compiled and run once in {found['compile_secs']:.1f} s\n"
     )
-    columns = ("tokens/s", "/CPU s", "first token", "a step", "ratio")
+    columns = ("tokens/s", "/CPU s", "first token", "a step")
     print(f"{'greedy':8}" + "".join(f"{column:>13}" for column in columns))
-    for name in ("ours", "peer"):
-        if name in found:
-            made = found[name]
-            cells = [
-                f"{made['tokens_per_sec']:,.0f}",
-                f"{made['tokens_per_cpu_sec']:,.0f}",
-                f"{made['first_token_secs'] * 1e3:.1f} ms",
-                f"{made['step_secs'] * 1e3:.1f} ms",
-                f"{found['ratio']:.2f}x" if name == "ours" and "ratio" in found else "",
-            ]
-            print(f"{name:8}" + "".join(f"{cell:>13}" for cell in cells).rstrip())
-    print(f"\ncompiled and run once in {found['compile_secs']:.1f} s")
-    if found["peer_left_out"]:
-        print(f"the peer is left out: {found['peer_left_out']}")
-    else:
-        print(f"peer: {found['peer_versions']}; equal tokens: {found['same_tokens']:.1%}")
+    for name, made in found["sides"].items():
+        first, step = (f"{made[k] * 1e3:.1f} ms" for k in ("first_token_secs", "step_secs"))
+        cells = (f"{made['per_sec']:,.0f}", f"{made['per_cpu_sec']:,.0f}", first, step)
+        print(f"{name:8}" + "".join(f"{cell:>13}" for cell in cells))
+    if "peer" in found:
+        print(
+            f"\n{found['ratio']:.2f}x the peer: {found['peer']}; equal tokens:"
+            f" {found['same_tokens']:.1%}"
+        )
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line."""
-    made = command_line.parser("decode", __doc__)
-    made.add_argument("--shape", type=command_line.shape, default="12x768x12",
-                      help="heads x width x layers")  # fmt: skip
-    made.add_argument("--batch_size", type=command_line.count(), default=8)
-    made.add_argument("--prompt_len", type=command_line.count(), default=16)
-    made.add_argument("--new_tokens", type=command_line.count(2), default=64)
-    command_line.add_common(made, repeats=5, quick="a tiny net and few tokens")
+    made = common.make_parser("decode", __doc__, repeats=5)
+    made.add_argument("--shape", type=common.shape, default="12x768x12")
+    made.add_argument("--batch_size", type=common.count(), default=8)
+    made.add_argument("--prompt_len", type=common.count(), default=16)
+    made.add_argument("--new_tokens", type=common.count(2), default=64)
     made.set_defaults(vocab_size=VOCAB_SIZE)
-    return command_line.read(made, argv, QUICK)
+    return common.parse(made, argv, QUICK)
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(given: argparse.Namespace) -> None:
     """Measures and prints."""
-    found = measure(arguments)
-    side_by_side.keep(found, arguments.json)
+    found = measure(given)
+    common.write_json(found, given.json)
     report(found)
 
 
 if __name__ == "__main__":
-    side_by_side.start(parse, main)
+    common.start(parse, main)
