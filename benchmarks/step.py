@@ -75,10 +75,10 @@ class Ours:
         """Returns the batch as the objectives prepare it."""
         import jax
 
-        from scalelab import state
+        from scalelab import objectives
 
-        masks = state.named_key(self.key, "mask")
-        return jax.device_get(state.prepare(self.batch, self.plan.objectives, masks))
+        masks = objectives.named_key(self.key, "mask")
+        return jax.device_get(objectives.prepare(self.batch, self.plan.objectives, masks))
 
     def loss(self) -> float:
         """Returns the summed loss of the masked batch, without dropout."""

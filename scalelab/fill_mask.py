@@ -126,11 +126,10 @@ def fill(opened: Any, rows: Sequence[Any], top: int) -> Iterator[list[list[Filli
     import jax
     import numpy as np
 
-    from scalelab import build
     from scalelab.eval import token_scores
 
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
 
     @jax.jit
     def best(params: Any, batch: Any, places: jax.Array) -> tuple[jax.Array, jax.Array]:

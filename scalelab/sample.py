@@ -120,7 +120,6 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
     Raises:
       ValueError: a flag is out of range, or the net has too few positions.
     """
-    from scalelab import build
     from scalelab.decode import beam, loop, stepper
     from scalelab.decode import prompts as prompts_lib
     from scalelab.decode.choose import Rules
@@ -133,8 +132,7 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
         "max_len": max_len,
         "end_token": opened.tokenizer.special_ids.get("eos"),
     }
-    net = build.make_net(opened.config, opened.system)
-    made = stepper.prepare(net, opened.params)
+    made = stepper.prepare(opened.net, opened.params)
     searched = NUM_BEAMS.value > 1
     samples = range(1 if searched else NUM_SAMPLES.value)
     rows = [(place, sample) for place in range(len(prompts)) for sample in samples]

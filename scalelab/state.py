@@ -1,7 +1,6 @@
 """The training state as one value, made sharded from abstract shapes."""
 
 import functools
-import zlib
 from typing import Any
 
 import flax
@@ -12,6 +11,10 @@ import optax
 from jax.sharding import Mesh
 
 from scalelab import sharding
+from scalelab.objectives import (
+    init_params,
+    named_key,
+)  # fmt: skip
 
 
 @flax.struct.dataclass
@@ -31,46 +34,6 @@ class TrainState:
     rng: jax.Array
 
 
-def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[str, jax.Array]:
-    """A batch of zeros with the fields that every batch has; for shapes only."""
-    names = ["lengths", "boundaries", "num_bytes", "num_text_tokens", "examples"]
-    batch = {
-        name: jnp.zeros((batch_size,), jnp.int32) for name in names + ["nsp_labels"] * has_pairs
-    }
-    return batch | {"tokens": jnp.zeros((batch_size, max_len), jnp.int32)}
-
-
-def apply_objectives(
-    model: Any, batch: Any, objectives: Any, *, train: bool, accuracy: bool
-) -> dict[str, Any]:
-    """Runs a bound model once and every objective on its hidden states.
-
-    Args:
-      model: the bound net, see systems/__init__.py.
-      batch: prepared by every objective.
-      objectives: the objectives.
-      train: whether dropout is on.
-      accuracy: whether to compute accuracies, which cost an argmax over the vocabulary.
-
-    Returns:
-      objective name -> {"loss": (sum, weight), ...}.
-    """
-    hidden, _ = model(batch, train=train)
-    return {o.name: o.terms(model, hidden, batch, accuracy=accuracy) for o in objectives}
-
-
-def prepare(batch: Any, objectives: Any, rng: jax.Array) -> Any:
-    """Lets every objective add what it needs to the batch; each has its own key, by name."""
-    for objective in objectives:
-        batch = objective.prepare(batch, named_key(rng, objective.name))
-    return batch
-
-
-def named_key(rng: jax.Array, name: str) -> jax.Array:
-    """Derives the key for a purpose from its name alone, so that nothing depends on call order."""
-    return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
-
-
 def fresh(
     key: jax.Array,
     net: nn.Module,
@@ -88,17 +51,7 @@ def fresh(
       tx: the optimizer.
       max_len: length of the example to trace with; must be no longer than the net's positions.
     """
-    needs_pairs = any(o.needs_pairs for o in objectives)
-    batch = prepare(example_batch(max_len, needs_pairs), objectives, key)
-    variables = net.init(
-        {"params": named_key(key, "params")},
-        batch,
-        objectives,
-        train=False,
-        accuracy=False,
-        method=apply_objectives,
-    )
-    params = variables["params"]
+    params = init_params(key, net, objectives, max_len=max_len)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

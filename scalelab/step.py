@@ -15,7 +15,8 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
-from scalelab.state import TrainState, apply_objectives, named_key, prepare
+from scalelab.objectives import apply_objectives, named_key, prepare
+from scalelab.state import TrainState
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]

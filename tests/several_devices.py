@@ -48,10 +48,10 @@ def one_step(system: str, mesh, num_microbatches: int, remat: str) -> dict[str, 
     import jax
     import jax.numpy as jnp
 
-    from scalelab import build, sharding, state, step
+    from scalelab import sharding, state, step
 
     parts = tiny.parts(system, machine__remat=remat)
-    tx = tiny.keep_gradients(build.make_optimizer(parts.config))
+    tx = tiny.keep_gradients(tiny.optimizer(parts.config))
     fresh, placed = state.create(
         parts.net, parts.objectives, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh
     )

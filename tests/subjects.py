@@ -9,7 +9,7 @@ import numpy as np
 import several_devices
 import tiny
 
-from scalelab import build, sharding, state, step
+from scalelab import sharding, state, step
 
 RATE = jnp.float32(1e-3)
 
@@ -34,7 +34,7 @@ class Subject:
 
     @functools.cached_property
     def tx(self) -> Any:
-        return tiny.keep_gradients(build.make_optimizer(self.parts.config))
+        return tiny.keep_gradients(tiny.optimizer(self.parts.config))
 
     def compile(self, parts: tiny.Parts) -> Any:
         config = parts.config

@@ -18,7 +18,7 @@ import pytest
 import subjects
 import tiny
 
-from scalelab import build, step
+from scalelab import step
 from scalelab.nn import axes
 from scalelab.objectives import xent
 from scalelab.optim import adamw
@@ -308,8 +308,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
     from scalelab.config import pretraining as config_lib
 
     config = config_lib.resolve(tiny.values(f"system={subject.name},shape=2x128x2"))
-    objectives = build.make_objectives(config, tiny.special_ids(subject.module))
-    parts = tiny.Parts(config, subject.module, build.make_net(config, subject.module), objectives)
+    parts = tiny.parts_of(config, subject.module)
     params = nn.unbox(parts.abstract_parameters(config.short.max_len))
     table = {
         adamw.parameter_name(path): "x".join(map(str, leaf.shape))
@@ -317,11 +316,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
     terms = {
-        phase: dataclasses.asdict(
-            build.step_flops(
-                config, subject.module, objectives, params, values.batch_size, values.max_len
-            )
-        )
+        phase: dataclasses.asdict(tiny.step_flops(parts, params, values))
         for phase, values in (("short", config.short), ("long", config.long))
     }
     now, losses = subject.state(), []

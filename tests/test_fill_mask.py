@@ -15,7 +15,7 @@ import tokenizers
 from flax import linen as nn
 from tokenizers import models, pre_tokenizers, processors
 
-from scalelab import build, fill_mask
+from scalelab import fill_mask
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats.documents import Frame
 from scalelab.runs import environment, pretrained
@@ -47,7 +47,7 @@ def test_each_mask_has_the_nets_own_chances(pretrained_runs: Runs, system: str) 
     opened = opened_run(pretrained_runs(system))
     texts = ["bada [MASK] gedu [MASK] dodo", "[MASK] bada"]
     rows = [fill_mask.encode(text, opened.tokenizer, 64) for text in texts]
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
     forward = nn.apply(lambda m, batch: m.token_logits(m(batch, train=False)[0]), net)
     found = list(fill_mask.fill(opened, rows, 300))
     assert [len(masks) for masks in found] == [2, 1]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, state, step
+from scalelab import objectives as objectives_lib
+from scalelab import state, step
 from scalelab.config import pretraining
 from scalelab.resources import flops
 
@@ -98,15 +99,13 @@ def evaluation(parts: tiny.Parts) -> tuple:
     """The evaluation step, and abstract arguments for it."""
     phase = parts.config.short
     params = nn.unbox(parts.abstract_parameters(phase.max_len))
-    batch = state.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
+    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
     made = step.make_eval_step(parts.net, parts.objectives)
     return made, (params, batch, jax.random.key(0))
 
 
 def cost_of(parts: tiny.Parts, params) -> flops.Flops:
-    phase = parts.config.short
-    arguments = (parts.config, parts.module, parts.objectives, params)
-    return build.step_flops(*arguments, phase.batch_size, phase.max_len)
+    return tiny.step_flops(parts, params, parts.config.short)
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -133,11 +132,11 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
 def training(parts: tiny.Parts) -> tuple:
     """The training step, and abstract arguments for it."""
     phase = parts.config.short
-    tx = build.make_optimizer(parts.config)
+    tx = tiny.optimizer(parts.config)
     fresh, _ = state.create(
         parts.net, parts.objectives, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
     )
-    batch = state.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
+    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
     return step.make_train_step(parts.net, parts.objectives, tx), (fresh, batch, 1e-3)
 
 
@@ -178,11 +177,12 @@ def test_the_peak_is_a_rate() -> None:
 def test_the_thesis_shape_of_its_timing_run() -> None:
     """(2, 256, 9), BERT-style: 7.1 M, so that 6 N a token dominates what a step costs."""
     resolved = pretraining.resolve(tiny.values("system=bert,shape=2x256x9"))
-    objectives = build.make_objectives(resolved, {"mask": 4})
     from scalelab import systems
 
     module = systems.load("bert")
-    parts = tiny.Parts(resolved, module, build.make_net(resolved, module), objectives)
+    parts = tiny.parts_of(resolved, module, {"mask": 4})
     params = nn.unbox(parts.abstract_parameters(128))
-    cost = build.step_flops(resolved, module, objectives, params, 64, 128)
+    cost = flops.of_step(
+        params, parts.objectives, resolved.net, causal=module.CAUSAL, batch_size=64, length=128
+    )
     assert 3 * cost.body == 6 * flops.n_model(256, 9) * 64 * 128

@@ -19,28 +19,28 @@ formats: helpers
 optim: helpers
 decode:
 objectives: helpers nn
-systems: helpers nets nn
+systems: config helpers nets nn
 sharding: helpers nn
-state: sharding
-step: sharding state
+state: objectives sharding
+step: objectives sharding state
 config: helpers
 build: config formats objectives optim resources runs systems
-resources: build config helpers nn objectives runs sharding state step systems
-runs: build config data helpers lab optim resources sharding state systems training
-data: build config formats helpers runs systems
+resources: config formats helpers nn objectives runs sharding state step systems
+runs: build config data helpers lab objectives optim resources sharding state systems training
+data: config formats helpers objectives runs systems
 tasks: config data formats helpers runs
-training: build config data helpers optim resources runs sharding state step systems
-finetuning: build config data formats helpers lab nets nn optim resources runs sharding state
-  systems tasks
+training: build config data helpers objectives optim resources runs sharding state step systems
+finetuning: config data formats helpers lab nets nn optim resources runs sharding state
+  objectives systems tasks
 finetune: config finetuning helpers lab resources runs tasks
-eval: build config data finetune finetuning helpers lab nn objectives resources runs step tasks
+eval: config data finetune finetuning helpers lab nn objectives resources runs step tasks
 lab: config helpers thesis
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
   training
 study: config helpers lab resources runs studies
 worlds: config helpers
-interop: build config data finetuning helpers lab nets nn resources runs state systems
+interop: config data finetuning helpers lab nets nn objectives resources runs state systems
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}

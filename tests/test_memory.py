@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import fit, sharding, state
+from scalelab import fit, sharding
+from scalelab import objectives as objectives_lib
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
 from scalelab.resources import blueprint, devices, malloc, memory, memory_measured
 from scalelab.resources.memory import StepMemory
@@ -130,7 +131,7 @@ def with_remat(remat: str, num_layers: int) -> tuple[int, Any]:
     def loss(params: Any) -> jax.Array:
         terms = plan.net.apply(
             {"params": params}, batch, plan.objectives, train=True, accuracy=False,
-            method=state.apply_objectives, rngs={"dropout": jax.random.key(1)},
+            method=objectives_lib.apply_objectives, rngs={"dropout": jax.random.key(1)},
         )  # fmt: skip
         return terms["clm"]["loss"][0] / (8 * 63)
 

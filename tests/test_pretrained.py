@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build
 from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -29,7 +28,7 @@ def test_it_opens_and_changes_nothing(pretrained_runs: Runs, system: str) -> Non
     assert snapshot(path) == before
     assert opened.step == 3 and opened.finished
     assert opened.tokenizer.vocab_size == 300
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
     batch = {k: v[:, :16] if v.ndim == 2 else v for k, v in tiny.batch(opened.system, 0).items()}
     hidden, _ = net.apply({"params": opened.params}, batch, train=False)
     assert np.isfinite(hidden).all()

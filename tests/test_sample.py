@@ -55,13 +55,12 @@ def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
 def test_texts(start: Start, pretrained_runs: Runs, system: str) -> None:
     """The lines are what the loop finds; an empty prompt begins with the end of a text."""
-    from scalelab import build
 
     found = rows(start, system, prompts=(*PROMPTS, ""))
     opened = pretrained.load(pretrained_runs(system))
     tokenizer = opened.tokenizer
     ids = [*map(tokenizer.encode, PROMPTS), [tokenizer.special_ids["eos"]]]
-    made = stepper.prepare(build.make_net(opened.config, opened.system), opened.params)
+    made = stepper.prepare(opened.net, opened.params)
     end = tokenizer.special_ids["eos"]
     expected = loop.generate(made, ids, Rules(), max_new_tokens=6, max_len=64, end_token=end)
     assert len(found) == 4

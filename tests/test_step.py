@@ -12,6 +12,7 @@ import optax
 import pytest
 import tiny
 
+from scalelab import objectives as objectives_lib
 from scalelab import state, step
 
 V, T, B = 5, 3, 8
@@ -58,7 +59,7 @@ OBJECTIVES = (Squares("near"), Squares("far"))
 
 def batch_of(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    batch = {k: np.array(v) for k, v in state.example_batch(T, False, B).items()}
+    batch = {k: np.array(v) for k, v in objectives_lib.example_batch(T, False, B).items()}
     batch["tokens"] = rng.integers(0, V, (B, T)).astype(np.int32)
     batch["lengths"] = np.array(
         [3, 0, 1, 2, 0, 0, 3, 1], np.int32
@@ -102,10 +103,10 @@ def compiled(
 def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[dict, np.ndarray]:
     """Losses and gradient of the step on `batch` in NumPy; the draws alone come from JAX."""
     rng = jax.random.fold_in(jax.random.wrap_key_data(begun.rng), begun.step)
-    prepared = state.prepare(batch, OBJECTIVES, state.named_key(rng, "mask"))
+    prepared = objectives_lib.prepare(batch, OBJECTIVES, objectives_lib.named_key(rng, "mask"))
     # What the net keeps, read off by running it on a table of ones.
     ones = {"params": {"table": jnp.ones(V)}}
-    dropout = state.named_key(rng, "dropout")
+    dropout = objectives_lib.named_key(rng, "dropout")
     kept, _ = Table().apply(ones, prepared, train=True, rngs={"dropout": dropout})
     kept, table = np.asarray(kept), np.asarray(begun.params["table"])
     sums, gradient, weight = {}, np.zeros(V), batch["lengths"].sum()
@@ -184,7 +185,7 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
     run = step.compile_eval(made, mesh, placed.params, begun.params, batch_of(1), key)
     metrics = run(begun.params, batch_of(1), key)
     batch, table = batch_of(1), np.asarray(begun.params["table"])
-    prepared = state.prepare(batch, OBJECTIVES, state.named_key(key, "mask"))
+    prepared = objectives_lib.prepare(batch, OBJECTIVES, objectives_lib.named_key(key, "mask"))
     for name in ("near", "far"):
         total = sum(
             (table[batch["tokens"][i, t]] - prepared[f"{name}_targets"][i]) ** 2
@@ -217,6 +218,8 @@ def test_the_seed_decides_parameters_and_draws_apart() -> None:
 
 def test_keys_go_by_name() -> None:
     key = jax.random.key(0)
-    named = [jax.random.key_data(state.named_key(key, n)).tolist() for n in ("mask", "dropout")]
-    assert named[0] != named[1]
-    assert named[0] == jax.random.key_data(state.named_key(key, "mask")).tolist()
+    mask, dropout, again = (
+        jax.random.key_data(objectives_lib.named_key(key, name)).tolist()
+        for name in ("mask", "dropout", "mask")
+    )
+    assert mask == again != dropout

@@ -109,30 +109,50 @@ class Parts:
         """The parameter tree, boxed with axis names, without making it."""
         import jax
 
-        from scalelab import state
+        from scalelab import objectives as objectives_lib
 
-        def init() -> Any:
-            batch = state.example_batch(max_len, self.has_pairs)
-            batch = state.prepare(batch, self.objectives, jax.random.key(0))
-            variables = self.net.init(
-                jax.random.key(0),
-                batch,
-                self.objectives,
-                train=False,
-                accuracy=False,
-                method=state.apply_objectives,
-            )
-            return variables["params"]
-
-        return jax.eval_shape(init)
+        return jax.eval_shape(
+            lambda key: objectives_lib.init_params(key, self.net, self.objectives, max_len=max_len),
+            jax.random.key(0),
+        )
 
 
 def parts(system: str, **fields: Any) -> Parts:
-    from scalelab import build, systems
+    from scalelab import systems
 
-    resolved, module = config(system, **fields), systems.load(system)
-    objectives = build.make_objectives(resolved, special_ids(module))
-    return Parts(resolved, module, build.make_net(resolved, module), objectives)
+    return parts_of(config(system, **fields), systems.load(system))
+
+
+def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | None = None) -> Parts:
+    """The parts of a system for a config; `ids`: of its special tokens by role."""
+    from scalelab import objectives, systems
+
+    size = resolved.tokenizer.vocab_size
+    net = systems.make_net(module, resolved.net, vocab_size=size, remat=resolved.machine.remat)
+    made = objectives.make(
+        resolved.objectives,
+        vocab_size=size,
+        special_ids=ids or systems.special_ids(module),
+        mask_rate=resolved.mask_rate,
+    )
+    return Parts(resolved, module, net, made)
+
+
+def optimizer(resolved: config_lib.Config) -> Any:
+    from scalelab.optim import adamw
+
+    names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
+    return adamw.adamw(**{name: getattr(resolved.optim, name) for name in names})
+
+
+def step_flops(parts: Parts, params: Any, phase: Any) -> Any:
+    """Forward FLOPs of a step on a batch of `phase`, a part of the config."""
+    from scalelab.resources import flops
+
+    return flops.of_step(
+        params, parts.objectives, parts.config.net, causal=parts.module.CAUSAL,
+        batch_size=phase.batch_size, length=phase.max_len,
+    )  # fmt: skip
 
 
 def keep_gradients(tx: Any) -> Any:
@@ -201,7 +221,7 @@ def write_run(
     """
     import jax
 
-    from scalelab import build, state, systems
+    from scalelab import state, systems
     from scalelab.data import load_data
     from scalelab.helpers.files import write_json
     from scalelab.optim.adamw import parameter_name
@@ -221,9 +241,8 @@ def write_run(
     )
     module = systems.load(system)
     data = load_data(made, module, progress=False)
-    net = build.make_net(made, module)
-    objectives = build.make_objectives(made, data.tokenizer.special_ids)
-    tx = build.make_optimizer(made)
+    whole = parts_of(made, module, data.tokenizer.special_ids)
+    net, objectives, tx = whole.net, whole.objectives, optimizer(made)
     abstract = jax.eval_shape(
         lambda key: jax.tree.map(
             lambda x: x.unbox() if hasattr(x, "unbox") else x,

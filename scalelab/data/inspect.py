@@ -170,11 +170,16 @@ def main(argv: list[str]) -> None:
     """Reads the flags, prepares and prints."""
     del argv
     config = cli.read_config()
-    from scalelab import build  # after the flags, so that --help answers at once
+    from scalelab import formats, objectives  # after the flags, so that --help answers at once
     from scalelab.data import load_data
 
     system = systems.load(config.system)
-    build.check_pairing(config, system)
+    objectives.check(
+        config.objectives,
+        served=system.OBJECTIVES,
+        causal=system.CAUSAL,
+        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+    )
     data = load_data(config, system)
     print(report(config, data, EXAMPLES.value))
 

@@ -136,11 +136,10 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     """
     import numpy as np
 
-    from scalelab import build
     from scalelab.eval import likelihood
     from scalelab.helpers.bar import bar
 
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
     rows = likelihood.rows_of(texts.starts, reading)
     batches = likelihood.plan(rows, reading, batch_size)
     total = sum(len(batch.rows) * batch.length for batch in batches)
@@ -208,8 +207,7 @@ def evaluate(given: argparse.Namespace) -> None:
     """
     if given.workdir is not None:
         check_workdir(given.workdir)
-    from scalelab import build
-    from scalelab.runs import environment, pretrained
+    from scalelab.runs import environment, pretrained, run_folder
 
     opened = pretrained.load(given.run)
     config = opened.config
@@ -220,7 +218,7 @@ def evaluate(given: argparse.Namespace) -> None:
     scores = score(opened, texts, reading, given.batch_size)
     facts = lm_report.facts_of(opened, reading, given.corpus, given.split, scores)
     facts |= {"notes": lm_report.notes(opened, texts), "seconds": time.perf_counter() - begun}
-    print(f"{facts['measure']} of {build.name(config)}, step {opened.step}, on {given.corpus}")
+    print(f"{facts['measure']} of {run_folder.name(config)}, step {opened.step}, on {given.corpus}")
     print(f"split {given.split}, context {facts['context']}, stride {facts['stride']}\n")
     print(lm_report.total_table(facts))
     print(lm_report.document_table(scores, texts.openings, given.show), end="")

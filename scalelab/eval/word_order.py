@@ -67,7 +67,7 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
         raise ValueError(f"--num_examples={num_examples}: expected at least 1")
     import jax
 
-    from scalelab import build, step
+    from scalelab import step
     from scalelab.data import load_data
     from scalelab.runs import environment, pretrained
 
@@ -77,8 +77,7 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
     given = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
     store = load_data(config, opened.system, tokenizer_dir=given).phases[0].valid
     ids = opened.tokenizer.special_ids
-    net, objectives = build.make_net(config, opened.system), build.make_objectives(config, ids)
-    evaluate = jax.jit(step.make_eval_step(net, objectives))
+    evaluate = jax.jit(step.make_eval_step(opened.net, opened.objectives))
     rng = np.random.default_rng(seed)
     sums = collections.defaultdict(lambda: np.zeros((2, 2)))
     chosen = np.arange(min(num_examples, len(store)), dtype=np.int32)

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from scalelab import state, systems
+from scalelab import objectives as objectives_lib
+from scalelab import systems
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 
@@ -45,7 +46,7 @@ def shapes(
     else:
         head = OneLayerHead(num_classes, 0.0, zeros)
     whole = Classifier(body, head, module.ADAPTATION.reads)
-    batch = state.example_batch(1, has_pairs=False)
+    batch = objectives_lib.example_batch(1, has_pairs=False)
     made = jax.eval_shape(
         lambda: nn.unbox(whole.init(jax.random.key(0), batch, train=False)["params"])
     )

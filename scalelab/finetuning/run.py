@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab import build
+from scalelab import objectives as objectives_lib
+from scalelab import systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data import tokenizers
 from scalelab.finetuning import rows
@@ -120,9 +121,8 @@ class TaskRun:
         config, opened = self.config, self.start.opened
         pretraining = opened.config
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
-        tokenizer = dataclasses.replace(pretraining.tokenizer, vocab_size=num_rows)
-        body = build.make_net(
-            dataclasses.replace(pretraining, net=sizes, tokenizer=tokenizer), opened.system
+        body = systems.make_net(
+            opened.system, sizes, vocab_size=num_rows, remat=pretraining.machine.remat
         )
         rate = config.head.dropout_rate
         if config.head.kind == "double":
@@ -132,8 +132,11 @@ class TaskRun:
         objectives = ()
         if config.lm_weight:
             special = self.tokenizer.special_ids
-            objectives = build.make_objectives(
-                dataclasses.replace(pretraining, objective="clm"), special
+            objectives = objectives_lib.make(
+                ("clm",),
+                vocab_size=pretraining.tokenizer.vocab_size,
+                special_ids=special,
+                mask_rate=pretraining.mask_rate,
             )
         o = config.optim
         return Learner(

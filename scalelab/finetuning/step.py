@@ -17,9 +17,9 @@ import optax
 
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.stack import STATES
+from scalelab.objectives import named_key
 from scalelab.optim import layerwise
 from scalelab.runs import vmapped
-from scalelab.state import named_key
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from scalelab import build, state, systems
+from scalelab import objectives, state, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.finetuning import classifier_files
 from scalelab.finetuning.imported import TASK, pretrain_values
@@ -190,8 +190,15 @@ def _fresh(opened: Folder, values: dict[str, Any], key: jax.Array) -> Any:
     ids = {role: opened.texts.backend.token_to_id(text) for role, text in roles.items()}
     made = state.fresh(
         key,
-        build.make_net(config, systems.load(config.system)),
-        build.make_objectives(config, ids),
+        systems.make_net(
+            systems.load(config.system), config.net, vocab_size=config.tokenizer.vocab_size
+        ),
+        objectives.make(
+            config.objectives,
+            vocab_size=config.tokenizer.vocab_size,
+            special_ids=ids,
+            mask_rate=config.mask_rate,
+        ),
         optax.identity(),
         max_len=config.short.max_len,
     )

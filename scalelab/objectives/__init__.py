@@ -1,41 +1,101 @@
-"""Objectives: what is minimised on a batch. Each file is one; none knows a net's inside.
+"""Objectives: what is minimised on a batch. Each file is one; none knows a net's inside."""
 
-An objective module exports:
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Protocol, cast
 
-  NEEDS_PAIRS: bool
-      Whether examples must be pairs of segments with labels.
-  NEEDS_CAUSAL: bool | None
-      Whether the net must (True) or must not (False) be causal; None: either.
-  make(*, vocab_size, special_ids, mask_rate) -> objective
-      `special_ids` maps roles (pad, mask, ...) to ids. An objective ignores what it has no use for.
-
-An objective is a frozen dataclass with `name`, `needs_pairs` and four methods, all but the first of
-them device code:
-
-  num_predicted(length) -> int
-      Positions of an example of `length` that pass through the token head, for counting FLOPs.
-  prepare(batch, rng) -> batch
-      Adds what it needs to the batch. Random draws are keyed by example, so that splitting a batch
-      cannot move them.
-  weight(batch) -> float32 []
-      Number of predictions in a prepared batch; padding examples (length 0) count nothing.
-  terms(model, hidden, batch, *, accuracy=False) -> {"loss": (sum, weight), ...}
-      Float32 sums over the batch and their weights; "accuracy" as well if asked for, because it
-      costs an argmax over the vocabulary.
-"""
-
-import types
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
 
 from scalelab.helpers.names import load_module, nearest
 
+Batch = dict[str, jax.Array]
+Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
 
-def load(name: str) -> types.ModuleType:
+
+class Objective(Protocol):
+    """A frozen dataclass; all methods but `num_predicted` are device code.
+
+    Attributes:
+      name: of its module.
+      needs_pairs: whether examples must be pairs of segments with labels.
+      samples: whether `prepare` draws at random, so that an evaluation averages several draws.
+    """
+
+    name: ClassVar[str]
+    needs_pairs: ClassVar[bool]
+    samples: ClassVar[bool]
+
+    def num_predicted(self, length: int) -> int:
+        """Returns the positions of an example that pass through the token head, for FLOPs."""
+        ...
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Adds what the objective needs to the batch.
+
+        Random draws are keyed by example, so that splitting a batch cannot move them.
+        """
+        ...
+
+    def weight(self, batch: Batch) -> jax.Array:
+        """Counts the predictions of a prepared batch: float32 [], without padding examples."""
+        ...
+
+    def terms(
+        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+    ) -> Pairs:
+        """Returns {"loss": (sum, weight), ...}: float32 sums over the batch and their weights.
+
+        Args:
+          model: the bound net, see `systems.System`.
+          hidden: [B, T, D].
+          batch: a prepared batch.
+          accuracy: adds "accuracy", which costs an argmax over the vocabulary.
+        """
+        ...
+
+
+class ObjectiveModule(Protocol):
+    """What a module in `objectives/` exports.
+
+    Attributes:
+      NEEDS_PAIRS: whether examples must be pairs of segments with labels.
+      NEEDS_CAUSAL: whether the net must (True) or must not (False) be causal; None: either.
+    """
+
+    NEEDS_PAIRS: bool
+    NEEDS_CAUSAL: bool | None
+
+    @staticmethod
+    def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> Objective:
+        """Makes the objective, which ignores the arguments that it has no use for.
+
+        Args:
+          vocab_size: V.
+          special_ids: role (pad, mask, ...) -> token id.
+          mask_rate: share of tokens to predict.
+        """
+        ...
+
+
+def load(name: str) -> ObjectiveModule:
     """Imports the objective `name`.
 
     Raises:
       ValueError: there is no such objective; the message names the nearest.
     """
-    return load_module("objectives", name, but=("xent",))
+    return cast(ObjectiveModule, load_module("objectives", name, but=("xent",)))
+
+
+def make(
+    names: Iterable[str], *, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float
+) -> tuple[Objective, ...]:
+    """Makes the objectives whose losses are summed; arguments as of `ObjectiveModule.make`."""
+    return tuple(
+        load(name).make(vocab_size=vocab_size, special_ids=special_ids, mask_rate=mask_rate)
+        for name in names
+    )
 
 
 def check(
@@ -71,3 +131,73 @@ def check(
             raise ValueError(
                 f"this system does not serve objective {name!r}: {nearest(name, served)}"
             )
+
+
+def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[str, jax.Array]:
+    """Returns a batch of zeros with the fields that every batch has, for tracing."""
+    names = ["lengths", "boundaries", "num_bytes", "num_text_tokens", "examples"]
+    batch = {
+        name: jnp.zeros((batch_size,), jnp.int32) for name in names + ["nsp_labels"] * has_pairs
+    }
+    return batch | {"tokens": jnp.zeros((batch_size, max_len), jnp.int32)}
+
+
+def apply_objectives(
+    model: Any, batch: Any, objectives: Iterable[Objective], *, train: bool, accuracy: bool
+) -> dict[str, Any]:
+    """Runs a bound model once and every objective on its hidden states.
+
+    Args:
+      model: the bound net, see systems/__init__.py.
+      batch: prepared by every objective.
+      objectives: the objectives.
+      train: whether dropout is on.
+      accuracy: whether to compute accuracies, which cost an argmax over the vocabulary.
+
+    Returns:
+      objective name -> {"loss": (sum, weight), ...}.
+    """
+    hidden, _ = model(batch, train=train)
+    return {o.name: o.terms(model, hidden, batch, accuracy=accuracy) for o in objectives}
+
+
+def prepare(batch: Any, objectives: Iterable[Objective], rng: jax.Array) -> Any:
+    """Lets every objective prepare the batch, each with a key of its own."""
+    for objective in objectives:
+        batch = objective.prepare(batch, named_key(rng, objective.name))
+    return batch
+
+
+def named_key(rng: jax.Array, name: str) -> jax.Array:
+    """Derives a key from a name, so that no draw depends on the order of calls."""
+    return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
+
+
+def init_params(
+    key: jax.Array, net: nn.Module, objectives: Iterable[Objective], *, max_len: int
+) -> Any:
+    """Initialises the parameters that the objectives use, boxed with the names of their axes.
+
+    Args:
+      key: of the run.
+      net: the unbound net.
+      objectives: what is trained.
+      max_len: length of the example to trace with, at most the net's positions.
+    """
+    objectives = tuple(objectives)
+    batch = prepare(example_batch(max_len, any(o.needs_pairs for o in objectives)), objectives, key)
+    variables = net.init(
+        {"params": named_key(key, "params")},
+        batch,
+        objectives,
+        train=False,
+        accuracy=False,
+        method=apply_objectives,
+    )
+    return variables["params"]
+
+
+def abstract_params(net: nn.Module, objectives: Iterable[Objective], *, max_len: int) -> Any:
+    """Returns shapes and types of the parameters, unboxed; arguments as of `init_params`."""
+    init = lambda key: nn.unbox(init_params(key, net, objectives, max_len=max_len))  # noqa: E731
+    return jax.eval_shape(init, jax.random.key(0))

@@ -25,6 +25,7 @@ class CLM:
 
     name: ClassVar[str] = "clm"
     needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    samples: ClassVar[bool] = False
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Returns the batch as it is."""

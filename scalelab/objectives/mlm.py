@@ -42,6 +42,7 @@ class MLM:
     mask_rate: float = 0.15
     name: ClassVar[str] = "mlm"
     needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    samples: ClassVar[bool] = True
 
     def num_chosen(self, max_len: int) -> np.ndarray:
         """How many of n = 0 ... max_len tokens are chosen; exact where floats would round up."""

@@ -19,6 +19,7 @@ class NSP:
 
     name: ClassVar[str] = "nsp"
     needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    samples: ClassVar[bool] = False
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Returns the batch as it is: the format made the labels."""

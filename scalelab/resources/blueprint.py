@@ -5,7 +5,6 @@ makes. What a step takes, in bytes (`memory.py`) or seconds (`studies/cost_steps
 """
 
 import dataclasses
-import types
 from typing import Any
 
 import flax.linen as nn
@@ -13,9 +12,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from scalelab import build, sharding, state, step, systems
+from scalelab import formats, sharding, state, step, systems
+from scalelab import objectives as objectives_lib
 from scalelab.config.pretraining import Config
 from scalelab.nn import stack
+from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.resources.flops import Flops
 from scalelab.state import TrainState
@@ -53,7 +54,7 @@ class Blueprint:
     """
 
     config: Config
-    system: types.ModuleType
+    system: systems.System
     net: nn.Module
     objectives: tuple[Any, ...]
     tx: Any
@@ -68,7 +69,7 @@ class Blueprint:
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] in the abstract, as training gives it to the step."""
         pairs = any(objective.needs_pairs for objective in self.objectives)
-        return jax.eval_shape(lambda: state.example_batch(length, pairs, batch_size))
+        return jax.eval_shape(lambda: objectives_lib.example_batch(length, pairs, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
         """A batch of full length, its tokens random but for the special ones."""
@@ -112,10 +113,23 @@ def draw(config: Config) -> Blueprint:
       ValueError: system, objective and format do not go together, or heads do not divide width.
     """
     system = systems.load(config.system)
-    build.check_pairing(config, system)
-    net = build.make_net(config, system)
-    ids = {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
-    objectives, tx = build.make_objectives(config, ids), build.make_optimizer(config)
+    objectives_lib.check(
+        config.objectives,
+        served=system.OBJECTIVES,
+        causal=system.CAUSAL,
+        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+    )
+    vocab_size, o = config.tokenizer.vocab_size, config.optim
+    net = systems.make_net(system, config.net, vocab_size=vocab_size, remat=config.machine.remat)
+    objectives = objectives_lib.make(
+        config.objectives,
+        vocab_size=vocab_size,
+        special_ids=systems.special_ids(system),
+        mask_rate=config.mask_rate,
+    )
+    tx = adamw.adamw(
+        beta1=o.beta1, beta2=o.beta2, eps=o.eps, weight_decay=o.weight_decay, clip_norm=o.clip_norm
+    )
     boxed = jax.eval_shape(
         lambda key: state.fresh(key, net, objectives, tx, max_len=config.short.max_len),
         jax.random.key(0),
@@ -126,7 +140,14 @@ def draw(config: Config) -> Blueprint:
             p.batch_size,
             p.max_len,
             sum(objective.num_predicted(p.max_len) for objective in objectives),
-            build.step_flops(config, system, objectives, params, p.batch_size, p.max_len),
+            flops.of_step(
+                params,
+                objectives,
+                config.net,
+                causal=system.CAUSAL,
+                batch_size=p.batch_size,
+                length=p.max_len,
+            ),
         )
         for p in config.phases
     )

@@ -6,11 +6,15 @@ left out, as everywhere in the literature. The backward pass costs twice the for
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from scalelab.config.pretraining import Net
+from scalelab.objectives import Objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,27 @@ def of_batch(
         * predicted
         * (vocabulary + _kernel_sizes(params.get("token_head", {})))
         + 2.0 * batch_size * _kernel_sizes(params.get("pair_head", {})),
+    )
+
+
+def of_step(
+    params: Any,
+    objectives: Iterable[Objective],
+    net: Net,
+    *,
+    causal: bool,
+    batch_size: int,
+    length: int,
+) -> Flops:
+    """Counts the forward pass of a training step; see `of_batch`."""
+    return of_batch(
+        params,
+        width=net.width,
+        num_layers=net.num_layers,
+        batch_size=batch_size,
+        length=length,
+        predicted=sum(objective.num_predicted(length) for objective in objectives),
+        causal=causal,
     )
 
 

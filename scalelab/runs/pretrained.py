@@ -1,21 +1,23 @@
 """Opens a pre-training run for those who start from it: fine-tuning, decoding, evaluation."""
 
 import dataclasses
+import functools
 import pathlib
-import types
 import zlib
 from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
-import optax
 
-from scalelab import build, state, systems
+from scalelab import objectives as objectives_lib
+from scalelab import systems
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
+from scalelab.objectives import Objective
 from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.systems import System
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +36,33 @@ class Pretrained:
 
     path: pathlib.Path
     config: Config
-    system: types.ModuleType
+    system: System
     tokenizer: Tokenizer
     params: Any
     step: int
     finished: bool
+
+    @functools.cached_property
+    def net(self) -> nn.Module:
+        """Its net, unbound."""
+        config = self.config
+        return systems.make_net(
+            self.system,
+            config.net,
+            vocab_size=config.tokenizer.vocab_size,
+            remat=config.machine.remat,
+        )
+
+    @functools.cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Its objectives."""
+        config = self.config
+        return objectives_lib.make(
+            config.objectives,
+            vocab_size=config.tokenizer.vocab_size,
+            special_ids=self.tokenizer.special_ids,
+            mask_rate=config.mask_rate,
+        )
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:
@@ -106,7 +130,7 @@ def _config_of(path: pathlib.Path) -> Config:
 
 
 def _expected_params(
-    path: pathlib.Path, config: Config, system: types.ModuleType, tokenizer: Tokenizer
+    path: pathlib.Path, config: Config, system: System, tokenizer: Tokenizer
 ) -> Any:
     """The parameters that a run's config describes, as shapes.
 
@@ -114,7 +138,12 @@ def _expected_params(
       ValueError: the tokenizer is another net's.
     """
     try:
-        objectives = build.make_objectives(config, tokenizer.special_ids)
+        made = objectives_lib.make(
+            config.objectives,
+            vocab_size=config.tokenizer.vocab_size,
+            special_ids=tokenizer.special_ids,
+            mask_rate=config.mask_rate,
+        )
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
     if tokenizer.vocab_size > config.tokenizer.vocab_size:
@@ -122,13 +151,8 @@ def _expected_params(
             f"{path}/tokenizer is not the tokenizer of this run: tokenizer.json has"
             f" {tokenizer.vocab_size} pieces, the net {config.tokenizer.vocab_size}"
         )
-    net, max_len = build.make_net(config, system), config.short.max_len
-
-    def fresh(key: jax.Array) -> Any:
-        made = state.fresh(key, net, objectives, optax.identity(), max_len=max_len)
-        return nn.unbox(made.params)
-
-    return jax.eval_shape(fresh, jax.random.key(0))
+    net = systems.make_net(system, config.net, vocab_size=config.tokenizer.vocab_size)
+    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
 
 
 def _saved(directory: pathlib.Path) -> Any:

@@ -88,6 +88,12 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
     )
 
 
+def name(config: config_lib.Config) -> str:
+    """Returns what messages call a run: "bert 2x128x2 seed 0"."""
+    net = config.net
+    return f"{config.system} {net.num_heads}x{net.width}x{net.num_layers} seed {config.seed}"
+
+
 def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
     """Refuses a folder in Hugging Face layout, which has a config.json too.
 

@@ -10,12 +10,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
-import optax
 
-from scalelab import build, state
+from scalelab import objectives, systems
 from scalelab.config.pretraining import Config, resolve
 from scalelab.optim.adamw import parameter_name
 from scalelab.runs import pretrained, run_folder
@@ -193,18 +191,15 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
             f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
             f" begins with parameters of its own system; set system={theirs.system}"
         )
-    objectives = build.make_objectives(config, opened.tokenizer.special_ids)
-    net = build.make_net(config, opened.system)
-    ours = _by_name(
-        jax.eval_shape(
-            lambda key: nn.unbox(
-                state.fresh(
-                    key, net, objectives, optax.identity(), max_len=config.short.max_len
-                ).params
-            ),
-            jax.random.key(0),
-        )
+    size = config.tokenizer.vocab_size
+    made = objectives.make(
+        config.objectives,
+        vocab_size=size,
+        special_ids=opened.tokenizer.special_ids,
+        mask_rate=config.mask_rate,
     )
+    net = systems.make_net(opened.system, config.net, vocab_size=size)
+    ours = _by_name(objectives.abstract_params(net, made, max_len=config.short.max_len))
     given = _by_name(opened.params)
     common = ours.keys() & given.keys()
     wrong = [

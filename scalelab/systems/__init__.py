@@ -1,42 +1,13 @@
-"""Systems: one module for each family, found by its name.
-
-A system module must export:
-
-  DEPARTURES: tuple[Departure, ...]
-      The config fields in which the family differs from the control, each with its source.
-  SPECIAL_TOKENS: tuple[tuple[str, str], ...]
-      (role, text) in the order of ids, from 0; roles: pad unk cls sep mask bos eos.
-  FRAME: (begin, between, end)
-      Texts of the special tokens around and between segments, each a tuple.
-  ADAPTATION: Adaptation
-      Its input for labelled tasks and what is classified, see below.
-  OBJECTIVES: tuple[str, ...]
-      Names of the objectives that the net can serve.
-  CAUSAL: bool
-      Whether a token sees only what lies before it.
-  build(*, num_heads, width, num_layers, ffn_width, vocab_size, max_len, dropout_rate, dtype, remat,
-      output_embedding)
-      -> nn.Module. Sizes N, D, L, F, V; `max_len` is the number of positions; `dtype` is the
-      computation's, parameters are float32; `remat` is a name in nn.stack.REMAT_POLICIES;
-      `output_embedding` is None where the input's table scores tokens, "untied" where its own does.
-
-The net that `build` returns offers:
-
-  net(batch, *, train, cache=None) -> (hidden [B, T, D], cache)
-  net.token_features(hidden [..., D]) -> (features [..., D], table [V, D], bias [V] | None)
-  net.token_logits(hidden [..., D]) -> [..., V] float32
-  net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where OBJECTIVES has "nsp"
-  net.init_cache(batch_size, max_len) -> cache, where CAUSAL; works on the unbound net too
-
-Only parameters that are used come to exist: initialise through the same function that computes the
-losses, and a net without NSP has no pooler.
-"""
+"""Systems: one module for each family, found by its name; see `System` for what it exports."""
 
 import dataclasses
-import types
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, cast
 
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.config.pretraining import Net
 from scalelab.helpers.names import load_module
 
 
@@ -78,6 +49,67 @@ class Departure:
     source: str
 
 
+class System(Protocol):
+    """What a module in `systems/` exports.
+
+    The net that `build` returns offers:
+
+      net(batch, *, train, cache=None) -> (hidden [B, T, D], cache)
+      net.token_features(hidden [..., D]) -> (features [..., D], table [V, D], bias [V] | None)
+      net.token_logits(hidden [..., D]) -> [..., V] float32
+      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where OBJECTIVES has "nsp"
+      net.init_cache(batch_size, max_len) -> cache, where CAUSAL; works on the unbound net too
+
+    Only parameters that are used come to exist: initialise through the same function that computes
+    the losses, and a net without NSP has no pooler.
+
+    Attributes:
+      DEPARTURES: the config fields in which the family differs from the control.
+      SPECIAL_TOKENS: (role, text) in the order of ids, from 0; roles: pad unk cls sep mask bos eos.
+      FRAME: (begin, between, end): texts of the special tokens around and between segments.
+      ADAPTATION: its input for labelled tasks, and what is classified.
+      OBJECTIVES: names of the objectives that the net can serve.
+      CAUSAL: whether a token sees only what lies before it.
+    """
+
+    DEPARTURES: tuple[Departure, ...]
+    SPECIAL_TOKENS: tuple[tuple[str, str], ...]
+    FRAME: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    ADAPTATION: Adaptation
+    OBJECTIVES: tuple[str, ...]
+    CAUSAL: bool
+
+    @staticmethod
+    def build(
+        *,
+        num_heads: int,
+        width: int,
+        num_layers: int,
+        ffn_width: int,
+        vocab_size: int,
+        max_len: int,
+        dropout_rate: float,
+        dtype: Any,
+        remat: str,
+        output_embedding: str | None,
+    ) -> nn.Module:
+        """Builds the net, unbound.
+
+        Args:
+          num_heads: N.
+          width: D.
+          num_layers: L.
+          ffn_width: F.
+          vocab_size: V.
+          max_len: number of positions.
+          dropout_rate: of residual branches and attention.
+          dtype: of the computation; parameters are float32.
+          remat: a name in nn.stack.REMAT_POLICIES.
+          output_embedding: None where the input's table scores tokens, "untied" where its own does.
+        """
+        ...
+
+
 def active_departures(
     departures: Iterable[Departure], fields: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -90,10 +122,31 @@ def active_departures(
     return [dataclasses.asdict(d) for d in departures if fields[d.field] == d.value]
 
 
-def load(name: str) -> types.ModuleType:
+def special_ids(system: System) -> dict[str, int]:
+    """Returns the id of each special token, by role, in a tokenizer trained for the system."""
+    return {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
+
+
+def make_net(system: System, sizes: Net, *, vocab_size: int, remat: str = "none") -> nn.Module:
+    """Builds the system's net, unbound, for the sizes of a config."""
+    return system.build(
+        num_heads=sizes.num_heads,
+        width=sizes.width,
+        num_layers=sizes.num_layers,
+        ffn_width=sizes.ffn_width or 4 * sizes.width,
+        vocab_size=vocab_size,
+        max_len=sizes.max_len,
+        dropout_rate=sizes.dropout_rate,
+        dtype=jnp.dtype(sizes.dtype),
+        remat=remat,
+        output_embedding=sizes.output_embedding,
+    )
+
+
+def load(name: str) -> System:
     """Imports the system `name`.
 
     Raises:
       ValueError: there is no such system; the message names the nearest.
     """
-    return load_module("systems", name)
+    return cast(System, load_module("systems", name))

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab import sharding, state
+from scalelab import objectives as objectives_lib
+from scalelab import sharding
 from scalelab.data.batches import evaluation_batches
 from scalelab.runs import metrics, vmapped
 from scalelab.runs.run import Recorder
@@ -37,7 +38,7 @@ class Group:
             self._state = jax.device_put(self._state, vmapped.placed(self._placed, size))
             self._forget()
         seeds = self._filled([recorder.config.seed for recorder in recorders])
-        keys = [state.named_key(jax.random.key(seed), "eval") for seed in seeds]
+        keys = [objectives_lib.named_key(jax.random.key(seed), "eval") for seed in seeds]
         self._eval_keys = keys[0] if size == 1 else jnp.stack(keys)
         spent: dict[str, float] = {}
         with metrics.timed(spent, "compile_secs"):

@@ -12,7 +12,7 @@ import pytest
 import tiny
 from flax import linen as nn
 
-from scalelab import build, state
+from scalelab import objectives as objectives_lib
 from scalelab.eval import likelihood, token_scores, windows
 from scalelab.eval.likelihood import Reading
 from scalelab.runs import pretrained
@@ -44,7 +44,7 @@ def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Readin
     """What the program computes."""
     rows = likelihood.rows_of(starts, reading)
     batches = likelihood.plan(rows, reading, batch_size=2)
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
     done: list[int] = []
     tick = done.append
     found = likelihood.token_nats(net, opened.params, tokens, rows, batches, reading, tick)
@@ -54,7 +54,7 @@ def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Readin
 
 def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
     """Scores [n, V] of one row by the net's own head."""
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
 
     @jax.jit
     def run(batch: Any) -> jax.Array:
@@ -152,14 +152,14 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     opened = opened_run(pretrained_runs(system))
     rng = np.random.default_rng(1)
     rows = [rng.integers(9, 300, n).astype(np.int32) for n in (3, 9, 16, 30)]
-    net = build.make_net(opened.config, opened.system)
-    objectives = build.make_objectives(opened.config, opened.tokenizer.special_ids)
+    net = opened.net
+    objectives = opened.objectives
 
     @jax.jit
     def terms(batch: Any) -> Any:
         return net.apply(
             {"params": opened.params}, batch, objectives,
-            train=False, accuracy=False, method=state.apply_objectives,
+            train=False, accuracy=False, method=objectives_lib.apply_objectives,
         )  # fmt: skip
 
     expected, weight = terms(token_scores.pad(rows, 32, 4))["clm"]["loss"]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import tiny
 from flax import linen as nn
 
-from scalelab import state
+from scalelab import objectives as objectives_lib
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import start as finetune_start
 from scalelab.finetuning.run import TaskRun
@@ -44,7 +44,7 @@ def make(
     """Writes it; returns the classifier and its parameters."""
     opened = pretrained.load(run)
     net = classifier(opened, kind, count)
-    batch = state.example_batch(4, has_pairs=False)
+    batch = objectives_lib.example_batch(4, has_pairs=False)
     params = nn.unbox(net.init(jax.random.key(1), batch, train=False)["params"])
     leaves, treedef = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(2), len(leaves))

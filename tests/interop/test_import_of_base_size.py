@@ -15,7 +15,7 @@ import tiny
 from flax import linen as nn
 from safetensors.numpy import save_file
 
-from scalelab import build, systems
+from scalelab import systems
 from scalelab.config.pretraining import resolve
 from scalelab.interop import convert, maps
 from scalelab.interop.transforms import Sizes
@@ -37,8 +37,7 @@ def write_checkpoint(folder: pathlib.Path) -> int:
     """Writes a BertForPreTraining of 12x768x12 with random weights; returns its size in bytes."""
     values = tiny.values("system=bert,shape=12x768x12,steps=1", tokenizer__vocab_size=VOCAB)
     config, module, family = resolve(values), systems.load("bert"), maps.load("bert")
-    made = build.make_objectives(config, tiny.special_ids(module))
-    parts = tiny.Parts(config, module, build.make_net(config, module), made)
+    parts = tiny.parts_of(config, module)
     flat = convert.flatten(nn.unbox(parts.abstract_parameters()))
     (architecture,) = (a for a in family.architectures if a.name == "BertForPreTraining")
     shapes = convert.shapes(

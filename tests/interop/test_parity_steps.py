@@ -9,8 +9,9 @@ import pytest
 import tiny
 
 from scalelab import objectives, step, systems
+from scalelab.objectives import named_key, prepare
 from scalelab.optim import adamw, schedules
-from scalelab.state import TrainState, named_key, prepare
+from scalelab.state import TrainState
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")

@@ -13,7 +13,6 @@ import pytest
 import tiny
 from safetensors.numpy import load_file
 
-from scalelab import build
 from scalelab.formats.documents import Frame
 from scalelab.interop import exporting, importing, maps
 from scalelab.interop.rows import Architecture
@@ -117,7 +116,7 @@ def test_a_family_is_added_by_a_map_alone(tmp_path, monkeypatch: pytest.MonkeyPa
 
 def token_logits(opened: Any, tokens: np.ndarray) -> np.ndarray:
     """Scores of our net at every place of rows without padding."""
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
     count = len(tokens)
     batch = {
         "tokens": jnp.asarray(tokens, jnp.int32),

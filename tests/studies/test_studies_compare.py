@@ -6,7 +6,8 @@ import json
 import pytest
 import tiny
 
-from scalelab import build, systems
+from scalelab import formats as formats_lib
+from scalelab import objectives, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.compare import comparability, matched
 from scalelab.lab.reading import study_runs
@@ -45,7 +46,13 @@ def test_objectives_and_formats_go_with_their_nets(name: str, scale: str, tmp_pa
     runs = expand.runs(load(name, scale), tmp_path)
     assert runs
     for run in runs:
-        build.check_pairing(run.config, systems.load(run.system))
+        system = systems.load(run.system)
+        objectives.check(
+            run.config.objectives,
+            served=system.OBJECTIVES,
+            causal=system.CAUSAL,
+            has_pairs=formats_lib.load(run.config.data.format).HAS_PAIRS,
+        )
 
 
 def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:

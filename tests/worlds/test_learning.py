@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build, state, step
+from scalelab import state, step
 from scalelab.eval import token_scores
 from scalelab.optim import schedules
 from scalelab.worlds import markov, neighbours
@@ -67,7 +67,7 @@ def learn(
         **lengths,
         **fields,
     )
-    tx, mesh = build.make_optimizer(parts.config), tiny.one_device()
+    tx, mesh = tiny.optimizer(parts.config), tiny.one_device()
     now, placed = state.create(parts.net, parts.objectives, tx, max_len=max_len, seed=0, mesh=mesh)
     made = step.make_train_step(parts.net, parts.objectives, tx)
     run = step.compile_train(made, mesh, placed, now, batch(draw(0)))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import build
 from scalelab.config import pretraining as config_lib
 from scalelab.data import load_data
 from scalelab.runs import pretrained
@@ -34,7 +33,7 @@ def topic_words(world: World) -> dict[str, int]:
 
 def follows(opened: pretrained.Pretrained, batch: dict[str, np.ndarray]) -> np.ndarray:
     """Whether the net says that B follows A, for each pair: bool [B]."""
-    net = build.make_net(opened.config, opened.system)
+    net = opened.net
 
     def logits(model, rows):
         return model.pair_logits(model(rows, train=False)[0])
