@@ -25,7 +25,7 @@ state: objectives sharding
 step: objectives sharding state
 config: helpers
 build: config formats objectives optim resources runs systems
-resources: config formats helpers nn objectives runs sharding state step systems
+resources: config formats helpers nn objectives optim runs sharding state step systems
 runs: build config data helpers lab objectives optim resources sharding state systems training
 data: config formats helpers objectives runs systems
 tasks: config data formats helpers runs
