@@ -19,7 +19,7 @@ formats: helpers
 optim: helpers
 decode:
 objectives: helpers nn
-systems: config helpers nets nn
+systems: helpers nets nn
 sharding: helpers nn
 state: objectives sharding
 step: objectives sharding state

@@ -7,7 +7,6 @@ from typing import Any, Protocol, cast
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.config.pretraining import Net
 from scalelab.helpers.names import load_module
 
 
@@ -110,6 +109,27 @@ class System(Protocol):
         ...
 
 
+class Sizes(Protocol):
+    """The sizes of a net, as `config.net` has them; `ffn_width` None means 4 * width."""
+
+    @property
+    def num_heads(self) -> int: ...  # noqa: D102
+    @property
+    def width(self) -> int: ...  # noqa: D102
+    @property
+    def num_layers(self) -> int: ...  # noqa: D102
+    @property
+    def ffn_width(self) -> int | None: ...  # noqa: D102
+    @property
+    def max_len(self) -> int: ...  # noqa: D102
+    @property
+    def dropout_rate(self) -> float: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def output_embedding(self) -> str | None: ...  # noqa: D102
+
+
 def active_departures(
     departures: Iterable[Departure], fields: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -127,7 +147,7 @@ def special_ids(system: System) -> dict[str, int]:
     return {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
 
 
-def make_net(system: System, sizes: Net, *, vocab_size: int, remat: str = "none") -> nn.Module:
+def make_net(system: System, sizes: Sizes, *, vocab_size: int, remat: str = "none") -> nn.Module:
     """Builds the system's net, unbound, for the sizes of a config."""
     return system.build(
         num_heads=sizes.num_heads,
