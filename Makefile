@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=10
 RUN ?= runs/quickstart
 
-.PHONY: help install quickstart test lint wider clean
+.PHONY: help install parity quickstart test ci wider clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,22 +16,30 @@ $(VENV)/installed: setup.py
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+$(VENV)/parity: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,parity]'
+	touch $@
+
 install: $(VENV)/installed  ## Make .venv and install into it.
+
+parity: $(VENV)/parity  ## Install PyTorch too, which the tests of parity compare with.
 
 quickstart: install  ## Compare three styles on the built-in corpus; minutes on two cores.
 	$(BIN)/python -m scalelab.study run --config=configs/studies/quickstart.py --workdir=$(RUN)
 	@echo
 	@$(BIN)/python -m scalelab.study report --workdir=$(RUN) --study=quickstart
 
-test: install  ## Lint, type-check and run the quick tests.
+test: install  ## Lint, check types and run the quick tests: at most 5 minutes on two cores.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not parity and not realdata and not gpu'
+	$(PYTEST) -m 'not (ci or slow or parity or realdata or gpu)'
 
-wider: install  ## The tests that take longer or need PyTorch or real data, as far as this machine can.
-	$(BIN)/python -m pip install --quiet --editable '.[test,parity]'
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=20 -m '(slow or parity or realdata) and not gpu'
+ci: parity  ## The longer tests that every change must pass; .ci/run runs them after `test`.
+	$(PYTEST) -m 'ci and not gpu'
 
-clean:  ## Remove the environment.
-	rm -rf $(VENV)
+wider: parity  ## All other tests, as far as this machine can: at most 30 minutes.
+	$(PYTEST) -m '(slow or parity or realdata) and not (ci or gpu)'
+
+clean:  ## Remove the environment and what tests compiled.
+	rm -rf $(VENV) .jax_cache

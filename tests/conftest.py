@@ -1,7 +1,7 @@
 """What all tests share.
 
-XLA compiles with little optimisation here: compiling is most of what tests wait for, and no test
-asks for speed.
+Compiling is most of what tests wait for, and no test asks for speed: XLA optimises little here, and
+the processes of a test run share a folder of compiled programs.
 """
 
 import functools
@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).resolve().parent.parent / ".jax_cache")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
 
