@@ -65,7 +65,9 @@ def one_step(system: str, mesh, num_microbatches: int, remat: str) -> dict[str, 
 
 
 def main(out: str, num_devices: str, num_microbatches: str, remat: str, *rest: str) -> None:
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_devices}"
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_force_host_platform_device_count={num_devices} {os.environ.get('XLA_FLAGS', '')}"
+    )
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
