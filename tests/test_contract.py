@@ -342,6 +342,7 @@ def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
     assert json.loads(json.dumps(ours)) == theirs
 
 
+@pytest.mark.slow
 def test_the_head_in_blocks_has_the_golden_losses(
     subject: subjects.Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
