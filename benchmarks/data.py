@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks import common
 from scalelab import formats
-from scalelab.data import pipeline, store
-from scalelab.data.batches import Batches
+from scalelab.data import store
+from scalelab.data.batches import Batches, iterate
 from scalelab.formats.documents import Documents, Frame
 
 FRAME = Frame((2,), (3,), (3,))
@@ -114,7 +114,7 @@ def measure_batches(documents: Documents, secs: float) -> list[dict]:
             peer = drain(loop_over_examples(examples, size, max_len), secs / 2)["per_sec"]
             batches = Batches(examples, size, max_len, seed=0)
             for loader in ("numpy", "tf"):
-                stream = pipeline.iterate(batches, 0, 2**31, loader, prefetch=4)
+                stream = iterate(batches, 0, 2**31, loader, prefetch=4)
                 row = {"name": f"batches {name} {size}x{max_len} {loader}"} | drain(stream, secs)
                 results.append(row | {"peer_per_sec": peer})
                 stream.close()

@@ -24,6 +24,7 @@ configs/base.py; of fine-tuning, in configs/finetune.py.
   tokenizer.vocab_size         30,000       8,192      8,192      2,000
   short.max_len                   128         128        128         64
   long.max_len                    512         512        512        128
+  long.example_rate           0.08713         0.1        0.1        0.1
   net.max_len                     512         512        512        128
   short.batch_size                 64          32          8         16
   long.batch_size                  16           8          2          4
@@ -48,8 +49,9 @@ configs/base.py; of fine-tuning, in configs/finetune.py.
   optim.learning_rate         0.00002      0.0003     0.0003     0.0003
   optim.warmup_rate                 0         0.1        0.1        0.1
 
-At scale full the built-in corpus gets 20,000 pieces, and epochs and learning rate are the system's
-where it departs from the control's; below, the learning rate is one for all systems. Shapes, tasks
+At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.10262 for bert (Table
+7.1), and epochs and learning rate are the system's where it departs from the control's; below, the
+learning rate is one for all systems. Shapes, tasks
 and what a study compares are its own (the quickstart sets some of these fields too). All else, such
 as the shares of the two lengths, masking, dropout, formats and objectives, is the protocol's.
 """
@@ -152,6 +154,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     # compared with that variant's. A system's departures come before all of them.
     config.fields = ()
     config.system_fields = ml_collections.ConfigDict()
+    if scale == "full":  # long examples of all examples in Table 7.1 of the protocol
+        config.pretrain.long.example_rate = 0.08713
+        config.system_fields.bert = ("long.example_rate=0.10262",)
     config.variants = ml_collections.ConfigDict({"baseline": ()})
 
     # Stages: systems x shapes x variants, each with all seeds. finetune: all, none, best:k (the k

@@ -186,7 +186,7 @@ def test_nothing_needs_worlds() -> None:
 
 
 def test_a_system_needs_no_tensorflow() -> None:
-    there = imported_by("import scalelab.systems.bert, scalelab.step, scalelab.data.pipeline")
+    there = imported_by("import scalelab.systems.bert, scalelab.step, scalelab.data.batches")
     assert "jax" in there
     assert not there & {"tensorflow", "tensorflow_datasets", "torch", "transformers", "tokenizers"}
 

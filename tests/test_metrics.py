@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scalelab.helpers import eta, files
+from scalelab.helpers import files, progress
 from scalelab.runs import metrics
 from scalelab.runs.clocks import Clocks
 
@@ -240,13 +240,13 @@ def test_json_is_written_whole_and_takes_numpy_numbers(tmp_path: pathlib.Path) -
     [(0, "0s"), (59.9, "59s"), (60, "1m00s"), (725, "12m05s"), (11220, "3h07m"), (math.inf, "?")],
 )
 def test_clock_text(secs: float, text: str) -> None:
-    assert eta.clock_text(secs) == text
+    assert progress.format_secs(secs) == text
 
 
 def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    left = eta.Eta()
+    left = progress.Eta()
     left.start(0.5)
     assert left.text(0.5) == "?"
     now[0] += 60
@@ -255,7 +255,7 @@ def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> N
 
 def test_progress_shows_now_and_then_and_the_last() -> None:
     stream = io.StringIO()
-    shown = eta.Progress(stream, every_secs=100.0)
+    shown = progress.Progress(stream, every_secs=100.0)
     assert shown.due()
     shown.show("first")
     assert not shown.due()
@@ -266,7 +266,7 @@ def test_progress_shows_now_and_then_and_the_last() -> None:
 def test_progress_overwrites_itself_on_a_terminal() -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True
-    shown = eta.Progress(stream)
+    shown = progress.Progress(stream)
     shown.show("a long line")
     shown.show("short")
     shown.show("end", final=True)

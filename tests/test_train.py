@@ -26,7 +26,7 @@ from scalelab import systems
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import field_names
-from scalelab.data import load_data, pipeline
+from scalelab.data import batches, load_data
 from scalelab.lab import curves
 from scalelab.optim import schedules
 from scalelab.resources import malloc
@@ -338,7 +338,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     evaluations, saves = [], []
     after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
     after(monkeypatch, checkpoint.Run, "meta", lambda: saves.append(pass_time(1000)))
-    after(monkeypatch, pipeline, "iterate", lambda: pass_time(7))
+    after(monkeypatch, batches, "iterate", lambda: pass_time(7))
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()
     assert result["seconds"] == pytest.approx(0.01 * STEPS)

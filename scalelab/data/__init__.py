@@ -1,21 +1,23 @@
-"""From a corpus to batches; `load_data` is what a training calls.
+"""From a corpus to batches; a training calls `load_data`.
 
-corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> store -> batches ->
-pipeline; each step that takes long is kept by `cache`.
+corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> store -> batches.
+`cache` keeps each step that takes long.
 """
 
 import dataclasses
 import time
 import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scalelab import formats
 from scalelab.config.pretraining import Config
-from scalelab.data.phase_examples import make_phases
-from scalelab.data.phases import PhaseData
+from scalelab.data.phases import PhaseData, make_phases
+
+if TYPE_CHECKING:
+    from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +28,14 @@ class Data:
       tokenizer: a `scalelab.data.tokenizers.Tokenizer`.
       tokenizer_dir: its files, in Hugging Face layout.
       corpus_hash: SHA-256 of the corpus as it was read.
-      unigram_nats: entropy of the training tokens taken one by one; what a net must get below.
-      num_documents: for training.
+      unigram_nats: entropy of the token frequencies; a net that has learnt anything is below it.
+      num_documents: of the training split.
       num_tokens: of their text, each once, without special tokens.
       phases: the short phase, and the long one where there is one.
-      facts: what to say of it at the start of a run, by name.
+      facts: lines for the start of a run, by name.
     """
 
-    tokenizer: Any
+    tokenizer: "Tokenizer"
     tokenizer_dir: Path
     corpus_hash: str
     unigram_nats: float
@@ -55,38 +57,27 @@ def load_data(
     tokenizer_dir: Path | None = None,
     progress: bool = True,
 ) -> Data:
-    """Prepares, or finds prepared, everything from the corpus to the examples.
+    """Prepares everything from the corpus to the examples, or finds it prepared.
 
     Args:
       config: the run.
       system: the module of its family, for the special tokens.
-      tokenizer_dir: a tokenizer that the parameters are for; None: of the run in
-        config.machine.init, or else it is trained.
+      tokenizer_dir: the tokenizer that the parameters are for; None: that of the run in
+        config.machine.init, or a new one.
       progress: whether to show progress bars.
 
     Raises:
-      ValueError: the corpus is missing, unreadable or too small, or the format cannot be made of
-        it.
+      ValueError: the corpus is missing, unreadable or too small, or does not suit the format.
       OSError: the cache folder is full or cannot be written.
     """
-    from scalelab.data import prepare, tokenizers  # slow to import, and not needed for batches
+    from scalelab.data import prepare  # slow to import, and not needed for batches
 
-    formats.load(config.data.format)  # a misspelt one is refused before the work, not after it
-    begin, between, end = system.FRAME
-    spec = tokenizers.TokenizerSpec(
-        kind=config.tokenizer.kind,
-        vocab_size=config.tokenizer.vocab_size,
-        lowercase=config.tokenizer.lowercase,
-        special_tokens=system.SPECIAL_TOKENS,
-        begin=begin,
-        between=between,
-        end=end,
-    )
+    formats.load(config.data.format)  # a misspelt name is refused before the long work
     if tokenizer_dir is None and config.machine.init is not None:
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
     prepared = prepare.prepare_documents(
         config.data.corpus,
-        spec if tokenizer_dir is None else tokenizer_dir,
+        tokenizer_spec(config, system) if tokenizer_dir is None else tokenizer_dir,
         config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,
@@ -96,47 +87,55 @@ def load_data(
     )
     started = time.perf_counter()
     frame = prepared.tokenizer.frame_of(system.FRAME)
-    made = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
+    phases = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
-    entropy = unigram_entropy(prepared.documents["train"].tokens)
-    facts = _documents_said(config.data.corpus, prepared) | _examples_said(made)
-    facts["unigram entropy"] = f"{entropy:.4f} nats a token"
-    facts["prepared in"] = ", ".join(f"{stage} {secs:.1f} s" for stage, secs in timings.items())
+    train, valid = (prepared.documents[split] for split in ("train", "valid"))
+    entropy = unigram_entropy(train.tokens)
     return Data(
         tokenizer=prepared.tokenizer,
         tokenizer_dir=Path(prepared.tokenizer_dir),
         corpus_hash=prepared.corpus_hash,
         unigram_nats=entropy,
-        num_documents=prepared.documents["train"].num_documents,
-        num_tokens=len(prepared.documents["train"].tokens),
-        phases=made,
-        facts=facts,
+        num_documents=train.num_documents,
+        num_tokens=len(train.tokens),
+        phases=phases,
+        facts={
+            "corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}",
+            "documents": f"{train.num_documents:,} with {len(train.tokens):,} tokens for training,"
+            f" {valid.num_documents:,} for validation",
+            **{
+                f"examples of {phase.max_len}": f"{len(phase.train):,} for training,"
+                f" {len(phase.valid):,} for validation"
+                for phase in phases
+            },
+            "unigram entropy": f"{entropy:.4f} nats a token",
+            "prepared in": ", ".join(f"{stage} {secs:.1f} s" for stage, secs in timings.items()),
+        },
     )
 
 
-def _documents_said(corpus: str, prepared: Any) -> dict[str, str]:
-    train, valid = (prepared.documents[split] for split in ("train", "valid"))
-    return {
-        "corpus": f"{corpus}, sha256 {prepared.corpus_hash[:12]}",
-        "documents": f"{train.num_documents:,} with {len(train.tokens):,} tokens for training,"
-        f" {valid.num_documents:,} for validation",
-    }
+def tokenizer_spec(config: Config, system: types.ModuleType) -> "TokenizerSpec":
+    """Returns the tokenizer that a config asks for, with the system's special tokens."""
+    from scalelab.data.tokenizers import TokenizerSpec
 
-
-def _examples_said(made: tuple[PhaseData, ...]) -> dict[str, str]:
-    return {
-        f"examples of {phase.max_len}": f"{len(phase.train):,} for training,"
-        f" {len(phase.valid):,} for validation"
-        for phase in made
-    }
+    begin, between, end = system.FRAME
+    return TokenizerSpec(
+        kind=config.tokenizer.kind,
+        vocab_size=config.tokenizer.vocab_size,
+        lowercase=config.tokenizer.lowercase,
+        special_tokens=system.SPECIAL_TOKENS,
+        begin=begin,
+        between=between,
+        end=end,
+    )
 
 
 def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:
-    """Entropy in nats of the token frequencies, -sum p log p.
+    """Returns the entropy in nats of the token frequencies, -sum p log p.
 
     Args:
       tokens: [n] ids.
-      most: of a larger corpus, its first so many tokens are counted.
+      most: the most tokens that are counted, from the beginning.
     """
     counts = np.bincount(tokens[:most])
     p = counts[counts > 0] / counts.sum()

@@ -1,8 +1,8 @@
-"""Work in other processes, its results in order.
+"""Runs a function in worker processes, with results in order.
 
-The workers are fresh interpreters that import little and talk over pipes: forking a process in
-which JAX or the tokenizers have started threads is not safe, and one spawned by `multiprocessing`
-would import the user's main program again. Run as a module, this file is such a worker.
+Workers are fresh interpreters that import little and talk over pipes: forking a process in which
+JAX or the tokenizers have started threads is not safe, and `multiprocessing` would import the
+user's main program again. Run as a module, this file is a worker.
 """
 
 import collections
@@ -26,17 +26,17 @@ def work(
     """Answers requests in `num_workers` processes (0 or 1: in this one), keeping the order.
 
     Args:
-      factory: `module:function`; called once in each process with `arguments`, it returns the
-        function that turns a request into its answer.
-      arguments: of the factory; like requests and answers they have to be picklable.
-      requests: is read a few requests ahead of the answers.
+      factory: `module:function`; each process calls it once with `arguments` to get the function
+        that answers requests.
+      arguments: of the factory; picklable, like requests and answers.
+      requests: read a few ahead of the answers.
       num_workers: number of processes.
 
     Raises:
-      OSError: a process ended before its time.
+      OSError: a process ended early.
     """
     if num_workers <= 1:
-        yield from map(_made(factory, arguments), requests)
+        yield from map(_make(factory, arguments), requests)
         return
     with contextlib.ExitStack() as stack:
         idle: queue.Queue[subprocess.Popen] = queue.Queue()
@@ -52,7 +52,7 @@ def work(
             yield waiting.popleft().result()
 
 
-def _made(factory: str, arguments: tuple) -> Callable[[Any], Any]:
+def _make(factory: str, arguments: tuple) -> Callable[[Any], Any]:
     module, _, name = factory.partition(":")
     return getattr(importlib.import_module(module), name)(*arguments)
 
@@ -64,7 +64,7 @@ def _worker(factory: str, arguments: tuple) -> Iterator[subprocess.Popen]:
         [sys.executable, "-m", "scalelab.data._workers"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        # There are as many processes as are wanted: none needs threads of its own.
+        # One process a core: none needs threads of its own.
         env=os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
     )
     try:
@@ -74,7 +74,7 @@ def _worker(factory: str, arguments: tuple) -> Iterator[subprocess.Popen]:
         yield worker
     finally:
         worker.kill()
-        with contextlib.suppress(BrokenPipeError):  # what was not yet sent need not arrive
+        with contextlib.suppress(BrokenPipeError):  # unsent requests may be lost
             worker.stdin.close()
         worker.stdout.close()
         worker.wait()
@@ -96,8 +96,8 @@ def _ask(idle: queue.Queue, request: Any) -> Any:
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers until the pipe is closed, which it also is when the asking process dies."""
-    answer = _made(*pickle.load(requests))
+    """Answers until the pipe closes, as it also does when the asking process dies."""
+    answer = _make(*pickle.load(requests))
     while True:
         try:
             request = pickle.load(requests)
@@ -108,6 +108,6 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # no work makes cycles, and looking for them takes a tenth of the time
+    gc.disable()  # the work makes no cycles, and the search for them takes a tenth of the time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asking process to handle
     _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,27 +1,35 @@
-"""Batches by address: batch t is a pure function of (seed, t).
+"""Batches by address: batch t is a pure function of (seed, t); and the loader that reads ahead.
 
-The order of an epoch is a keyed permutation of [0, n), computed where it is needed, so that it
-takes no memory and a restart at any step costs nothing. It is the generalised Feistel network of
-Black and Rogaway 2002 ("Ciphers with arbitrary finite domains", section 5): places are pairs (left,
-right) in [0, a) x [0, b) with a b just above n, each half is shifted in turn by a function of the
-other, and a place that lands at n or beyond is sent on until it lands below.
+The order of an epoch is a keyed permutation of [0, n), computed on the fly: it takes no memory, and
+a restart at any step costs nothing. It is the generalised Feistel network of Black and Rogaway 2002
+("Ciphers with arbitrary finite domains", section 5): places are pairs (left, right) in [0, a) x
+[0, b) with a b just above n, each half is shifted in turn by a function of the other, and a place
+that lands at n or beyond is sent on until it lands below.
 """
 
+import atexit
 import dataclasses
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from absl import logging
 
 from scalelab.data.store import ExampleStore
 from scalelab.formats import draws
+from scalelab.helpers.names import nearest
 
+Batch = dict[str, np.ndarray]
+BatchAt = Callable[[int], Batch]
+TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
-    """Sends places to places by the permutation of [0, size) that belongs to each key.
+    """Maps places by the permutation of [0, size) that belongs to each key.
 
     Args:
       places: [B] int64 in [0, size).
@@ -99,7 +107,7 @@ class Batches:
         keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
         return permute(places, len(self.store), keys)
 
-    def __call__(self, step: int) -> dict[str, np.ndarray]:
+    def __call__(self, step: int) -> Batch:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and `examples`.
 
         `examples` int32 [B] is the index of each row in the global batch.
@@ -111,28 +119,134 @@ class Batches:
 
 def evaluation_batches(
     store: ExampleStore, batch_size: int, max_len: int, max_batches: int | None = None
-) -> Iterator[dict[str, np.ndarray]]:
-    """Every example once, in order; the last batch is filled up with examples of length 0.
+) -> Iterator[Batch]:
+    """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
     Args:
       store: the examples.
       batch_size: B.
       max_len: T.
-      max_batches: stop after so many, whose examples are spread evenly over the store; None for
-        all.
+      max_batches: the most batches, of examples spread evenly over the store; None: no limit.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
     if max_batches is not None and max_batches < num_batches:
         num_batches = max_batches
-        chosen = (
-            np.arange(num_batches * batch_size, dtype=np.int64)
-            * len(store)
-            // (num_batches * batch_size)
-        )
+        num = num_batches * batch_size
+        chosen = np.arange(num, dtype=np.int64) * len(store) // num
     ids = np.full(num_batches * batch_size, -1, np.int64)
     ids[: len(chosen)] = chosen
     for row in ids.reshape(num_batches, batch_size):
         batch = store.gather(row, max_len)
         batch["examples"] = np.arange(batch_size, dtype=np.int32)
         yield batch
+
+
+def iterate(
+    batch_at: BatchAt, start: int, stop: int, loader: str = "tf", prefetch: int = 2
+) -> Iterator[Batch]:
+    """Yields batch_at(start), ..., batch_at(stop - 1), in order.
+
+    Closing the iterator early (as leaving a `for` loop does) stops the reading ahead. An error of
+    `batch_at` is raised after the batches before it.
+
+    Args:
+      batch_at: makes the batch of a step: int32 arrays, the same names and shapes for all steps.
+      start: the first step.
+      stop: the step after the last; may be far away.
+      loader: "tf" for tf.data, which falls back on numpy where TensorFlow is not installed;
+        "numpy" makes each batch when it is asked for. The batches are the same.
+      prefetch: batches that tf.data makes ahead; 0: none.
+
+    Raises:
+      ValueError: an unknown loader.
+    """
+    if loader not in ("tf", "numpy"):
+        raise ValueError(f"unknown loader {loader!r}: {nearest(loader, ('tf', 'numpy'))}")
+    if start < stop and prefetch > 0 and loader == "tf":
+        tf = _import_tensorflow()
+        if tf is not None:
+            return _iterate_tf(tf, batch_at, start, stop, prefetch)
+        logging.warning("TensorFlow is not installed: numpy makes the batches")
+    return (batch_at(step) for step in range(start, stop))
+
+
+def _iterate_tf(
+    tf: Any, batch_at: BatchAt, start: int, stop: int, prefetch: int
+) -> Iterator[Batch]:
+    """Makes batches in parallel and ahead by a tf.data pipeline."""
+    first = batch_at(start)
+    shapes = {name: first[name].shape for name in sorted(first)}
+    edges = np.cumsum([0] + [first[name].size for name in shapes])
+    errors: dict[int, BaseException] = {}
+    is_closed: list[bool] = []
+
+    # All arrays of a batch travel as one: each tensor costs far more than the bytes in it.
+    def pack(step: np.ndarray) -> np.ndarray:
+        try:
+            batch = batch_at(int(step))
+            return np.concatenate([batch[name].reshape(-1) for name in shapes])
+        except BaseException as error:
+            errors[int(step)] = error
+            raise
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.deterministic = True
+    options.threading.private_threadpool_size = TF_THREADS
+    with tf.device("CPU"):
+        closed = tf.Variable(False)
+        steps = tf.data.Dataset.range(start, stop).take_while(lambda _: tf.logical_not(closed))
+        batches = steps.map(
+            lambda step: tf.numpy_function(pack, [step], np.int32), num_parallel_calls=TF_THREADS
+        )
+        batches = iter(batches.prefetch(prefetch).with_options(options))
+
+    def close() -> None:
+        """Ends the pipeline and takes what is left in it.
+
+        Deleting its iterator would wait, with Python's lock held, for calls that need the lock.
+        """
+        is_closed.append(True)
+        atexit.unregister(close)
+        closed.assign(True)
+        while True:
+            try:
+                next(batches)
+            except StopIteration:
+                return
+            except tf.errors.OpError:
+                continue
+
+    atexit.register(close)  # for a program that ends with the iterator open
+    try:
+        for step in range(start, stop):
+            try:
+                flat = next(batches).numpy()
+            except tf.errors.OpError:
+                if step in errors:
+                    raise errors[step] from None
+                raise
+            parts = zip(shapes.items(), edges[:-1], edges[1:], strict=True)
+            yield {name: flat[begin:end].reshape(shape) for (name, shape), begin, end in parts}
+    finally:
+        if not is_closed:
+            close()
+
+
+def _import_tensorflow() -> Any:
+    """Imports TensorFlow so that it leaves accelerators and cores to JAX; None: not installed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # unused here; on, it prints a notice
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return None
+    try:
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.set_visible_devices([], "TPU")
+        tf.config.threading.set_intra_op_parallelism_threads(TF_THREADS)
+        tf.config.threading.set_inter_op_parallelism_threads(TF_THREADS)
+    except RuntimeError:
+        pass  # the process has used TensorFlow before; its settings stay
+    return tf

@@ -1,4 +1,4 @@
-"""Prepared data on disk: built once, named by what it was made from, checked on every opening."""
+"""Prepared data on disk: built once, named by what it was made from, checked when it is opened."""
 
 import contextlib
 import errno
@@ -16,7 +16,11 @@ from typing import Any
 from absl import logging
 
 MANIFEST = "manifest.json"
+HEAD_BYTES = 1 << 12  # of each file, which every opening compares
 _BLOCK = 1 << 20
+_UNWRITABLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT
+)  # fmt: skip
 
 
 def entry(
@@ -29,12 +33,12 @@ def entry(
 
     The folder's name is a hash of `key`. `build` fills a hidden folder beside it, which takes its
     final name only when complete, so nobody ever sees half an entry. A lock file makes a second run
-    wait for the first instead of building again. Every file's size and checksum is compared with
-    the manifest before the folder is handed out; an entry that does not match is built again.
+    wait for the first instead of building again. An entry whose manifest, file sizes or first bytes
+    do not match is built again; `verify` compares whole files.
 
     Args:
       cache_dir: the folder of all entries; made if absent.
-      kind: what the entry is, a word that begins its name ("sentences", "tokens", ...).
+      kind: a word that begins the entry's name ("sentences", "tokens", ...).
       key: everything that the content depends on; plain JSON values.
       build: writes the content into the (empty, existing) folder that it is given.
 
@@ -46,7 +50,7 @@ def entry(
     final = cache_dir / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     if final.exists() and damage(final) is None:
         return final  # without the lock: works on a read-only folder, and readers do not queue
-    with _explained(cache_dir, kind):
+    with _explain_errors(cache_dir, kind):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _locked(cache_dir / f".{final.name}.lock", kind):
             # Under the lock, a hidden folder of this name can only be what a killed run left.
@@ -63,31 +67,52 @@ def entry(
     return final
 
 
-def damage(folder: Path) -> str | None:
-    """Says what is wrong with an entry, or None: its files against its manifest."""
+def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
+    """Compares every file of every entry with its checksum; removes the entries that differ.
+
+    Returns:
+      Entry -> what was wrong with it, or None.
+    """
+    cache_dir = Path(cache_dir).expanduser()
+    found = {path.parent: damage(path.parent, True) for path in cache_dir.glob(f"*-*/{MANIFEST}")}
+    for folder, problem in found.items():
+        if problem is not None:
+            _discard(folder)
+    return found
+
+
+def damage(folder: Path, whole: bool = False) -> str | None:
+    """Returns what is wrong with an entry, or None.
+
+    Args:
+      folder: the entry.
+      whole: compares whole files with their checksums, not only size and first bytes.
+    """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, (size, head, crc) in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != size:
+                return f"{name} has {path.stat().st_size} bytes, not {size}"
+            if checksum(path, HEAD_BYTES) != head or (whole and checksum(path) != crc):
+                return f"the checksum of {name} differs"
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{MANIFEST} cannot be read"
-    for name, (size, crc) in files.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} bytes, not {size}"
-        if checksum(path) != crc:
-            return f"the checksum of {name} differs"
     return None
 
 
-def checksum(path: Path) -> int:
-    """Returns the CRC-32 of a file's content."""
+def checksum(path: Path, num_bytes: int | None = None) -> int:
+    """Returns the CRC-32 of a file's first bytes; None: of all."""
     crc = 0
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK if num_bytes is None else num_bytes):
             crc = zlib.crc32(block, crc)
+            if num_bytes is not None:
+                break
     return crc
 
 
@@ -96,12 +121,13 @@ def _build(final: Path, kind: str, key: dict[str, Any], build: Callable[[Path], 
     try:
         part.mkdir()
         build(part)
-        files = sorted(p for p in part.rglob("*") if p.is_file())
-        manifest = {
-            "kind": kind,
-            "key": key,
-            "files": {str(p.relative_to(part)): [p.stat().st_size, checksum(p)] for p in files},
-        }
+        files = {
+            str(path.relative_to(part)): [
+                path.stat().st_size, checksum(path, HEAD_BYTES), checksum(path)
+            ]
+            for path in sorted(part.rglob("*")) if path.is_file()
+        }  # fmt: skip
+        manifest = {"kind": kind, "key": key, "files": files}
         text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         (part / MANIFEST).write_text(text, encoding="utf-8")
         part.rename(final)
@@ -119,7 +145,7 @@ def _discard(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path, kind: str) -> Iterator[None]:
-    """Holds the lock of one entry; the system gives it back when the holder dies."""
+    """Holds the lock of one entry; the system releases it when the holder dies."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,31 +156,26 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(cache_dir: Path, kind: str) -> Iterator[None]:
-    """Turns what the system says about disks into what a user can act on."""
-    what = f"preparing the {kind} in {cache_dir}"
+def _explain_errors(cache_dir: Path, kind: str) -> Iterator[None]:
+    """Turns the system's errors about disks into messages that say what to do."""
+    step = f"preparing the {kind} in {cache_dir}"
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(
                 error.errno,
-                f"the disk is full: {what} stopped and what was begun is removed; free some space "
-                "or name a folder on another disk with --config.machine.cache_dir=DIR",
+                f"the disk is full: {step} stopped and its files are removed; free some space or"
+                " name a folder on another disk with --config.machine.cache_dir=DIR",
             ) from error
-        named = {str(n) for n in (error.filename, error.filename2) if n is not None}
+        names = {str(n) for n in (error.filename, error.filename2) if n is not None}
         inside = any(
-            Path(n).is_relative_to(cache_dir) or n in map(str, cache_dir.parents) for n in named
+            Path(n).is_relative_to(cache_dir) or n in map(str, cache_dir.parents) for n in names
         )
         if inside and error.errno in _UNWRITABLE:
             raise OSError(
                 error.errno,
-                f"{what} is not possible ({os.strerror(error.errno)}); name a folder that can be "
-                "written with --config.machine.cache_dir=DIR",
+                f"{step} is not possible ({os.strerror(error.errno)}); name a folder that can be"
+                " written with --config.machine.cache_dir=DIR",
             ) from error
         raise
-
-
-_UNWRITABLE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT
-)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Shows what a model sees of a corpus: counts, lengths, and examples as text.
+"""Shows what a model reads of a corpus: counts, lengths, and examples as text.
 
   python -m scalelab.data.inspect --config=configs/pretrain.py:system=bert,corpus=wikitext:DIR
 
@@ -10,82 +10,89 @@ It prepares the data as training would (and training then finds it prepared), an
 - for formats with pairs, how many examples carry each label;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out.
+
+`--verify` first compares all prepared data in the cache folder with its checksums, and removes
+damaged entries, which are then prepared again. A training compares sizes and first bytes only.
 """
 
 import textwrap
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import flags
 
 from scalelab import systems
 from scalelab.config import cli, durations
-from scalelab.config import pretraining as config_lib
+from scalelab.config.pretraining import Config
+from scalelab.data import Data, cache, load_data
+from scalelab.data.phases import PhaseData
+from scalelab.data.store import BIN_WIDTH, ExampleStore
+
+if TYPE_CHECKING:
+    from scalelab.data.tokenizers import Tokenizer
 
 EXAMPLES = flags.DEFINE_integer(
     "examples", 2, "How many examples of each phase to show.", lower_bound=0
 )
 
+VERIFY = flags.DEFINE_bool(
+    "verify", False, "Compare prepared data with its checksums; remove what is damaged."
+)
 BAR_WIDTH = 50
 MAX_BARS = 16
 LABELS = {0: "B follows A", 1: "B is random"}
 
 
-def aligned(rows: list[list[str]]) -> str:
+def align(rows: list[list[str]]) -> str:
     """Lays out rows as columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    lines = []
+    for first, *rest in rows:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join(lines)
 
 
-def table(phases: tuple) -> str:
-    """Counts of each phase and split, after Table 7.1 of the protocol.
-
-    Args:
-      phases: of `scalelab.data.PhaseData`.
-    """
+def table(phases: Sequence[PhaseData]) -> str:
+    """Formats the counts of each phase and split, after Table 7.1 of the protocol."""
     rows = [
         ["phase, split", "examples", "tokens", "mean length", "cut off", "batch", "steps/epoch"]
     ]
-    for phase in phases:
-        for split, store in (("train", phase.train), ("valid", phase.valid)):
-            meta = store.meta
-            text = meta["num_text_tokens"] + meta["dropped_tokens"]
-            rows.append(
-                [
-                    f"{phase.max_len}, {split}",
-                    f"{len(store):,}",
-                    f"{meta['num_tokens']:,}",
-                    f"{meta['num_tokens'] / max(len(store), 1):.2f}",
-                    f"{meta['dropped_tokens'] / max(text, 1):.1%}",
-                    str(phase.batch_size),
-                    f"{phase.steps_per_epoch:,}" if split == "train" else "",
-                ]
-            )
-    return aligned(rows)
+    for phase, split, store in _splits(phases):
+        meta = store.meta
+        text = meta["num_text_tokens"] + meta["dropped_tokens"]
+        rows.append([
+            f"{phase.max_len}, {split}",
+            f"{len(store):,}",
+            f"{meta['num_tokens']:,}",
+            f"{meta['num_tokens'] / max(len(store), 1):.2f}",
+            f"{meta['dropped_tokens'] / max(text, 1):.1%}",
+            str(phase.batch_size),
+            f"{phase.steps_per_epoch:,}" if split == "train" else "",
+        ])  # fmt: skip
+    return align(rows)
 
 
-def balance(phases: tuple) -> str:
-    """Labels of each phase and split; empty where the format has none."""
+def balance(phases: Sequence[PhaseData]) -> str:
+    """Formats the labels of each phase and split; empty where the format has none."""
     rows = [["phase, split", LABELS[0], LABELS[1], "share of random"]]
+    for phase, split, store in _splits(phases):
+        if store.meta["label_counts"]:
+            follows, random = store.meta["label_counts"]
+            share = f"{random / max(follows + random, 1):.2%}"
+            rows.append([f"{phase.max_len}, {split}", f"{follows:,}", f"{random:,}", share])
+    return align(rows) if len(rows) > 1 else ""
+
+
+def _splits(phases: Sequence[PhaseData]) -> Iterator[tuple[PhaseData, str, ExampleStore]]:
     for phase in phases:
-        for split, store in (("train", phase.train), ("valid", phase.valid)):
-            if store.meta["label_counts"]:
-                follows, random = store.meta["label_counts"]
-                share = random / max(follows + random, 1)
-                rows.append(
-                    [f"{phase.max_len}, {split}", f"{follows:,}", f"{random:,}", f"{share:.2%}"]
-                )
-    return aligned(rows) if len(rows) > 1 else ""
+        yield phase, "train", phase.train
+        yield phase, "valid", phase.valid
 
 
 def histogram(counts: list[int], bin_width: int) -> str:
-    """Draws how many examples have which length, in at most MAX_BARS bars.
+    """Draws the distribution of lengths in at most MAX_BARS bars.
 
     Args:
       counts: examples in bins of `bin_width` tokens, the first from 1.
@@ -98,24 +105,18 @@ def histogram(counts: list[int], bin_width: int) -> str:
     rows = []
     for place, count in enumerate(merged.tolist()):
         bar = "#" * round(BAR_WIDTH * count / max(merged.max(), 1))
-        share = count / max(merged.sum(), 1)
-        rows.append(
-            [
-                f"{place * step + 1:4d} to {(place + 1) * step:4d}",
-                f"{share:6.1%}",
-                bar.ljust(BAR_WIDTH),
-            ]
-        )
-    return "\n".join(line.rstrip() for line in aligned(rows).split("\n"))
+        label = f"{place * step + 1:4d} to {(place + 1) * step:4d}"
+        rows.append([label, f"{count / max(merged.sum(), 1):6.1%}", bar.ljust(BAR_WIDTH)])
+    return "\n".join(line.rstrip() for line in align(rows).split("\n"))
 
 
-def example(batch: dict[str, np.ndarray], row: int, tokenizer: Any) -> str:
-    """One example as text, its segments apart.
+def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> str:
+    """Formats one example as text, segment by segment.
 
     Args:
-      batch: of `ExampleStore.gather`.
-      row: which of its rows.
-      tokenizer: with `decode(ids) -> str`.
+      batch: from `ExampleStore.gather`.
+      row: its row.
+      tokenizer: decodes the ids.
     """
     length, boundary = int(batch["lengths"][row]), int(batch["boundaries"][row])
     ids = batch["tokens"][row, :length]
@@ -131,16 +132,14 @@ def example(batch: dict[str, np.ndarray], row: int, tokenizer: Any) -> str:
     return "\n".join(lines)
 
 
-def report(config: config_lib.Config, data: Any, num_examples: int) -> str:
-    """Everything that is printed.
+def report(config: Config, data: Data, num_examples: int) -> str:
+    """Formats everything that is printed.
 
     Args:
       config: the run.
-      data: a `scalelab.data.Data`.
+      data: its data.
       num_examples: to show of each phase, spread over its training examples.
     """
-    from scalelab.data.store import BIN_WIDTH
-
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
     pieces = f"{config.tokenizer.kind} {config.tokenizer.vocab_size:,}"
@@ -170,9 +169,14 @@ def main(argv: list[str]) -> None:
     """Reads the flags, prepares and prints."""
     del argv
     config = cli.read_config()
-    from scalelab import formats, objectives  # after the flags, so that --help answers at once
-    from scalelab.data import load_data
+    from scalelab import formats, objectives  # they import JAX, so after the flags
 
+    if VERIFY.value:
+        found = cache.verify(config.machine.cache_dir)
+        for folder, problem in found.items():
+            if problem is not None:
+                print(f"removed {folder}: {problem}")
+        print(f"{len(found)} cached entries, {sum(p is not None for p in found.values())} damaged")
     system = systems.load(config.system)
     objectives.check(
         config.objectives,

@@ -1,4 +1,4 @@
-"""The two lengths of the protocol: which documents train the short phase and which the long one.
+"""The two phases of a training: which documents each has, and the examples made of them.
 
 The protocol fixes the share of *examples* at the long length (10%). Documents are put in a seeded
 hash order, and the first of them, up to a share of all tokens, go to the long phase. If all
@@ -8,16 +8,25 @@ e / (e + r (1 - e)).
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from scalelab import formats
+from scalelab.config.pretraining import Config
+from scalelab.data import cache, store
 from scalelab.data.store import ExampleStore
 from scalelab.formats import draws
-from scalelab.formats.documents import Documents
+from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.helpers.progress import show_bar
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
+PAIRS_BYTES = 1.6  # random second segments use text twice (protocol, Table 7.1: 1.58)
+VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,41 +51,124 @@ class PhaseData:
         return len(self.train) // self.batch_size
 
 
-def long_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
-    """Chooses documents with about `share` of all tokens, by a seeded hash of their index.
-
-    Returns:
-      Their indices, int64, ascending.
-    """
-    token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
-    order = np.argsort(
-        draws.bits(draws.key(seed), np.arange(documents.num_documents)), kind="stable"
-    )
-    num_tokens = np.diff(token_starts)[order]
-    # A document goes where its middle falls, so that the share is as often above as below.
-    middles = np.cumsum(num_tokens) - num_tokens / 2
-    return np.sort(order[middles < share * (token_starts[-1] - token_starts[0])])
-
-
-def long_share(
-    documents: Documents,
-    count_examples: Callable[[np.ndarray, int], int],
-    lengths: tuple[int, int],
-    rate: float,
-) -> float:
-    """Share of the tokens that makes `rate` of the examples long ones.
+def make_phases(
+    config: Config, documents: dict[str, Documents], frame: Frame, key: Any, progress: bool = False
+) -> tuple[PhaseData, ...]:
+    """Makes the examples of each phase, or finds them in the cache.
 
     Args:
-      documents: the training split.
-      count_examples: of some documents, given their indices, at a length.
-      lengths: of the short and of the long phase.
-      rate: of the examples, in [0, 1).
+      config: the run.
+      documents: by split; "train" and "valid" are used.
+      frame: special ids around text.
+      key: what the documents depend on, plain JSON; part of the cache's key.
+      progress: whether to show progress bars.
+
+    Raises:
+      ValueError: too few examples for one batch of a phase, or none for validation.
     """
-    stride = -(-documents.num_sentences // SENTENCES_FOR_RATIO)
-    sample = np.arange(0, documents.num_documents, max(stride, 1))
-    num_short, num_long = (count_examples(sample, length) for length in lengths)
-    ratio = num_long / max(num_short, 1)
-    return rate / (rate + ratio * (1 - rate)) if rate else 0.0
+    maker = _Maker(config, documents, frame, key, progress)
+    return tuple(maker.make(place) for place in range(len(config.phases)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maker:
+    """Makes the examples of phases; fields as for `make_phases`."""
+
+    config: Config
+    documents: dict[str, Documents]
+    frame: Frame
+    key: Any
+    progress: bool
+
+    def make(self, place: int) -> PhaseData:
+        """Returns the examples of the phase at a place."""
+        config, seed = self.config, self.config.seed
+        max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
+        rate = config.long.example_rate
+        lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
+        train = self._store(
+            {"split": "train", "lengths": lengths, "example_rate": rate, "place": place}
+            | {"seed": seed},
+            lambda: self._build("train", max_len, seed, self._training_ids[place]),
+        )
+        valid = self._store(
+            {"split": "valid", "max_len": max_len, "seed": VALID_SEED},
+            lambda: self._build("valid", max_len, VALID_SEED),
+        )
+        if len(train) < batch_size:
+            raise ValueError(
+                f"the corpus is too small: it makes {len(train)} training examples of length"
+                f" {max_len}, fewer than one batch of {batch_size}; use more text, a smaller"
+                " batch_size, or --config.long.example_rate=0 for a single phase"
+            )
+        if not len(valid):
+            raise ValueError(
+                f"the validation split makes no example of length {max_len};"
+                " use more text, or a larger --config.data.valid_rate"
+            )
+        return PhaseData(max_len, batch_size, train, valid)
+
+    @functools.cached_property
+    def _training_ids(self) -> tuple[np.ndarray | None, ...]:
+        """The documents of each phase; computed only if examples have to be made."""
+        config = self.config
+        if not config.long.example_rate:
+            return (None,)
+        return split_documents(
+            self.documents["train"],
+            lambda ids, max_len: sum(map(len, self._build("train", max_len, config.seed, ids))),
+            (config.short.max_len, config.long.max_len),
+            config.long.example_rate,
+            config.seed,
+        )
+
+    def _build(
+        self, split: str, max_len: int, seed: int, ids: np.ndarray | None = None
+    ) -> Iterator[Examples]:
+        return formats.load(self.config.data.format).build(
+            self.documents[split],
+            frame=self.frame,
+            max_len=max_len,
+            seed=seed,
+            document_ids=ids,
+            short_rate=self.config.data.short_rate,
+        )
+
+    def _store(
+        self, own_key: dict[str, Any], make: Callable[[], Iterator[Examples]]
+    ) -> ExampleStore:
+        """Returns the examples that `make` yields, from the cache if they are there."""
+        config, form = self.config, formats.load(self.config.data.format)
+        key = own_key | {
+            "documents": self.key,
+            "frame": dataclasses.asdict(self.frame),
+            "format": config.data.format,
+            "version": [form.VERSION, VERSION],
+            "store": store.VERSION,
+            "short_rate": config.data.short_rate,
+        }
+        split, rate = own_key["split"], config.long.example_rate
+        num_bytes = np.sum(self.documents[split].sentence_bytes, dtype=np.int64)
+        if rate and split == "train":
+            num_bytes = num_bytes * (rate if own_key["place"] else 1 - rate)
+        if form.HAS_PAIRS:
+            num_bytes = num_bytes * PAIRS_BYTES
+
+        def write(directory: Path) -> None:
+            with show_bar(f"examples ({split})", round(num_bytes), show=self.progress) as tick:
+                store.write(_with_progress(make(), tick), directory)
+
+        cache_dir = Path(config.machine.cache_dir).expanduser()
+        return ExampleStore.open(cache.entry(cache_dir, "examples", key, write))
+
+
+def _with_progress(
+    examples: Iterator[Examples], tick: Callable[[int], object]
+) -> Iterator[Examples]:
+    """Yields chunks of examples unchanged, ticking the bytes of their text."""
+    for chunk in examples:
+        tick(int(chunk.num_bytes.sum()))
+        yield chunk
 
 
 def split_documents(
@@ -95,3 +187,39 @@ def split_documents(
     is_long = np.zeros(documents.num_documents, bool)
     is_long[long_documents(documents, share, seed)] = True
     return np.flatnonzero(~is_long), np.flatnonzero(is_long)
+
+
+def long_share(
+    documents: Documents,
+    count_examples: Callable[[np.ndarray, int], int],
+    lengths: tuple[int, int],
+    rate: float,
+) -> float:
+    """Returns the share of the tokens that makes `rate` of the examples long ones.
+
+    Args:
+      documents: the training split.
+      count_examples: (indices of documents, length) -> examples.
+      lengths: of the short and of the long phase.
+      rate: of the examples, in [0, 1).
+    """
+    stride = -(-documents.num_sentences // SENTENCES_FOR_RATIO)
+    sample = np.arange(0, documents.num_documents, max(stride, 1))
+    num_short, num_long = (count_examples(sample, length) for length in lengths)
+    ratio = num_long / max(num_short, 1)
+    return rate / (rate + ratio * (1 - rate)) if rate else 0.0
+
+
+def long_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
+    """Chooses documents with about `share` of all tokens, by a seeded hash of their index.
+
+    Returns:
+      Their indices, int64, ascending.
+    """
+    token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
+    places = draws.bits(draws.key(seed), np.arange(documents.num_documents))
+    order = np.argsort(places, kind="stable")
+    num_tokens = np.diff(token_starts)[order]
+    # A document goes where its middle falls, so that the share is as often above as below.
+    middles = np.cumsum(num_tokens) - num_tokens / 2
+    return np.sort(order[middles < share * (token_starts[-1] - token_starts[0])])

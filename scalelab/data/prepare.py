@@ -1,4 +1,4 @@
-"""A corpus into tokenised documents, each stage cached by what it depends on.
+"""Prepares a corpus: tokenised documents, each stage cached by what it depends on.
 
 sentences (corpus, segmenter)  ->  tokenizer (sentences, its spec)  ->  tokens (both)
 
@@ -8,7 +8,6 @@ So two tokenizers share the sentences, and all formats and seeds share the token
 import collections
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import time
@@ -19,13 +18,13 @@ from typing import Any
 import numpy as np
 import tokenizers as hf_tokenizers
 
-from scalelab.data import _encoding, _segmenting, cache, sentences, tokenizers
-from scalelab.data._arrays import ArrayWriter, load
+from scalelab.data import cache, encoding, sentences, tokenizers
 from scalelab.data.corpora import Corpus, open_corpus
+from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats.documents import Documents
-from scalelab.helpers.bar import bar
+from scalelab.helpers.progress import show_bar
 
-VERSION = "1"  # of what the stages write
+VERSION = "2"  # of what the stages write
 _BLOCK_BYTES = 1 << 22
 _ARRAYS = ("tokens", "sentence_starts", "sentence_bytes", "document_starts")
 
@@ -35,14 +34,13 @@ class Prepared:
     """A corpus, tokenised.
 
     Attributes:
-      tokenizer: trained on the training split.
+      tokenizer: trained on the training split, or given.
       tokenizer_dir: its files, in Hugging Face layout.
       documents: split -> its documents, memory-mapped.
-      num_bytes: split -> bytes of its text: sentences in UTF-8, and a joining space between two of
-        a document.
+      num_bytes: split -> bytes of its text: sentences in UTF-8, joined by spaces in a document.
       corpus_hash: SHA-256 of the corpus as it was read.
-      key: what the tokens depend on; for the keys of what is made from them.
-      timings: stage -> seconds it took this time; a stage that the cache had is absent.
+      key: what the tokens depend on; part of the cache keys of what is made from them.
+      timings: stage -> seconds it took this time; stages found in the cache are absent.
     """
 
     tokenizer: tokenizers.Tokenizer
@@ -70,7 +68,7 @@ def prepare_documents(
 
     Args:
       corpus: `reader:argument`, see `open_corpus`, which also explains the next four.
-      tokenizer: what tokenizer to train; or the folder of one that is taken as it is.
+      tokenizer: the tokenizer to train; or the folder of one to take as it is.
       cache_dir: where the stages are kept.
       keep_headings: of WikiText sections.
       errors: "strict" or "replace".
@@ -93,31 +91,16 @@ def prepare_documents(
     )
     with _timed(timings, "fingerprint"):
         text_key = sentences_key(source)
-    if isinstance(tokenizer, Path):
-        spec_key: dict[str, Any] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
-    else:
-        spec_key = dataclasses.asdict(tokenizer) | {
-            "text": text_key,
-            "training": f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}",
-        }
-    tokens_key = {"tokenizer": spec_key, "version": VERSION}
 
     def text_dir() -> Path:
         with _timed(timings, "sentences"):
             return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
 
-    def train(spec: tokenizers.TokenizerSpec, into: Path) -> None:
+    def train(into: Path) -> None:
+        assert not isinstance(tokenizer, Path)
         texts = _Texts(text_dir() / "train.txt", progress)
         with _timed(timings, "tokenizer"):
-            tokenizers.train(spec, texts, into)
-
-    if isinstance(tokenizer, Path):
-        tokenizer_dir = tokenizer
-    else:
-        tokenizer_dir = cache.entry(
-            cache_dir, "tokenizer", spec_key, functools.partial(train, tokenizer)
-        )
-    trained = tokenizers.Tokenizer.load(tokenizer_dir)
+            tokenizers.train(tokenizer, texts, into)
 
     def encode(into: Path) -> None:
         texts = text_dir()
@@ -125,10 +108,18 @@ def prepare_documents(
             for split in source.splits:
                 _encode(tokenizer_dir, texts / f"{split}.txt", into, split, num_workers, progress)
 
+    if isinstance(tokenizer, Path):
+        tokenizer_dir = tokenizer
+        spec_key: dict[str, Any] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
+    else:
+        version = f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}"
+        spec_key = dataclasses.asdict(tokenizer) | {"text": text_key, "training": version}
+        tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
+    tokens_key = {"tokenizer": spec_key, "version": VERSION}
     tokens_dir = cache.entry(cache_dir, "tokens", tokens_key, encode)
     documents = {split: _load(tokens_dir, split) for split in source.splits}
     return Prepared(
-        tokenizer=trained,
+        tokenizer=tokenizers.Tokenizer.load(tokenizer_dir),
         tokenizer_dir=tokenizer_dir,
         documents=documents,
         num_bytes={s: int(d.sentence_bytes.sum(dtype=np.int64)) for s, d in documents.items()},
@@ -139,7 +130,7 @@ def prepare_documents(
 
 
 def sentences_key(source: Corpus) -> dict[str, Any]:
-    """What the sentences of a corpus depend on: its content, and how it is read and cut."""
+    """Returns what the sentences of a corpus depend on: its content, and how it is read and cut."""
     corpus_hash = source.fingerprint()
     return {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
 
@@ -151,7 +142,7 @@ def prepare_sentences(
     num_workers: int,
     progress: bool,
 ) -> Path:
-    """Returns the folder of `<split>.txt`, which `read_sentences` reads; made only if not there.
+    """Returns the folder of `<split>.txt` for `read_sentences`, making it if it is not there.
 
     Args:
       source: the corpus.
@@ -174,7 +165,7 @@ def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
 
     Args:
       path: the file.
-      tick: called with the number of bytes that were passed since the last call.
+      tick: called with the number of bytes passed since the last call.
     """
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
@@ -185,25 +176,25 @@ def _split(source: Corpus, into: Path, num_workers: int, progress: bool) -> None
     """Writes `<split>.txt` for each split: a sentence a line, an empty line after each document."""
     counts = {split: collections.Counter() for split in source.splits}
     with contextlib.ExitStack() as stack:
-        tick = stack.enter_context(bar("sentences", source.num_bytes, show=progress))
+        tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
         files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
-        num_workers = _useful(num_workers, source.num_bytes)
-        for chunk in _segmenting.segment_all(source.labelled(tick), num_workers):
+        num_workers = _limit_workers(num_workers, source.num_bytes)
+        for chunk in sentences.segment_all(source.labelled(tick), num_workers):
             for split, made in chunk.items():
                 files[split].write(made.text)
                 counts[split].update(documents=made.num_documents, sentences=made.num_sentences)
     for split, count in counts.items():
         if not count["sentences"]:
-            raise ValueError(_no_text(source, split, counts))
+            raise ValueError(_explain_no_text(source, split, counts))
     (into / "counts.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
 
 
-def _useful(num_workers: int, size: int) -> int:
-    """A small file is done before a second process has started; 0 is a size that is not known."""
+def _limit_workers(num_workers: int, size: int) -> int:
+    """Returns 1 for a small file, which is done before a second process starts; 0: unknown size."""
     return 1 if 0 < size < _BLOCK_BYTES else num_workers
 
 
-def _no_text(source: Corpus, split: str, counts: dict[str, collections.Counter]) -> str:
+def _explain_no_text(source: Corpus, split: str, counts: dict[str, collections.Counter]) -> str:
     total = sum(count["documents"] for count in counts.values())
     if total == 0:
         return f"corpus {source.spec}: there is no text in it"
@@ -217,14 +208,14 @@ def _no_text(source: Corpus, split: str, counts: dict[str, collections.Counter])
 
 
 class _Texts:
-    """The documents of a split, sentences joined by spaces; can be passed over more than once."""
+    """The documents of a split, sentences joined by spaces; can be iterated over repeatedly."""
 
     def __init__(self, path: Path, progress: bool):
         self._path = path
         self._progress = progress
 
     def __iter__(self) -> Iterator[str]:
-        with bar("tokenizer", self._path.stat().st_size, show=self._progress) as tick:
+        with show_bar("tokenizer", self._path.stat().st_size, show=self._progress) as tick:
             for document in read_sentences(self._path, tick):
                 yield document.replace("\n", " ")
 
@@ -259,11 +250,11 @@ def _encode(
             for name, dtype in zip(_ARRAYS, (token_type, np.int64, np.int32, np.int64), strict=True)
         )
         size = path.stat().st_size
-        tick = stack.enter_context(bar(f"tokens ({split})", size, show=progress))
+        tick = stack.enter_context(show_bar(f"tokens ({split})", size, show=progress))
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
-        num_workers = _useful(num_workers, size)
-        for made in _encoding.encode_all(tokenizer_dir, _blocks(path), num_workers):
+        num_workers = _limit_workers(num_workers, size)
+        for made in encoding.encode_all(tokenizer_dir, _blocks(path), num_workers):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)
@@ -272,7 +263,7 @@ def _encode(
 
 
 def _load(directory: Path, split: str) -> Documents:
-    return Documents(*(load(directory / f"{split}.{name}.npy") for name in _ARRAYS))
+    return Documents(*(load_array(directory / f"{split}.{name}.npy") for name in _ARRAYS))
 
 
 @contextlib.contextmanager

@@ -185,7 +185,7 @@ def run(given: argparse.Namespace) -> None:
     """
     from scalelab.data import prepare  # after the arguments, so that --help answers at once
     from scalelab.data.corpora import open_corpus
-    from scalelab.helpers.bar import bar
+    from scalelab.helpers.progress import show_bar
 
     corpus = open_corpus(given.corpus, errors=given.errors, valid_rate=given.valid_rate)
     key = prepare.sentences_key(corpus)
@@ -202,7 +202,7 @@ def run(given: argparse.Namespace) -> None:
         print(f"{given.to} holds these probes already")
         return
     path = prepare.prepare_sentences(corpus, key, given.cache_dir, 2, True) / "train.txt"
-    with bar("documents", path.stat().st_size, show=True) as tick:
+    with show_bar("documents", path.stat().st_size, show=True) as tick:
         documents = prepare.read_sentences(path, tick)
         made = make(documents, given.num_train, given.num_dev, given.seed)
     write(given.to, made, about)

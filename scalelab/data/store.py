@@ -1,4 +1,4 @@
-"""Finished examples on disk: flat arrays, memory-mapped, so that a corpus may exceed memory."""
+"""Arrays and examples on disk: appended piece by piece, then memory-mapped."""
 
 import json
 import os
@@ -7,59 +7,103 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 
 from scalelab.formats.documents import Examples
 
-VERSION = 1  # of the files
+VERSION = 2  # of the files
 META = "meta.json"
-FIELDS = ("boundaries", "num_bytes", "num_text_tokens", "nsp_labels")  # one int32 for each example
+FIELDS = ("boundaries", "num_bytes", "num_text_tokens", "nsp_labels")  # int32, one an example
 BIN_WIDTH = 16  # tokens, of the length histogram
 
 
+class ArrayWriter:
+    """Writes a one-dimensional `.npy` file piece by piece.
+
+    Plain writes, not a memory map: on a full disk a write raises an error, a map kills the process.
+    """
+
+    def __init__(self, path: Path, dtype: np.typing.DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self.length = 0
+        self._file = path.open("wb")
+        self._data_offset = self._write_header()
+
+    def append(self, values: np.ndarray) -> None:
+        """Appends values [n], which must fit the type."""
+        self._file.write(np.ascontiguousarray(values, self.dtype).data)
+        self.length += len(values)
+
+    def close(self) -> None:
+        """Completes the header with the number of values."""
+        if not self._file.closed:
+            self._file.seek(0)
+            assert self._write_header() == self._data_offset  # numpy leaves room for a longer shape
+            self._file.close()
+
+    def __enter__(self) -> "ArrayWriter":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if exc_info[0] is None:
+            self.close()
+        self._file.close()
+
+    def _write_header(self) -> int:
+        descr = npy.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.length,)}
+        npy.write_array_header_1_0(self._file, header)
+        return self._file.tell()
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Maps an array; reads an empty one, which cannot be mapped."""
+    array = np.load(path, mmap_mode="r")
+    return array.view(np.ndarray) if array.size else np.asarray(array)
+
+
 def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> None:
-    """Writes chunks of examples as they come: a raw file for each array and `meta.json`.
+    """Writes chunks of examples as they come: a `.npy` file for each array, and `meta.json`.
 
     Args:
       examples: chunks of one split in one format; all with labels, or none.
       directory: an existing folder.
     """
     directory = Path(directory)
-    count = num_tokens = 0
     meta: dict = {"dropped_tokens": 0, "num_bytes": 0, "num_text_tokens": 0, "label_counts": None}
     histogram = np.zeros(1, np.int64)
-    files: dict = {}
+    writers: dict[str, ArrayWriter] = {}
 
-    def append(name: str, values: np.ndarray) -> None:
-        if name not in files:
-            files[name] = (directory / f"{name}.bin").open("wb")
-        values.tofile(files[name])
+    def append(name: str, values: np.ndarray, dtype: np.typing.DTypeLike) -> None:
+        if name not in writers:
+            writers[name] = ArrayWriter(directory / f"{name}.npy", dtype)
+        writers[name].append(values)
 
     try:
-        append("starts", np.zeros(1, np.int64))
+        append("starts", np.zeros(1), np.int64)
         for chunk in examples:
-            append("tokens", chunk.tokens)
-            append("starts", chunk.starts[1:] + num_tokens)
+            before = writers["tokens"].length if "tokens" in writers else 0
+            append("tokens", chunk.tokens, chunk.tokens.dtype)
+            append("starts", chunk.starts[1:] + before, np.int64)
             for name in FIELDS:
                 values = getattr(chunk, name)
                 if values is not None:
-                    append(name, values.astype(np.int32, copy=False))
+                    append(name, values, np.int32)
             histogram = _add(histogram, np.bincount((np.diff(chunk.starts) - 1) // BIN_WIDTH))
-            count, num_tokens = count + len(chunk), num_tokens + len(chunk.tokens)
-            meta["dtype"] = chunk.tokens.dtype.name
             meta["dropped_tokens"] += int(chunk.dropped_tokens)
             meta["num_bytes"] += int(chunk.num_bytes.sum())
             meta["num_text_tokens"] += int(chunk.num_text_tokens.sum())
             if chunk.nsp_labels is not None:
+                counts = np.array(meta["label_counts"] or [0, 0])
                 labels = np.bincount(chunk.nsp_labels, minlength=2)
-                meta["label_counts"] = _add(
-                    labels, np.array(meta["label_counts"] or [0, 0])
-                ).tolist()
+                meta["label_counts"] = _add(labels, counts).tolist()
     finally:
-        for file in files.values():
-            file.close()
-    meta |= {"num_examples": count, "num_tokens": num_tokens}
+        for writer in writers.values():
+            writer.close()
+    meta["num_examples"] = writers["starts"].length - 1
+    meta["num_tokens"] = writers["tokens"].length if "tokens" in writers else 0
     meta["length_histogram"] = histogram.tolist()
-    meta["arrays"] = sorted(files)
+    meta["arrays"] = sorted(writers)
     (directory / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
 
@@ -81,7 +125,7 @@ class ExampleStore:
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
-        """Wraps arrays: `tokens` flat, `starts` [n + 1], and those of FIELDS that there are."""
+        """Wraps arrays: `tokens` flat, `starts` [n + 1], and the FIELDS that the format has."""
         self._arrays = arrays
         self.meta = meta
 
@@ -90,18 +134,13 @@ class ExampleStore:
         """Maps what `write` left in `directory`."""
         directory = Path(directory)
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
-        dtypes = {"tokens": np.dtype(meta.get("dtype", "uint16")), "starts": np.dtype(np.int64)}
-        arrays = {
-            name: _map(directory / f"{name}.bin", dtypes.get(name, np.dtype(np.int32)))
-            for name in meta["arrays"]
-        }
-        return cls(arrays, meta)
+        return cls({name: load_array(directory / f"{name}.npy") for name in meta["arrays"]}, meta)
 
     def __len__(self) -> int:
         return self.meta["num_examples"]
 
     def array(self, name: str) -> np.ndarray:
-        """An array as it is stored: "tokens", "starts", or one of FIELDS that there is."""
+        """Returns an array as it is stored: "tokens", "starts", or one of FIELDS."""
         return self._arrays[name]
 
     def fingerprint(self) -> str:
@@ -142,10 +181,3 @@ class ExampleStore:
             if name in self._arrays:
                 batch[name] = np.where(is_real, self._arrays[name][safe], 0).astype(np.int32)
         return batch
-
-
-def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    """Maps a raw file read-only; an empty one cannot be mapped."""
-    if path.stat().st_size == 0:
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r").view(np.ndarray)

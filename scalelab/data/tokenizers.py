@@ -1,7 +1,7 @@
-"""Tokenizers: trained on the training split, kept in Hugging Face layout.
+"""Tokenizers, trained on the training split and kept in Hugging Face layout.
 
-`AutoTokenizer.from_pretrained(directory)` encodes exactly as `Tokenizer.load(directory)` does. Text
-that happens to spell a special token ("[MASK]") is ordinary text to both.
+`AutoTokenizer.from_pretrained(directory)` encodes exactly as `Tokenizer.load(directory)` does. Both
+read text that spells a special token ("[MASK]") as ordinary text.
 """
 
 import dataclasses
@@ -18,20 +18,20 @@ import numpy as np
 import tokenizers
 from tokenizers import processors
 
-from scalelab.data import _training
+from scalelab.data import _vocabulary
 from scalelab.formats.documents import Frame
 from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
-MASK_IN_TEXT = {"lstrip": True}  # of the mask token, where text may spell it
-FILES = ("tokenizer.json", "special_tokens_map.json")  # what decides how text is read
+MASK_IN_TEXT = {"lstrip": True}  # options of the mask token where text may spell it
+FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSpec:
-    """What tokenizer to train.
+    """A tokenizer to train.
 
     Attributes:
       kind: "wordpiece" (BERT), "bytebpe" (GPT-2, RoBERTa), "unigram" (SentencePiece's), or "bpe"
@@ -64,8 +64,8 @@ class TokenizerSpec:
                 )
         if self.kind != "bytebpe" and "unk" not in roles:
             raise ValueError(
-                f"tokenizer.kind={self.kind} needs a special token for what is unknown, which this "
-                "system does not have; set --config.tokenizer.kind=bytebpe, which knows every byte"
+                f"tokenizer.kind={self.kind} needs a special token for unknown text, which this"
+                " system does not have; set --config.tokenizer.kind=bytebpe, which needs none"
             )
         for text in self.begin + self.between + self.end:
             if text not in roles.values():
@@ -93,28 +93,30 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
-        """Loads what `train` wrote into a folder.
+        """Loads the folder that `train` wrote.
 
         Raises:
-          ValueError: a file is damaged, or names special tokens that the other does not have.
+          ValueError: a file is damaged, or special tokens are not in the vocabulary.
           OSError: a file cannot be read.
         """
         path, names = (Path(directory) / name for name in FILES)
         content = path.read_text(encoding="utf-8", errors="replace")
         try:
             backend = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises what it has, even Exception itself
+        except Exception as error:  # the library raises Exception itself
             raise ValueError(f"{path} is damaged, no tokenizer: {error}") from None
         try:
-            named = json.loads(names.read_text(encoding="utf-8"))
-            roles = {key.removesuffix("_token"): text for key, text in named.items()}
-        except (ValueError, AttributeError) as error:
+            roles = {
+                role.removesuffix("_token"): _special_text(token)
+                for role, token in json.loads(names.read_text(encoding="utf-8")).items()
+            }
+        except (ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{names} is damaged: {error}") from None
         absent = [text for text in roles.values() if backend.token_to_id(text) is None]
         if absent:
             raise ValueError(
-                f"{path} is not the tokenizer that {names.name} beside it describes: it has no"
-                f" piece {', '.join(map(repr, absent))}"
+                f"{path} does not fit {names.name} beside it: it has no piece"
+                f" {', '.join(map(repr, absent))}"
             )
         return cls(backend, roles)
 
@@ -141,9 +143,9 @@ class Tokenizer:
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
     def encode_with_masks(self, text: str) -> np.ndarray:
-        """Encodes a text in which the mask token's text is the mask token: ids [n] int32.
+        """Encodes a text, reading the mask token's text as the mask token: ids [n] int32.
 
-        White space before a mask is part of it, as it is part of the token that belongs there.
+        White space before a mask is part of it, as it is part of the token that it stands for.
         """
         return np.asarray(self._with_masks.encode(text, add_special_tokens=False).ids, np.int32)
 
@@ -184,7 +186,7 @@ class Tokenizer:
         return found
 
     def with_added(self, texts: Sequence[str]) -> "Tokenizer":
-        """A copy with special tokens behind the vocabulary, in this order."""
+        """Returns a copy with special tokens appended to the vocabulary, in this order."""
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
         backend.add_special_tokens(list(texts))
         roles = {role: self.token(i) for role, i in self.special_ids.items()}
@@ -196,7 +198,7 @@ class Tokenizer:
         self._backend.save(str(directory / "tokenizer.json"))
 
     def frame_of(self, texts: Sequence[Sequence[str]]) -> Frame:
-        """The ids of a system's frame; of a tokenizer of others without those pieces, its own."""
+        """Returns the ids of a system's frame; a foreign tokenizer without them gives its own."""
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
         return Frame(*ids) if known else self.frame()
@@ -214,8 +216,16 @@ class Tokenizer:
         )
 
 
+def _special_text(token: object) -> str:
+    """Returns the text of a special token, which other libraries write as an object."""
+    text = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(text, str):
+        raise ValueError(f"expected the text of a special token, got {text!r:.80}")
+    return text
+
+
 def digest(directory: Path) -> str:
-    """SHA-256 of what decides how a tokenizer in Hugging Face layout reads text: 64 digits."""
+    """Returns the SHA-256 of the files that decide how a tokenizer reads text: 64 digits."""
     files = [directory / name for name in FILES]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
@@ -236,8 +246,8 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
         characters.
     """
     unk = dict(spec.special_tokens).get("unk")
-    shaped = _training.parts(spec.kind, spec.lowercase, spec.special_texts)
-    model = _training.model(spec.kind, spec.vocab_size, spec.special_texts, unk, texts, shaped)
+    shaped = _vocabulary.parts(spec.kind, spec.lowercase, spec.special_texts)
+    model = _vocabulary.model(spec.kind, spec.vocab_size, spec.special_texts, unk, texts, shaped)
     backend = tokenizers.Tokenizer(model)
     for name, part in shaped.items():
         if part is not None:
@@ -275,7 +285,7 @@ def _check_size(spec: TokenizerSpec, size: int) -> None:
             "larger corpus"
         )
     if size > spec.vocab_size:
-        raise ValueError(_training.too_small(spec.kind, spec.vocab_size, size))
+        raise ValueError(_vocabulary.too_small(spec.kind, spec.vocab_size, size))
 
 
 def _write(path: Path, content: dict) -> None:

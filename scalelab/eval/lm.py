@@ -137,14 +137,14 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     import numpy as np
 
     from scalelab.eval import likelihood
-    from scalelab.helpers.bar import bar
+    from scalelab.helpers.progress import show_bar
 
     net = opened.net
     rows = likelihood.rows_of(texts.starts, reading)
     batches = likelihood.plan(rows, reading, batch_size)
     total = sum(len(batch.rows) * batch.length for batch in batches)
     try:
-        with bar("scores", total, show=True, unit=" positions") as tick:
+        with show_bar("scores", total, show=True, unit=" positions") as tick:
             nats = likelihood.token_nats(
                 net, opened.params, texts.tokens, rows, batches, reading, tick
             )
@@ -182,7 +182,7 @@ def read(given: argparse.Namespace, opened: Any) -> Any:
     """
     from scalelab.data.corpora import open_corpus
     from scalelab.eval import texts
-    from scalelab.helpers.bar import bar
+    from scalelab.helpers.progress import show_bar
 
     data = opened.config.data
     try:
@@ -193,7 +193,7 @@ def read(given: argparse.Namespace, opened: Any) -> Any:
             valid_rate=data.valid_rate,
         )
         size = 0 if given.max_docs else corpus.source.num_bytes.get(given.split, corpus.num_bytes)
-        with bar("documents", size, show=True) as tick:
+        with show_bar("documents", size, show=True) as tick:
             return texts.read(corpus, given.split, given.max_docs, opened.tokenizer, tick)
     except ValueError as error:  # which names a flag of the trainings
         raise ValueError(str(error).replace("--config.data.errors", "--errors")) from error

@@ -17,7 +17,7 @@ from scalelab.finetuning import outcome
 from scalelab.finetuning.course import Course
 from scalelab.finetuning.group import Group
 from scalelab.finetuning.run import TaskRun
-from scalelab.helpers import eta
+from scalelab.helpers import progress
 from scalelab.resources import malloc
 from scalelab.runs import environment, metrics, run_folder
 from scalelab.runs.checkpoint import Checkpoints
@@ -119,7 +119,7 @@ class Training:
         self._costs: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
         self._pending: list[Any] = []  # metrics of steps under way
         self._last: tuple[int, Any] = (-1, None)  # step of the last evaluation, and its outputs
-        self._line, self._eta = eta.Progress(), eta.Eta()
+        self._line, self._eta = progress.Progress(), progress.Eta()
         self._begun = time.perf_counter()
 
     def _check(self, before: list[dict[str, Any]] | None) -> None:

@@ -1,19 +1,39 @@
-"""Formats: how documents become examples. One module each, found by name.
+"""Formats: how documents become examples. One module each, found by name."""
 
-A format module has `VERSION: int` (part of the cache key: raise it when the output changes),
-`HAS_PAIRS: bool`, and
+from collections.abc import Iterator
+from typing import Protocol, cast
 
-    build(documents, *, frame, max_len, seed, document_ids=None, short_rate=0.1) ->
-    Iterator[Examples]
+import numpy as np
 
-a pure function of its arguments that yields chunks of finished examples.
-"""
-
-import types
-
+from scalelab.formats.documents import Documents, Examples, Frame
 from scalelab.helpers import names
 
 _PARTS = ("assembly", "documents", "draws")
+
+
+class Format(Protocol):
+    """A module of this room.
+
+    Attributes:
+      VERSION: part of the cache's key; to be raised when the output changes.
+      HAS_PAIRS: whether examples have two segments and a label.
+    """
+
+    VERSION: int
+    HAS_PAIRS: bool
+
+    def build(
+        self,
+        documents: Documents,
+        *,
+        frame: Frame,
+        max_len: int,
+        seed: int,
+        document_ids: np.ndarray | None = None,
+        short_rate: float = 0.1,
+    ) -> Iterator[Examples]:
+        """Yields chunks of finished examples, a pure function of its arguments."""
+        ...
 
 
 def format_names() -> list[str]:
@@ -21,10 +41,10 @@ def format_names() -> list[str]:
     return [name for name in names.module_names("formats") if name not in _PARTS]
 
 
-def load(name: str) -> types.ModuleType:
+def load(name: str) -> Format:
     """Imports the format module `name`.
 
     Raises:
       ValueError: there is no such format; the message names the nearest ones.
     """
-    return names.load_module("formats", name, but=_PARTS)
+    return cast(Format, names.load_module("formats", name, but=_PARTS))

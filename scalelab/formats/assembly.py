@@ -1,4 +1,4 @@
-"""What the formats share: walking over documents, and copying planned pieces into examples."""
+"""Shared by the formats: walking over documents, and copying planned pieces into examples."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def follow(following: np.ndarray) -> np.ndarray:
 
 
 def with_text(documents: Documents) -> Documents:
-    """Leaves out sentences in which the tokenizer found no token; documents keep their index."""
+    """Drops sentences without tokens; documents keep their index."""
     starts = np.asarray(documents.sentence_starts, np.int64)
     keep = np.diff(starts) > 0
     if keep.all():
@@ -85,13 +85,13 @@ def with_text(documents: Documents) -> Documents:
 
 
 def select(documents: Documents, document_ids: np.ndarray | None) -> np.ndarray:
-    """The documents to format, int64, ascending: those asked for, or all."""
+    """Returns the indices of the documents to format, int64, ascending; None: all."""
     if document_ids is None:
         return np.arange(documents.num_documents, dtype=np.int64)
     return np.unique(np.asarray(document_ids, np.int64))
 
 
-def block_of(documents: Documents, document_ids: np.ndarray) -> Block:
+def lay_out(documents: Documents, document_ids: np.ndarray) -> Block:
     """Lays the sentences of the given documents end to end."""
     first = np.asarray(documents.document_starts)[document_ids]
     count = np.asarray(documents.document_starts)[document_ids + 1] - first
@@ -103,7 +103,7 @@ def block_of(documents: Documents, document_ids: np.ndarray) -> Block:
     return Block(sentences, offsets, np.repeat(ends - count, count), np.repeat(ends, count))
 
 
-def chunks_of(documents: Documents, document_ids: np.ndarray) -> Iterator[np.ndarray]:
+def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterator[np.ndarray]:
     """Cuts `document_ids` into runs of about SENTENCES_PER_CHUNK sentences, not within one."""
     starts = np.asarray(documents.document_starts)
     ends = np.cumsum(starts[document_ids + 1] - starts[document_ids])
@@ -112,7 +112,7 @@ def chunks_of(documents: Documents, document_ids: np.ndarray) -> Iterator[np.nda
 
 
 def room_for_text(frame: Frame, max_len: int, num_pieces: int, at_least: int) -> int:
-    """Tokens of text that fit between the special ones.
+    """Returns how many tokens of text fit between the special ones.
 
     Raises:
       ValueError: fewer than `at_least`.
@@ -142,11 +142,10 @@ def assemble(
       frame: special ids.
       byte_offsets: [num_sentences + 1], source bytes before each sentence.
       dropped_tokens: text tokens that the plan leaves out; reported with the first chunk.
-      nsp_labels: [num_examples]; with it, `boundaries` tells where the second piece begins.
+      nsp_labels: [num_examples]; with labels, `boundaries` is where the second piece begins.
 
     Yields:
-      Chunks of about TOKENS_PER_CHUNK tokens; at least one, so that `dropped_tokens` is always
-      told.
+      Chunks of about TOKENS_PER_CHUNK tokens; at least one, which carries `dropped_tokens`.
     """
     piece_ends = np.cumsum(plan.num_pieces)
     text_ends = np.cumsum(plan.length)
@@ -212,7 +211,7 @@ def _put(tokens: np.ndarray, at: np.ndarray, ids: tuple[int, ...]) -> None:
 def _bytes(
     documents: Documents, plan: Plan, opens: np.ndarray, byte_offsets: np.ndarray
 ) -> np.ndarray:
-    """Source bytes of each example; inside a sentence, bytes are spread evenly over its tokens."""
+    """Counts source bytes of each example; inside a sentence, all tokens have equal shares."""
     starts = np.asarray(documents.sentence_starts)
 
     def bytes_before(token: np.ndarray) -> np.ndarray:
@@ -230,6 +229,6 @@ def _sums(values: np.ndarray, opens: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, opens).astype(np.int32) if len(opens) else np.zeros(0, np.int32)
 
 
-def byte_offsets_of(documents: Documents) -> np.ndarray:
-    """Source bytes before each sentence, [num_sentences + 1] int64."""
+def count_bytes_before(documents: Documents) -> np.ndarray:
+    """Returns the source bytes before each sentence, [num_sentences + 1] int64."""
     return np.concatenate([[0], np.cumsum(documents.sentence_bytes, dtype=np.int64)])

@@ -49,9 +49,9 @@ def build(
     del seed, short_rate
     room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
     documents = assembly.with_text(documents)
-    byte_offsets = assembly.byte_offsets_of(documents)
-    for ids in assembly.chunks_of(documents, assembly.select(documents, document_ids)):
-        block = assembly.block_of(documents, ids)
+    byte_offsets = assembly.count_bytes_before(documents)
+    for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
+        block = assembly.lay_out(documents, ids)
         # Planned from every sentence, then only the sentences at which an example starts are kept.
         ends = np.searchsorted(block.offsets, block.offsets[:-1] + room)
         ends = np.minimum(ends, block.document_ends)

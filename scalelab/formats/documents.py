@@ -1,4 +1,4 @@
-"""What a format works on and what it makes: documents, the frame around text, examples."""
+"""Input and output of a format: documents, the frame around text, examples."""
 
 import dataclasses
 

@@ -1,7 +1,7 @@
-"""Random numbers by address: draw number i of a stream, without drawing the ones before it.
+"""Random numbers by address: draw number i of a stream, at the same cost for every i.
 
-SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators") is a
-counter passed through a mixing function, so that any element of its sequence costs the same.
+SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"): a counter
+passed through a mixing function.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def key(*parts: int) -> int:
 
 
 def bits(stream: int, index: np.ndarray) -> np.ndarray:
-    """64 random bits for each address.
+    """Returns 64 random bits for each address.
 
     Args:
       stream: a key.
@@ -42,10 +42,10 @@ def bits(stream: int, index: np.ndarray) -> np.ndarray:
 
 
 def uniform(stream: int, index: np.ndarray) -> np.ndarray:
-    """A number in [0, 1) for each address: float64 of index's shape."""
+    """Uniform draws in [0, 1), one per index: float64, same shape as `index`."""
     return (bits(stream, index) >> np.uint64(11)) * 2.0**-53
 
 
 def below(stream: int, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """An integer in [0, limit) for each address: int64 of index's shape; limit >= 1."""
+    """Uniform integers in [0, limit), one per index: int64, same shape as `index`; limit >= 1."""
     return (uniform(stream, index) * limit).astype(np.int64)

@@ -51,12 +51,12 @@ def build(
     del seed, short_rate
     room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
     documents = assembly.with_text(documents)
-    byte_offsets = assembly.byte_offsets_of(documents)
+    byte_offsets = assembly.count_bytes_before(documents)
     starts = np.asarray(documents.sentence_starts)
-    chunks = list(assembly.chunks_of(documents, assembly.select(documents, document_ids)))
+    chunks = list(assembly.split_into_chunks(documents, assembly.select(documents, document_ids)))
     waiting, waiting_first = np.zeros(0, np.int64), np.zeros(0, bool)
     for number, ids in enumerate(chunks):
-        block = assembly.block_of(documents, ids)
+        block = assembly.lay_out(documents, ids)
         sentences = np.concatenate([waiting, block.sentences])
         is_first = np.concatenate([waiting_first, block.document_begins == np.arange(len(block))])
         lengths = starts[sentences + 1] - starts[sentences]

@@ -138,9 +138,9 @@ def build(
         )
     choices = Choices(seed, room, short_rate)
     rates = balance(documents, ids, choices)
-    byte_offsets = assembly.byte_offsets_of(documents)
-    for chunk in assembly.chunks_of(documents, ids):
-        block = assembly.block_of(documents, chunk)
+    byte_offsets = assembly.count_bytes_before(documents)
+    for chunk in assembly.split_into_chunks(documents, ids):
+        block = assembly.lay_out(documents, chunk)
         pairs = choose_pairs(block, cut_spans(block, choices), choices, rates)
         plan, labels, dropped = _plan(documents, ids, block, pairs, rates, choices)
         yield from assembly.assemble(documents, plan, frame, byte_offsets, dropped, labels)
@@ -216,7 +216,7 @@ def balance(documents: Documents, ids: np.ndarray, choices: Choices) -> Rates:
             " use another corpus, or the format doc_sentences"
         )
     stride = -(-int(counts.sum()) // SENTENCES_FOR_BALANCE)
-    block = assembly.block_of(documents, ids[::stride])
+    block = assembly.lay_out(documents, ids[::stride])
     spans = cut_spans(block, choices)
 
     def excess(rate: float) -> float:

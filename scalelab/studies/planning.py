@@ -6,8 +6,8 @@ import pathlib
 import sys
 from typing import Any
 
-from scalelab.helpers.eta import clock_text
 from scalelab.helpers.files import write_json
+from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.studies import adapting, cost, cost_steps, expand, plan, pool, tasks
 from scalelab.studies.expand import PlannedRun
@@ -94,8 +94,8 @@ def show(expected: list[Expected], model: cost.CostModel, num_workers: int) -> s
     rows = [
         [
             e.name + FORESEEN * e.foreseen, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}",
-            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", clock_text(e.secs + e.start_secs),
-            clock_text(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
+            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", format_secs(e.secs + e.start_secs),
+            format_secs(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
             f"{e.peak_bytes / 2**30:.2f} GiB",
         ]
         for e in expected
@@ -106,8 +106,8 @@ def show(expected: list[Expected], model: cost.CostModel, num_workers: int) -> s
     if model.left_out is not None:
         fits += f" and, each left out in turn, foretells to {model.left_out:.0%}"
     text = tables.plain(HEADER, rows) + (
-        f"{len(expected)} runs, {flops:.2g} FLOPs of pre-training; {clock_text(total)} of one"
-        f" process, {clock_text(total / num_workers)} with {num_workers}. Seconds are those of"
+        f"{len(expected)} runs, {flops:.2g} FLOPs of pre-training; {format_secs(total)} of one"
+        f" process, {format_secs(total / num_workers)} with {num_workers}. Seconds are those of"
         f" steps measured here, {fits}; fine-tuning is a rougher"
         " guess. Memory is that of a short training measured here, and what the net adds."
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab.helpers.eta import clock_text
+from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.reading.study_plan import Plan, planned
 from scalelab.lab.reading.study_runs import PretrainRun, Study
@@ -173,7 +173,7 @@ def summary(
     if failed:
         parts.append(f"{len(failed)} failed")
     if remaining.secs is not None:
-        eta = f"ETA {clock_text(remaining.secs / max(1, num_workers))}"
+        eta = f"ETA {format_secs(remaining.secs / max(1, num_workers))}"
         some = remaining.unplanned
         parts.append(eta + f" and {some} runs that the plan does not know" * bool(some))
     return f"{study.name}: " + " | ".join(parts)

@@ -16,8 +16,8 @@ import jax
 from scalelab import sharding
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
-from scalelab.data import pipeline
-from scalelab.helpers import eta
+from scalelab.data import batches
+from scalelab.helpers import progress
 from scalelab.resources import malloc
 from scalelab.runs import compatibility, run_folder, warm_start
 from scalelab.runs.run import Recorder
@@ -118,7 +118,7 @@ class Loop:
         setup.measure_peak()
         for recorder in self._recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(runs)
-        self._line, self._eta = eta.Progress(), eta.Eta()
+        self._line, self._eta = progress.Progress(), progress.Eta()
         self._stopped = False
 
     def run(self) -> cli.Interrupt:
@@ -150,7 +150,7 @@ class Loop:
             f" {group.phase.batch_size};"
             f" compiled, {time.perf_counter() - self._started:.1f} s after start"
         )
-        stream = pipeline.iterate(
+        stream = batches.iterate(
             group.batch_at, group.step, until, machine.loader, machine.prefetch
         )
         for k, batch in enumerate(stream):

@@ -62,19 +62,23 @@ def test_another_key_is_another_entry(tmp_path, key):
     assert builder.calls == 2
 
 
-def flip(path):
+def flip(path, place):
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[place] ^= 1
     path.write_bytes(data)
 
 
 DAMAGES = {
-    "flipped byte": lambda f: flip(f / "a.bin"),
+    "flipped byte": lambda f: flip(f / "a.bin", 9),
     "truncated": lambda f: os.truncate(f / "a.bin", 17),
     "missing file": lambda f: (f / "deep/b.txt").unlink(),
     "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
     "truncated manifest": lambda f: os.truncate(f / cache.MANIFEST, 40),
-}
+} | {
+    f"manifest {text[:20]}": lambda f, text=text: (f / cache.MANIFEST).write_text(text)
+    for text in ("[]", "7", "{}", '{"files": []}', '{"files": {"a.bin": 3}}', "[" * 100_000,
+                 '{"files": {"a.bin": ["x", null, 1]}}')
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("harm", DAMAGES.values(), ids=DAMAGES.keys())
@@ -89,6 +93,19 @@ def test_damage_is_seen_said_and_repaired(tmp_path, harm, monkeypatch):
     assert_whole(folder)
     assert len(said) == 1 and str(folder) in said[0] and "damaged" in said[0]
     assert visible(tmp_path) == [folder.name]
+
+
+def test_verify_compares_whole_files_and_removes_what_is_damaged(tmp_path):
+    builder = Builder()
+    folder, sound = (cache.entry(tmp_path, "tokens", KEY | {"n": n}, builder) for n in range(2))
+    flip(folder / "a.bin", cache.HEAD_BYTES + 9)
+    assert cache.damage(folder) is None  # a start compares size and first bytes
+    found = cache.verify(tmp_path)
+    assert set(found) == {folder, sound} and found[sound] is None and "a.bin" in found[folder]
+    assert not folder.exists() and sound.exists()
+    cache.entry(tmp_path, "tokens", KEY | {"n": 0}, builder)
+    assert builder.calls == 3
+    assert_whole(folder)
 
 
 def build_slowly(folder):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scalelab.data.corpora import _splits, open_corpus
+from scalelab.data.corpora import open_corpus, split_of
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
@@ -207,10 +207,10 @@ def test_the_split_is_a_partition_that_the_seed_decides(tmp_path):
 
 
 def test_a_document_keeps_its_split_when_others_come():
-    before = {text: _splits.of(text, 3, 0.2) for text in texts(100)}
-    after = {text: _splits.of(text, 3, 0.2) for text in reversed(texts(200))}
+    before = {text: split_of(text, 3, 0.2) for text in texts(100)}
+    after = {text: split_of(text, 3, 0.2) for text in reversed(texts(200))}
     assert before.items() <= after.items()
-    larger = {text for text in after if _splits.of(text, 3, 0.4) == "valid"}
+    larger = {text for text in after if split_of(text, 3, 0.4) == "valid"}
     assert {text for text in after if after[text] == "valid"} < larger
 
 

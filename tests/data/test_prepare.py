@@ -14,7 +14,7 @@ import transformers
 from absl import logging
 
 from scalelab.data import cache, prepare, sentences, tokenizers
-from scalelab.data._arrays import ArrayWriter
+from scalelab.data.store import ArrayWriter
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 BERT = (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalelab.data import tokenizers
-from scalelab.data._encoding import DocumentEncoder
+from scalelab.data.encoding import DocumentEncoder
 from scalelab.formats.documents import Frame
 
 BERT = (

@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from scalelab.data.corpora import _splits
 from scalelab.data.corpora._source import Settings, Source, Tick, ignore
 from scalelab.helpers.names import load_module, module_names, nearest
+
+MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +53,18 @@ class Corpus:
             )
         if self.divided and split != "test":
             return (document for name, document in self.labelled(tick) if name == split)
-        return self.source.streams[split](tick)
+        documents = self.source.streams[split](tick)
+        return (piece for document in documents for piece in pieces(document))
 
     def labelled(self, tick: Tick = ignore) -> Iterator[tuple[str, str]]:
         """Streams all documents, each with its split, passing over every file once."""
         for name, stream in self.source.streams.items():
             for document in stream(tick):
+                split = name
                 if self.divided and name == "train":
-                    yield (
-                        _splits.of(document, self.settings.split_seed, self.settings.valid_rate),
-                        document,
-                    )
-                else:
-                    yield name, document
+                    split = split_of(document, self.settings.split_seed, self.settings.valid_rate)
+                for piece in pieces(document):
+                    yield split, piece
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over the source's content, the settings and the reader's version."""
@@ -106,3 +106,27 @@ def open_corpus(
     settings = Settings(keep_headings, errors, split_seed, valid_rate)
     reader = load_module("data.corpora", name)
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
+
+
+def split_of(document: str, seed: int, valid_rate: float) -> str:
+    """Returns the split, "train" or "valid", of a document of a source that has no validation.
+
+    The split depends on the text alone: a document keeps it when others are added, and two copies
+    of a text are never on both sides.
+    """
+    text = document.encode("utf-8", "surrogatepass")
+    salt = seed.to_bytes(8, "little", signed=True)
+    drawn = hashlib.blake2b(text, digest_size=8, salt=salt).digest()
+    return "valid" if int.from_bytes(drawn, "little") < valid_rate * 2**64 else "train"
+
+
+def pieces(document: str) -> Iterator[str]:
+    """Cuts a document at a line break or space every MAX_CHARS, to bound the memory it takes."""
+    start = 0
+    while len(document) - start > MAX_CHARS:
+        end = start + MAX_CHARS
+        breaks = (document.rfind(char, start + 1, end) for char in "\n ")
+        end = max(0, *breaks) or end
+        yield document[start:end]
+        start = end
+    yield document[start:]

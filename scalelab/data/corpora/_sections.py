@@ -7,13 +7,13 @@ _HEADING = re.compile(r" (=(?: =)*) (\S.*?) (=(?: =)*) ?")
 
 
 def is_heading(line: str) -> bool:
-    """Says whether a line has a heading's form: ` = Title = `, as many signs before as after."""
+    """Returns True for a line in a heading's form: ` = Title = `, as many signs before as after."""
     match = _HEADING.fullmatch(line)
     return match is not None and match[1] == match[3]
 
 
 def sections(lines: Iterable[str], keep_headings: bool) -> Iterator[str]:
-    """Streams the sections of a file as documents: what stands between two headings of any depth.
+    """Streams the sections of a file as documents: the text between headings of any depth.
 
     A heading has a blank line on either side. A line such as ` = Wins , L = ` inside a paragraph,
     where some formula or table was torn apart, is text. A section without text is no document.

@@ -1,4 +1,4 @@
-"""What the readers share: the form of a source, files, bytes into text."""
+"""Shared by the readers: the form of a source, files, bytes into text."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ Tick = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a corpus is read; `open_corpus` says what the fields mean."""
+    """How a corpus is read; the fields are arguments of `open_corpus`."""
 
     keep_headings: bool = False
     errors: str = "strict"
@@ -27,14 +27,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a reader found.
+    """An opened source of documents.
 
     Attributes:
-      streams: for each split that the source itself has ("train", perhaps "valid" and "test") a
-        function that starts a fresh stream of its documents; it is given a `Tick` to report bytes
-        passed.
+      streams: split of the source ("train", perhaps "valid" and "test") -> a function that starts a
+        fresh stream of its documents and reports the bytes passed to a `Tick`.
       num_bytes: bytes on disk of each split, where known.
-      identity: says what the content is, as JSON values that change with it.
+      identity: returns JSON values that change with the content.
     """
 
     streams: dict[str, Callable[[Tick], Iterator[str]]]
@@ -43,7 +42,7 @@ class Source:
 
 
 def ignore(num_bytes: int) -> None:
-    """The `Tick` of those who do not want to know."""
+    """A `Tick` that does nothing."""
     del num_bytes
 
 
@@ -67,7 +66,7 @@ def from_files(
 
 
 def find(pattern: str, reader: str) -> list[Path]:
-    """Returns the files that match a glob pattern (`**` crosses folders), sorted.
+    """Returns the files that match a glob pattern (`**` crosses folders), sorted; each file once.
 
     Raises:
       ValueError: there are none, or one of them holds nothing.
@@ -75,7 +74,11 @@ def find(pattern: str, reader: str) -> list[Path]:
     if not pattern:
         raise ValueError(f"corpus {reader}: needs a file or pattern, such as {reader}:texts/*.txt")
     paths = sorted(Path(p) for p in glob.glob(os.path.expanduser(pattern), recursive=True))
-    paths = [path for path in paths if path.is_file()]
+    shortest = sorted((path for path in paths if path.is_file()), key=lambda path: len(path.parts))
+    once: dict[Path, Path] = {}  # links may lead to a file, or in circles
+    for path in shortest:
+        once.setdefault(path.resolve(), path)
+    paths = sorted(once.values())
     if not paths:
         raise ValueError(f"corpus {reader}:{pattern}: no file matches (from {Path.cwd()})")
     if not any(path.stat().st_size for path in paths):
@@ -129,7 +132,7 @@ def lines(path: Path, errors: str, tick: Tick = ignore) -> Iterator[str]:
 
 
 def invalid(where: object, byte: int, reason: str, of: str = "") -> str:
-    """Returns the message about bytes that are not UTF-8; `of` says what the byte is counted in."""
+    """Returns the message about bytes that are not UTF-8; `of` names where the byte is counted."""
     return (
         f"{where}: invalid UTF-8 at byte {byte}{of} ({reason}); set --config.data.errors=replace "
         "to go on with a replacement character"
@@ -137,10 +140,10 @@ def invalid(where: object, byte: int, reason: str, of: str = "") -> str:
 
 
 def clean(text: str, errors: str, where: object) -> str:
-    """Returns a text that UTF-8 can hold: JSON can spell halves of characters.
+    """Returns a text that UTF-8 can encode: JSON can spell lone surrogates.
 
     Raises:
-      ValueError: it has such a half, and `errors` is not "replace".
+      ValueError: it has one, and `errors` is not "replace".
     """
     try:
         text.encode("utf-8")
@@ -154,12 +157,12 @@ def clean(text: str, errors: str, where: object) -> str:
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns what goes wrong in reading a file into a message that names it."""
+    """Turns errors of reading a file into messages that name it."""
     try:
         yield
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(
-            f"{path}: truncated or not of the kind that its name says ({error})"
+            f"{path}: truncated, or another format than its name says ({error})"
         ) from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error

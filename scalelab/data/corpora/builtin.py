@@ -1,8 +1,8 @@
 """`builtin`: the documentation inside this Python installation; needs no download.
 
 Help topics and docstrings of the standard library and of some dependencies, read from their source
-files without importing them: technical English in a fixed order. It is the same text on machines
-that have the same versions; the corpus hash tells.
+files without importing them: technical English in a fixed order. Machines with the same versions
+have the same text and corpus hash.
 """
 
 import ast
@@ -16,31 +16,14 @@ from scalelab.data.corpora import _docstrings, _source
 
 VERSION = "1"
 PACKAGES = (
-    "numpy",
-    "scipy",
-    "jax",
-    "flax",
-    "optax",
-    "orbax",
-    "matplotlib",
-    "absl",
-    "ml_collections",
+    "numpy", "scipy", "jax", "flax", "optax", "orbax", "matplotlib", "absl", "ml_collections",
     "etils",
-)
+)  # fmt: skip
 # Tests and bundled code have little to read; site-packages lies inside the library's folder.
 SKIPPED = {
-    "test",
-    "tests",
-    "testing",
-    "examples",
-    "_vendor",
-    "distutils",
-    "encodings",
-    "idlelib",
-    "lib2to3",
-    "site-packages",
-    "dist-packages",
-}
+    "test", "tests", "testing", "examples", "_vendor", "distutils", "encodings", "idlelib",
+    "lib2to3", "site-packages", "dist-packages",
+}  # fmt: skip
 
 
 def read(argument: str, settings: _source.Settings) -> _source.Source:
@@ -66,7 +49,7 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
 
 
 def _identity(topics: Path | None, files: list[Path]) -> str:
-    """One hash over names and contents, in order; where they are installed does not count."""
+    """Returns one hash over names and contents, in order, whatever the installation's path."""
     whole = hashlib.sha256()
     for path in [topics, *files] if topics else files:
         whole.update(f"{path.parent.name}/{path.name}\n".encode())
@@ -76,7 +59,7 @@ def _identity(topics: Path | None, files: list[Path]) -> str:
 
 
 def _documents(topics: Path | None, files: list[Path], tick: _source.Tick) -> Iterator[str]:
-    """Streams the documents, without paragraphs (on common arguments, say) that came before."""
+    """Streams the documents, without repeated paragraphs (on common arguments, say)."""
     seen: set[bytes] = set()
 
     def fresh(paragraphs: list[str]) -> str:
@@ -107,7 +90,7 @@ def _topics() -> Path | None:
 
 
 def _topic_texts(path: Path) -> Iterator[str]:
-    """Values of the dictionary in the file: a literal, so nothing needs to be run."""
+    """Streams the values of the file's dictionary, a literal: nothing is run."""
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             for value in node.value.values:

@@ -31,8 +31,8 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
 def _text(line: str, where: str) -> str:
     try:
         found = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:  # also of numbers or nestings without end
+        raise ValueError(f"{where}: not JSON ({error})") from error
     if not isinstance(found, dict):
         raise ValueError(f"{where}: expected an object with the field {FIELD!r}, got {line[:40]}")
     if FIELD not in found:

@@ -1,8 +1,8 @@
-"""Encoding of documents, word by word.
+"""Encodes documents word by word, remembering the ids of words.
 
-No tokenizer of ours makes a piece that reaches over a space, so what stands between two spaces has
-the same ids wherever it occurs. Text is mostly words seen before: remembering their ids makes
-encoding several times as fast as handing every sentence to the library, and the ids are the same.
+No tokenizer here makes a piece that reaches over a space, so a word has the same ids wherever it
+occurs. Text is mostly words seen before: the memory makes encoding several times as fast as handing
+every sentence to the library, with the same ids.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from scalelab.data import _workers
 from scalelab.data.tokenizers import Tokenizer
 
 MAX_WORDS = 1 << 20  # remembered before the memory is cleared
-_NO_SPACE = "\n"  # before a document's first word; no word of a sentence has a line break in it
+_NO_SPACE = "\n"  # marks a document's first word; no word has a line break
 
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 
@@ -30,8 +30,7 @@ class Encoded:
     Attributes:
       tokens: [num_tokens] ids.
       num_tokens: [num_sentences] tokens of each sentence.
-      num_bytes: [num_sentences] UTF-8 bytes of each, the space that joins it to the one before
-        included.
+      num_bytes: [num_sentences] UTF-8 bytes of each, with the space before it.
       num_sentences: [num_documents] sentences of each document.
       size: bytes of the block.
     """
@@ -49,7 +48,7 @@ def encode_all(tokenizer_dir: Path, blocks: Iterable[bytes], num_workers: int) -
 
 
 def block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
-    """What a worker does."""
+    """Returns the function of a worker."""
     encode = DocumentEncoder(Tokenizer.load(tokenizer_dir).encode_flat)
     return lambda block: encode_block(encode, block)
 
@@ -72,7 +71,7 @@ class DocumentEncoder:
     """Encodes documents with a memory of words."""
 
     def __init__(self, encode: Encode, max_words: int = MAX_WORDS):
-        """Takes what encodes texts: to all ids [n], and each text's start [len(texts) + 1]."""
+        """Takes a function: texts -> all ids [n], and each text's start [len(texts) + 1]."""
         self._encode = encode
         self._max_words = max_words
         self._clear()
@@ -93,9 +92,7 @@ class DocumentEncoder:
             before = _NO_SPACE
             for sentence in document:
                 found = sentence.split()
-                if (
-                    " ".join(found) != sentence
-                ):  # white space of another kind: not ours to take apart
+                if " ".join(found) != sentence:  # other white space than single spaces
                     found = [sentence]
                 found[0] = before + found[0]
                 words += found

@@ -1,8 +1,8 @@
-"""Training of vocabularies with Hugging Face `tokenizers`, so that equal input gives equal files.
+"""Trains vocabularies with Hugging Face `tokenizers`; equal input gives equal files.
 
 The library gives the first pieces (single characters with their `##` or `</w>`) ids in the order of
-a hash map with a random seed, and breaks ties between merges by id. So these pieces are found here,
-and handed over in a fixed order as if they were special tokens.
+a hash map with a random seed, and breaks ties between merges by id. This module finds these pieces
+itself and passes them in a fixed order, as if they were special tokens.
 """
 
 import json
@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 MIN_FREQUENCY = 2  # a pair seen once makes no piece
-# Characters that are pieces of their own; what is rarer becomes unknown, as in BERT's vocabularies.
+# Number of characters that are pieces; rarer ones become unknown, as in BERT's vocabularies.
 MIN_ALPHABET, MAX_ALPHABET = 100, 1000
 ALPHABET_SHARE = 0.1  # of the vocabulary, between these bounds
 CONTINUATION = "##"
@@ -24,8 +24,8 @@ WORD_END = "</w>"
 def parts(kind: str, lowercase: bool, special_texts: Iterable[str]) -> dict[str, Any]:
     """Returns normalizer, pre-tokenizer and decoder of a kind of tokenizer.
 
-    Unigram's pieces may hold any character, so what could begin a special token is kept apart from
-    the rest, lest a text that spells one is given its id.
+    Unigram's pieces may hold any character, so the first characters of special tokens are split
+    off: a text that spells a special token must not get its id.
     """
     if kind == "bytebpe":
         return {
@@ -77,9 +77,9 @@ def model(
       kind: one of the kinds of `TokenizerSpec`.
       vocab_size: number of pieces to make, special ones included.
       special_texts: the special tokens, which take the first ids.
-      unk: the one for what is unknown.
-      texts: is iterated over, for some kinds twice.
-      shaped: what `parts` returned.
+      unk: the special token for unknown text.
+      texts: iterated over, for some kinds twice.
+      shaped: from `parts`.
     """
     trained = tokenizers.Tokenizer(_TRAINEES[kind](unk))
     for name in ("normalizer", "pre_tokenizer"):
@@ -113,11 +113,11 @@ _TRAINEES = {
 
 
 def _canonical(vocab: list[list], num_special: int) -> list[tuple[str, float]]:
-    """Takes out of unigram's scores what depends on the order of a hash map.
+    """Removes from unigram's scores the parts that depend on the order of a hash map.
 
-    Characters that no piece needs are given, in that order, the lowest score plus a multiple of
-    0.0001: all of them get the lowest. The last digits come from sums in that order: four decimals
-    are kept.
+    The library gives characters that no piece needs the lowest score plus a multiple of 0.0001, in
+    that order: all of them get the lowest. Sums in that order decide the last digits: scores keep
+    four decimals.
     """
     special, rest = vocab[:num_special], vocab[num_special:]
     lowest = min((score for _, score in rest), default=0.0)
@@ -176,16 +176,14 @@ def alphabet(
         counts += np.bincount(points, minlength=len(counts))
     normal: dict[str, int] = {}
     for point in np.flatnonzero(counts):
-        for char in normalizer.normalize_str(
-            chr(point)
-        ):  # the normaliser sees one character at a time too
+        for char in normalizer.normalize_str(chr(point)):  # one character at a time, as in training
             if not char.isspace():
                 normal[char] = normal.get(char, 0) + int(counts[point])
     return sorted(sorted(normal, key=lambda char: (-normal[char], char))[:limit])
 
 
 def _continues(letter: str, shaped: dict[str, Any]) -> bool:
-    """Says whether a character can stand inside a word: punctuation and Chinese cannot."""
+    """Returns True if a character can stand inside a word: punctuation and Chinese cannot."""
     text = shaped["normalizer"].normalize_str("a" + letter)
     return len(shaped["pre_tokenizer"].pre_tokenize_str(text)) == 1
 
