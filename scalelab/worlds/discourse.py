@@ -1,19 +1,19 @@
-"""The documents of the grammar world, and the exact entropy of the process that writes them.
+"""The documents of the grammar corpus, and the exact entropy of the process that writes them.
 
 A document has a topic, uniform among all, and runs through the stages in order: one opening
-sentence, one or more scenes, one or more events, one closing sentence. A sentence says of its
-subject a deed, or that it is good or bad. The first such quality is a coin's; all later ones in the
-document are the same, in other words. What the last sentence spoke of last is the next one's
-subject with probability CHAIN_RATE; otherwise the subject is drawn anew, and may be the same.
+sentence, one or more scenes, one or more events, one closing sentence. The predicate of a sentence
+is a deed, or a quality, good or bad. The first quality of a document is uniform; the later ones are
+the same, in other words. The last participant of a sentence is the subject of the next one with
+probability CHAIN_RATE; otherwise the subject is drawn anew, and may be the same.
 
-All choices are read back from the text: the first word of a sentence tells its stage, and the
-closing one the end. So the entropy of texts is that of the choices, one term each in `facts`.
+A text determines all choices: the first word of a sentence its stage, the closing one the end. So
+the entropy of texts is that of the choices, one term each in `facts`.
 """
 
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from scalelab.worlds.lexicon import QUALITIES, Sizes, chances
 from scalelab.worlds.markov import entropy
 from scalelab.worlds.pcfg import Symbol, Tree
 
-REPEAT_RATES = {"scene": 0.4, "event": 0.6}  # that another sentence of the stage follows
+REPEAT_RATES = {"scene": 0.4, "event": 0.6}  # probability of another sentence of the stage
 QUALITY_RATE = 0.3
 CHAIN_RATE = 0.5
 
@@ -54,25 +54,21 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A world.
-
-    Attributes:
-      grammar: of its sentences.
-    """
+    """The distribution of the documents of one grammar."""
 
     grammar: Grammar
 
     @functools.cached_property
     def noun_chances(self) -> np.ndarray:
-        """Chances of a subject that is drawn anew: [num_nouns]."""
+        """Probabilities of a subject that is drawn anew: [num_nouns]."""
         sizes = self.grammar.lexicon.sizes
         return chances(sizes.num_nouns, sizes.zipf)
 
     def subject_chances(self, last: int | None) -> np.ndarray:
-        """Chances of the next subject: [num_nouns].
+        """Returns the probabilities of the next subject: [num_nouns].
 
         Args:
-          last: what the last sentence spoke of last; None before the first.
+          last: the last participant of the sentence before; None before the first sentence.
         """
         if last is None:
             return self.noun_chances
@@ -97,31 +93,8 @@ class World:
                 another = rng.random() < REPEAT_RATES.get(stage, 0)
         return Document(topic, tuple(trees))
 
-    def log_prob(self, sentences: Sequence[list[str]]) -> float:
-        """Log-probability of a document's text in nats; minus infinity if it cannot come about."""
-        trees = [self.grammar.read(words) for words in sentences]
-        symbols = [tree.symbol for tree in trees if tree is not None]
-        if not symbols or len(symbols) < len(trees) or len({s[1] for s in symbols}) > 1:
-            return -math.inf
-        total = -math.log(len(self.grammar.lexicon.topics)) + _stage_log_prob(
-            [symbol[2] for symbol in symbols]
-        )
-        mood = last = None
-        for tree in trees:
-            assert tree is not None
-            _, _, _, kind, head = tree.symbol
-            total += math.log(QUALITY_RATE if kind in QUALITIES else 1 - QUALITY_RATE)
-            if kind in QUALITIES:
-                if mood not in (None, kind):
-                    return -math.inf
-                total += math.log(0.5) if mood is None else 0.0
-                mood = kind
-            total += math.log(self.subject_chances(last)[head]) + self.grammar.pcfg.log_prob(tree)
-            last = self.grammar.last_head(tree)
-        return total
-
     def facts(self) -> dict[str, float]:
-        """What is known of its documents: expectations, entropies, and what each choice adds."""
+        """Returns expectations and entropies of documents, and the entropy of each choice."""
         pcfg = self.grammar.pcfg
         num_sentences = sum(map(_visits, STAGES))
         terms = {
@@ -130,10 +103,10 @@ class World:
             "kinds": num_sentences * _coin(QUALITY_RATE),
             "mood": math.log(2) * (1 - _no_quality()),
             "subjects": self._subject_nats(num_sentences),
-            "sentences": self._of_sentences(pcfg.entropies()),
+            "sentences": self._expect(pcfg.entropies()),
         }
-        words = self._of_sentences(pcfg.lengths())
-        num_bytes = self._of_sentences(pcfg.lengths(lambda word: len(word) + 1)) - 1
+        words = self._expect(pcfg.lengths())
+        num_bytes = self._expect(pcfg.lengths(lambda word: len(word) + 1)) - 1
         total = float(sum(terms.values()))
         return {
             "nats_per_document": total,
@@ -145,15 +118,15 @@ class World:
         } | {f"nats_of_{name}": float(nats) for name, nats in terms.items()}
 
     def _subject_nats(self, num_sentences: float) -> float:
-        """Whatever was said, a subject and what is spoken of last have the chances of a new one."""
+        """Returns the entropy of all subjects; each, by itself, is distributed as a new one."""
         after = sum(
             p * float(entropy(self.subject_chances(last)))
             for last, p in enumerate(self.noun_chances)
         )
         return float(entropy(self.noun_chances)) + (num_sentences - 1) * after
 
-    def _of_sentences(self, values: Mapping[Symbol, float]) -> float:
-        """Expected sum over a document's sentences of a value that their symbols have."""
+    def _expect(self, values: Mapping[Symbol, float]) -> float:
+        """Returns the expected sum over a document's sentences of a value of their symbols."""
         topics = range(len(self.grammar.lexicon.topics))
         kinds = {"deed": 1 - QUALITY_RATE} | {q: QUALITY_RATE / 2 for q in QUALITIES}
         return sum(
@@ -166,17 +139,17 @@ class World:
 
 
 def draw(sizes: Sizes, seed: int) -> World:
-    """The world of a seed."""
+    """Returns the world of a seed."""
     return World(grammar_lib.make(lexicon_lib.draw(sizes, seed)))
 
 
 def _visits(stage: str) -> float:
-    """Expected sentences of a stage."""
+    """Returns the expected number of sentences of a stage."""
     return 1 / (1 - REPEAT_RATES.get(stage, 0))
 
 
 def _no_quality() -> float:
-    """Chance that no sentence of a document is of a quality: E[z^n], n a sum of geometric ones."""
+    """Returns the probability of no quality in a document: E[z^n], n a sum of geometric draws."""
     z = 1 - QUALITY_RATE
     rates = [REPEAT_RATES.get(stage, 0) for stage in STAGES]
     return math.prod(z * (1 - rate) / (1 - rate * z) for rate in rates)
@@ -184,15 +157,3 @@ def _no_quality() -> float:
 
 def _coin(rate: float) -> float:
     return float(entropy(np.array([rate, 1 - rate])))
-
-
-def _stage_log_prob(stages: list[str]) -> float:
-    """Log-probability of the order of stages."""
-    if [s for i, s in enumerate(stages) if s not in stages[:i]] != list(STAGES):
-        return -math.inf
-    if stages != sorted(stages, key=list(STAGES).index):
-        return -math.inf
-    return sum(
-        (stages.count(stage) - 1) * math.log(rate) + math.log(1 - rate)
-        for stage, rate in REPEAT_RATES.items()
-    )

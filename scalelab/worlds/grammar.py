@@ -1,7 +1,7 @@
-"""The sentences of the grammar world.
+"""The sentences of the grammar corpus.
 
-  S    -> ADV NP VP PUNCT                  ADV tells the stage of the document
-  NP   -> BNP | BNP PP | BNP SBAR          what stands behind BNP may hold nouns of either number
+  S    -> ADV NP VP PUNCT                  ADV: the stage of the document
+  NP   -> BNP | BNP PP | BNP SBAR          modifiers may hold nouns of either number
   BNP  -> DET NOUN | DET ADJ NOUN
   PP   -> ADP NP
   SBAR -> SCONJ VERB NP | SCONJ NP VERB    "that sees the x", "that the x sees"
@@ -9,7 +9,7 @@
         | AUX PART VERB NP | AUX PART VERB PP
         | AUX QUALITY | AUX PART QUALITY   "is good", "is not bad"
 
-A verb agrees with the head of its subject. A sentence has one derivation, so it can be read back.
+A verb agrees with the head of its subject. A sentence has one derivation.
 Tags are those of Universal Dependencies; QUALITY is an adjective (ADJ) of no topic.
 """
 
@@ -29,15 +29,15 @@ from scalelab.worlds.lexicon import (
 )
 from scalelab.worlds.pcfg import Pcfg, Right, Symbol, Tree
 
-# Words that begin a sentence at each stage of a document. One word opens all documents, so that the
-# first token, which a causal net does not predict, carries nothing.
+# First words of the sentences of each stage of a document. One word opens all documents: the first
+# token, which a causal net does not predict, carries no information.
 STAGES = {
     "open": {"first": 1.0},
     "scene": {"there": 0.6, "here": 0.4},
     "event": {"then": 0.6, "later": 0.4},
     "close": {"finally": 1.0},
 }
-KINDS = ("deed", *QUALITIES)  # what a sentence says of its subject
+KINDS = ("deed", *QUALITIES)  # of the predicate
 ADJECTIVE_RATE = 0.3
 MODIFIER_RATES = {"PP": 0.25, "SBAR": 0.2}  # behind a subject
 NESTING_RATE = 0.15  # PP behind any other noun
@@ -48,12 +48,12 @@ Options = dict[Right, float]
 
 
 def words(table: dict[str, float]) -> Options:
-    """Rules that choose a word."""
+    """Returns rules that choose a word."""
     return {(word,): chance for word, chance in table.items()}
 
 
 def rules(lexicon: Lexicon) -> dict[Symbol, Options]:
-    """The grammar of a world: number in NP, VERB, AUX; topic and head where they decide words."""
+    """Returns the rules: number in NP, VERB, AUX; topic and head where they decide words."""
     made: dict[Symbol, Options] = {("ADV", stage): words(w) for stage, w in STAGES.items()}
     made |= {("PUNCT",): words({".": 1.0}), ("SCONJ",): words({"that": 1.0})}
     made |= {("PART",): words({"not": 1.0}), ("ADP",): words(PREPOSITIONS)}
@@ -116,7 +116,7 @@ def _base(topic: int, num: str, head: Symbol) -> Options:
 
 
 def _deeds(topic: int, num: str, anything: Options) -> Options:
-    """What a subject of this number does, or what is done to it."""
+    """Returns the predicates of a subject of this number, in all voices."""
     base, participle = ("VERB", topic, "base"), ("VERB", topic, "participle")
     do, be = ("AUX", "do", num), ("AUX", "be", num)
     by = ("PP", topic, "by")
@@ -131,7 +131,7 @@ def _deeds(topic: int, num: str, anything: Options) -> Options:
 
 
 def _subject_rules(topic: int, num: str, head: int, form: str) -> dict[Symbol, Options]:
-    """Noun phrases whose head is given: it is chosen by what the document told before."""
+    """Returns noun phrases with a given head, which the document chooses."""
     noun_symbol, base = ("NOUN", topic, num, head), ("BNP", topic, num, head)
     modifiers = {"PP": ("PP", topic), "SBAR": ("SBAR", topic, num)}
     options: Options = {(base, modifiers[m]): p for m, p in MODIFIER_RATES.items()}
@@ -145,10 +145,10 @@ def _subject_rules(topic: int, num: str, head: int, form: str) -> dict[Symbol, O
 def _sentences(topic: int, head: int) -> dict[Symbol, Options]:
     made: dict[Symbol, Options] = {}
     for kind in KINDS:
-        what = topic if kind == "deed" else kind
+        predicate = topic if kind == "deed" else kind
         for stage in STAGES:
             made[("S", topic, stage, kind, head)] = {
-                (("ADV", stage), ("NP", topic, num, head), ("VP", what, num), ("PUNCT",)): 0.5
+                (("ADV", stage), ("NP", topic, num, head), ("VP", predicate, num), ("PUNCT",)): 0.5
                 for num in NUMBERS
             }
     return made
@@ -156,7 +156,7 @@ def _sentences(topic: int, head: int) -> dict[Symbol, Options]:
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """The grammar of a lexicon, and how its sentences are read.
+    """The grammar of a lexicon.
 
     Attributes:
       lexicon: the words.
@@ -169,22 +169,10 @@ class Grammar:
     pcfg: Pcfg
     noun_places: dict[str, tuple[int, int]]
 
-    def read(self, sentence: list[str]) -> Tree | None:
-        """The derivation of a sentence; None if it is not one of this language."""
-        stages = [stage for stage, table in STAGES.items() if sentence[0] in table]
-        nouns = [self.noun_places[word] for word in sentence if word in self.noun_places]
-        if not stages or not nouns:
-            return None
-        topic, head = nouns[0]  # the subject comes first in its sentence, its head first in it
-        for kind in KINDS:
-            if found := self.pcfg.whole(("S", topic, stages[0], kind, head), sentence):
-                return found[0]
-        return None
-
     def last_head(self, tree: Tree) -> int:
-        """Place, in its topic's nouns, of the head of what a sentence speaks of last.
+        """Returns the place, in its topic's nouns, of the last participant's head.
 
-        That is the head of a deed's second participant, or of the subject where there is no other.
+        The last participant is the second of a deed, or the subject where there is no other.
         """
         _, predicate = (c for c in tree.children if isinstance(c, Tree) and c.label in ("NP", "VP"))
         last = predicate.words()
@@ -193,7 +181,7 @@ class Grammar:
 
 
 def make(lexicon: Lexicon) -> Grammar:
-    """The grammar of a lexicon."""
+    """Returns the grammar of a lexicon."""
     places = {
         noun(stem, num): (t, i)
         for t, topic in enumerate(lexicon.topics)

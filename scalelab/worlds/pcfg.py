@@ -6,13 +6,13 @@ that of derivations (Soule 1974, "Entropies of probabilistic grammars", Informat
   H(A) = h(A) + sum over rules r of A, p_r * (sum over symbols B right of r, H(B))
 
 with h(A) the entropy of the choice among A's rules. Of texts it is the entropy too if each text has
-one derivation. Texts are read from left to right, so no symbol may begin with itself.
+one derivation.
 """
 
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 Symbol = tuple[Any, ...]
 Right = tuple[Symbol | str, ...]
 MAX_ROUNDS = 10_000
-TOO_LARGE = 1e15  # what grows so far does not end
+TOO_LARGE = 1e15  # sums beyond it do not converge
 CLOSE = 1e-14  # relative change at which a fixed point counts as found
 
 
@@ -29,7 +29,7 @@ class Tree:
     """A derivation.
 
     Attributes:
-      symbol: what was expanded.
+      symbol: the expanded symbol.
       children: trees and words.
     """
 
@@ -64,10 +64,6 @@ class Pcfg:
         self._limits = {s: np.cumsum(list(o.values())).tolist() for s, o in rules.items()}
         for symbol, limits in self._limits.items():
             assert math.isclose(limits[-1], 1, abs_tol=1e-9), f"{symbol}: rules sum to {limits[-1]}"
-        self._words_alone = {
-            s for s, rights in self._rights.items()
-            if all(len(r) == 1 and isinstance(r[0], str) for r in rights)
-        }  # fmt: skip
 
     def sample(self, symbol: Symbol, rng: np.random.Generator) -> Tree:
         """Draws a derivation."""
@@ -77,67 +73,34 @@ class Pcfg:
         return Tree(symbol, tuple(r if isinstance(r, str) else self.sample(r, rng) for r in right))
 
     def log_prob(self, tree: Tree) -> float:
-        """Log-probability of a derivation, given its symbol."""
+        """Returns the log-probability of a derivation, given its symbol."""
         own = math.log(self.rules[tree.symbol][tree.right])
         return own + sum(self.log_prob(c) for c in tree.children if isinstance(c, Tree))
 
-    def derivations(
-        self, symbol: Symbol, words: Sequence[str], start: int = 0
-    ) -> Iterator[tuple[int, Tree]]:
-        """Streams the derivations of what begins at `start`, each with the place where it ends."""
-        if symbol in self._words_alone:
-            if start < len(words) and (words[start],) in self.rules[symbol]:
-                yield start + 1, Tree(symbol, (words[start],))
-            return
-        for right in self._rights[symbol]:
-            for end, children in self._sequences(right, words, start):
-                yield end, Tree(symbol, children)
-
-    def _sequences(
-        self, right: Right, words: Sequence[str], start: int
-    ) -> Iterator[tuple[int, tuple[Tree | str, ...]]]:
-        """Streams what a right side may stand for."""
-        if not right:
-            yield start, ()
-            return
-        first, rest = right[0], right[1:]
-        if isinstance(first, str):
-            there = start < len(words) and words[start] == first
-            begun = [(start + 1, first)] if there else []
-        else:
-            begun = self.derivations(first, words, start)
-        for middle, child in begun:
-            for end, children in self._sequences(rest, words, middle):
-                yield end, (child, *children)
-
-    def whole(self, symbol: Symbol, words: Sequence[str]) -> list[Tree]:
-        """All derivations of a whole text; more than one if the grammar is ambiguous."""
-        return [t for end, t in self.derivations(symbol, words) if end == len(words)]
-
     def entropies(self) -> dict[Symbol, float]:
-        """Nats of the derivations of each symbol."""
+        """Returns the entropy in nats of the derivations of each symbol."""
         return self.expected(
             lambda symbol: -sum(p * math.log(p) for p in self.rules[symbol].values() if p > 0)
         )
 
-    def lengths(self, of: Callable[[str], float] = lambda word: 1) -> dict[Symbol, float]:
-        """Expected length of what each symbol stands for.
+    def lengths(self, measure: Callable[[str], float] = lambda word: 1) -> dict[Symbol, float]:
+        """Returns the expected length of the text of each symbol.
 
         Args:
-          of: length of a word; as it is, words are counted.
+          measure: length of a word; by default 1.
         """
         return self.expected(
             lambda symbol: sum(
-                p * sum(of(r) for r in right if isinstance(r, str))
+                p * sum(measure(r) for r in right if isinstance(r, str))
                 for right, p in self.rules[symbol].items()
             )
         )
 
     def expected(self, own: Callable[[Symbol], float]) -> dict[Symbol, float]:
-        """Expected sum of `own` over the symbols of a derivation of each symbol.
+        """Returns the expected sum of `own` over the symbols of a derivation, for each symbol.
 
         Raises:
-          ValueError: it is infinite: the rules go on for ever.
+          ValueError: it is infinite: the rules never end.
         """
         place = {symbol: i for i, symbol in enumerate(self.rules)}
         edges = [

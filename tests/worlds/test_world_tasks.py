@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import reading
 
 from scalelab.lab.scores import METRICS
 from scalelab.tasks import task as eval_task
@@ -190,7 +191,7 @@ def equal_deeds(world: World, one: str, other: str) -> str:
 
 
 SOLVERS: dict[str, Callable[..., str]] = {
-    "cola": lambda world, text: str(int(world.grammar.read(text.split()) is not None)),
+    "cola": lambda world, text: str(int(reading.read(world.grammar, text.split()) is not None)),
     "sst2": solve_sst2,
     "mrpc": equal_deeds,
     "stsb": solve_stsb,
