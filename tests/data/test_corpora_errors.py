@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scalelab.data import corpora
 from scalelab.data.corpora import open_corpus
 
 PACK = {"": lambda b: b, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -100,6 +101,8 @@ def test_invalid_utf8_in_json_and_parquet(tmp_path):
         ("[1]", "line 2: expected an object"),
         ('{"texts": "a"}', "line 2: the object has no field 'text'; did you mean 'texts'"),
         ('{"text": 5}', "line 2: the field 'text' is not a string: 5"),
+        ('{"n": ' + "7" * 5000 + "}", "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON"),
     ],
 )
 def test_broken_json_lines(tmp_path, line, message):
@@ -115,8 +118,28 @@ def test_broken_json_lines(tmp_path, line, message):
 def test_broken_packed_files(tmp_path, pack, harm):
     content = PACK[pack](os.urandom(1000).hex().encode())
     (tmp_path / f"x.txt{pack}").write_bytes(harm(content))
-    with pytest.raises(ValueError, match=f"x.txt{pack}: truncated or not of the kind"):
+    with pytest.raises(ValueError, match=f"x.txt{pack}: truncated"):
         list(open_corpus(f"text:{tmp_path}/*").labelled())
+
+
+def test_links_in_circles_lead_to_a_file_once(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/x.txt").write_text("One text.")
+    (tmp_path / "a/loop").symlink_to(tmp_path / "a")
+    (tmp_path / "a/again.txt").symlink_to(tmp_path / "a/b/x.txt")
+    corpus = open_corpus(f"text:{tmp_path}/**/*.txt")
+    assert [text for _, text in corpus.labelled()] == ["One text."]
+
+
+def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
+    words = [f"word{i}" for i in range(500)]
+    (tmp_path / "x.txt").write_text(" ".join(words) + "\n\n" + "y" * 250)
+    monkeypatch.setattr(corpora, "MAX_CHARS", 100)
+    found = list(open_corpus(f"text:{tmp_path}/x.txt").labelled())
+    assert max(len(text) for _, text in found) <= 100
+    assert " ".join(text.strip() for _, text in found[:-3]).split() == words
+    assert [len(text) for _, text in found[-3:]] == [100, 100, 50]
+    assert len({split for split, _ in found[:-3]}) == 1  # all of a document are in one split
 
 
 def test_broken_parquet(tmp_path):

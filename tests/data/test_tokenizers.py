@@ -3,6 +3,7 @@
 import collections
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -176,6 +177,24 @@ def test_sizes_ids_and_roles(trained, name):
         ours.token(ours.vocab_size)
     named = json.loads((folder / "special_tokens_map.json").read_text())
     assert named == {f"{role}_token": text for role, text in spec.special_tokens}
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"pad_token": 5}', '{"pad_token": ["[PAD]"]}', "["])
+def test_special_tokens_of_a_wrong_type_are_damage(trained, text, tmp_path):
+    folder, _, _ = trained["wordpiece"]
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy/special_tokens_map.json").write_text(text)
+    with pytest.raises(ValueError, match="special_tokens_map.json is damaged"):
+        tokenizers.Tokenizer.load(tmp_path / "copy")
+
+
+def test_special_tokens_as_objects_are_read(trained, tmp_path):
+    folder, ours, _ = trained["wordpiece"]
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy/special_tokens_map.json"
+    named = {role: {"content": text} for role, text in json.loads(path.read_text()).items()}
+    path.write_text(json.dumps(named))
+    assert tokenizers.Tokenizer.load(tmp_path / "copy").special_ids == ours.special_ids
 
 
 def test_batches(trained):
