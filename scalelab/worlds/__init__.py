@@ -1,14 +1,14 @@
-"""Generated worlds: corpora and tasks from a seed, whose answers are known.
+"""Synthetic corpora and tasks with known entropies and labels.
 
-A downloaded corpus cannot tell whether a net learnt all that there was to learn; a generated one
-can, because its entropy is a sum. Three kinds:
+The entropy of a generated corpus is exact, so it shows whether a net has learnt all there is to
+learn. Three kinds:
 
-  markov      words that depend on the k before them (`markov`)
-  neighbours  words that both their neighbours decide together (`neighbours`)
-  grammar     documents of sentences, with topics, order, agreement, gold annotations (`pcfg`,
+  markov      each word depends on the k words before it (`markov`)
+  neighbours  every second word is a function of its two neighbours (`neighbours`)
+  grammar     documents of sentences with topics, order, agreement, gold annotations (`pcfg`,
               `lexicon`, `grammar`, `discourse`, `gold`) and nine tasks in GLUE's layout
               (`statements`, `tasks`, `glue_files`)
 
-`python -m scalelab.worlds` writes them to disk. Entropies are in nats. This room is a leaf: numpy
-is all it needs, and nothing but its program, tests and studies imports it.
+`python -m scalelab.worlds` writes them to disk. Entropies are in nats. This room needs only numpy;
+only its program, tests and studies import it.
 """

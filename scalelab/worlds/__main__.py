@@ -1,9 +1,9 @@
-"""Writes a generated world: a corpus, what is known of it, gold annotations, tasks.
+"""Writes a synthetic corpus: texts, their entropies, gold annotations, tasks.
 
   python -m scalelab.worlds --kind=grammar --to=DIR --documents=2000
 
 DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with its
-entropies in nats. Of a grammar world it also gets gold.jsonl (tags, chunks, phrases, trees and
+entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
 agreement of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 Equal arguments give equal files.
 """
@@ -17,7 +17,7 @@ from scalelab.config import cli
 from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
 from scalelab.worlds.lexicon import Sizes
 
-# Of each kind the arguments that it has besides the common ones, with their values if not given.
+# Kind -> its own arguments and their defaults.
 KINDS: dict[str, dict[str, int]] = {
     "grammar": {
         "tasks_examples": 1000,
@@ -36,21 +36,21 @@ HELP = {
     "num_verbs": "verbs of a topic",
     "num_adjectives": "adjectives of a topic",
     "vocab_size": "words",
-    "order": "words before it that a word depends on",
-    "num_letters": "free words; there are as many that their neighbours decide",
+    "order": "number of words that the next one depends on",
+    "num_letters": "free words; as many others are functions of their neighbours",
     "length": "words of a document",
 }
 
 
 def parser() -> cli.Parser:
-    """The command line."""
+    """Returns the command line."""
     made = cli.Parser(
         prog="python -m scalelab.worlds",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--kind", required=True, choices=list(KINDS), help="of world")
+    made.add_argument("--kind", required=True, choices=list(KINDS), help="of corpus")
     made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
     made.add_argument("--documents", required=True, type=int, help="of the training split")
     made.add_argument("--seed", type=int, default=0, help="of everything (0)")
@@ -63,16 +63,16 @@ def parser() -> cli.Parser:
 
 
 def settings(given: argparse.Namespace) -> dict[str, int]:
-    """The arguments of the kind that was asked for.
+    """Returns the arguments of the given kind.
 
     Raises:
-      ValueError: one is of another kind, or out of range.
+      ValueError: an argument of another kind, or a value out of range.
     """
     own = KINDS[given.kind]
     for name in HELP:
         if name not in own and getattr(given, name) is not None:
             raise ValueError(
-                f"--{name} has no meaning for --kind={given.kind}, which has"
+                f"--{name} is not an argument of --kind={given.kind}, which has"
                 f" {', '.join('--' + n for n in own)}"
             )
     found = {n: v if getattr(given, n) is None else getattr(given, n) for n, v in own.items()}
@@ -85,7 +85,7 @@ def settings(given: argparse.Namespace) -> dict[str, int]:
 
 
 def write(given: argparse.Namespace) -> dict[str, Any]:
-    """Writes a world and returns what world.json says.
+    """Writes a corpus and returns the content of world.json.
 
     Raises:
       ValueError: the arguments do not allow it, or the folder holds something.
@@ -93,7 +93,7 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
     """
     own, folder = settings(given), given.to
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--to={folder}: expected a new or empty folder, found something there")
+        raise ValueError(f"--to={folder}: expected a new or empty folder; this one is not empty")
     make = {"grammar": _grammar, "markov": _markov, "neighbours": _neighbours}[given.kind]
     known = make(given, own)
     facts = {"kind": given.kind, "seed": given.seed} | own | known
@@ -116,8 +116,8 @@ def _grammar(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
 def _markov(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
     source = markov.draw(own["vocab_size"], own["order"], given.seed)
     bounds = {f"nats_per_word_seeing_{k}": source.bound(k) for k in range(source.order + 1)}
-    made = {"nats_per_word": source.entropy_rate} | bounds
-    return made | _tokens(given, own, source)
+    facts = {"nats_per_word": source.entropy_rate} | bounds
+    return facts | _tokens(given, own, source)
 
 
 def _neighbours(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
@@ -133,14 +133,16 @@ def _neighbours(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any
     return made | _tokens(given, own, world)
 
 
-def _tokens(given: argparse.Namespace, own: dict[str, int], source: Any) -> dict[str, Any]:
+def _tokens(
+    given: argparse.Namespace, own: dict[str, int], source: corpus.TokenSource
+) -> dict[str, Any]:
     given.to.mkdir(parents=True, exist_ok=True)
     made, words = corpus.write_tokens(source, given.seed, given.documents, own["length"], given.to)
     return {"documents": made, "words": words}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; a mistake in its arguments is one message and exit code 2."""
+    """Runs the program; a mistake in its arguments is one message and exit code 2."""
     given = parser().parse_args(arguments)
     with cli.one_message("remove what was written and start the same command again"):
         facts = write(given)

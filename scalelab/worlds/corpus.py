@@ -1,9 +1,9 @@
-"""Corpora of the worlds, in WikiText's layout: `corpus=wikitext:DIR` reads them."""
+"""Synthetic corpora on disk, in WikiText's layout: `corpus=wikitext:DIR` reads them."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Protocol, TextIO
 
 import numpy as np
 
@@ -11,11 +11,24 @@ from scalelab.worlds import gold, lexicon
 from scalelab.worlds.discourse import World
 
 SPLITS = ("train", "valid", "test")
-HELD_SHARE = 10  # one document for validation, and one for a test, for so many in the training set
+HELD_SHARE = 10  # training documents for each validation document, and for each test document
+
+
+class TokenSource(Protocol):
+    """A distribution over token sequences."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Different tokens."""
+        ...
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+        """Draws texts: [count, length] int32."""
+        ...
 
 
 def counts(num_documents: int) -> dict[str, int]:
-    """Documents of each split.
+    """Returns the number of documents of each split.
 
     Args:
       num_documents: of the training split.
@@ -25,20 +38,20 @@ def counts(num_documents: int) -> dict[str, int]:
 
 
 def write_sections(path: Path, texts: Iterable[str]) -> None:
-    """Writes documents, each a section under a heading that only numbers it."""
+    """Writes documents, each a section under a numbered heading."""
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
             file.write(f" \n = Document {number} = \n \n {text} \n")
 
 
 def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> dict[str, int]:
-    """Writes documents of the grammar world, and beside them `gold.jsonl`.
+    """Writes documents of the grammar corpus, and `gold.jsonl` beside them.
 
-    That has an object for each document: its split and number, its topic, and for each sentence
-    what `gold.annotate` says.
+    `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
+    sentence (`gold.annotate`).
 
     Args:
-      world: the world.
+      world: the distribution of documents.
       seed: of the documents.
       num_documents: of the training split.
       folder: an existing one.
@@ -50,15 +63,15 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
     made = counts(num_documents)
     with (folder / "gold.jsonl").open("w", encoding="utf-8") as file:
         for split, count in made.items():
-            documents = _told(world, rng, split, count, file)
+            documents = _annotate(world, rng, split, count, file)
             write_sections(folder / f"wiki.{split}.raw", documents)
     return made
 
 
-def _told(
+def _annotate(
     world: World, rng: np.random.Generator, split: str, count: int, file: TextIO
 ) -> Iterable[str]:
-    """Streams the texts of a split, writing their annotations."""
+    """Streams the texts of a split and writes their annotations."""
     for number in range(count):
         document = world.sample(rng)
         row = {"split": split, "document": number, "topic": document.topic}
@@ -68,12 +81,12 @@ def _told(
 
 
 def write_tokens(
-    source: Any, seed: int, num_documents: int, length: int, folder: Path
+    source: TokenSource, seed: int, num_documents: int, length: int, folder: Path
 ) -> tuple[dict[str, int], list[str]]:
-    """Writes texts of a source of tokens, each token an invented word.
+    """Writes texts of a token source; each token is an invented word.
 
     Args:
-      source: with `vocab_size` and `sample(rng, count, length)`: of `markov` or `neighbours`.
+      source: from `markov` or `neighbours`.
       seed: of the words and texts.
       num_documents: of the training split.
       length: words of each.

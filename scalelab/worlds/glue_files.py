@@ -1,7 +1,7 @@
 """The tasks' files in GLUE's official layout: folders, column names, no labels in test files.
 
-Columns of the originals that say nothing here hold a dash; labels of test sets are written
-apart. MNLI's diagnostic set AX, which has no labels at all, is not written.
+Columns of the originals without a meaning here hold a dash; labels of test sets go to a file of
+their own. MNLI's diagnostic set AX, which has no labels, is not written.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from scalelab.worlds import tasks
 from scalelab.worlds.discourse import World
 from scalelab.worlds.tasks import Example, Task
 
-TEST_SHARE = 4  # one example in a dev or test set for so many in the training set
+TEST_SHARE = 4  # training examples for each example of a dev or test set
 PARSES = ["sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"]
 MNLI = ["index", "promptID", "pairID", "genre", *PARSES, "sentence1", "sentence2"]
 STSB = ["index", "genre", "filename", "year", "old_index", "source1", "source2"]
@@ -86,19 +86,19 @@ LAYOUTS = {
 
 
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
-    """Writes all nine tasks.
+    """Writes the nine tasks.
 
     Args:
-      world: the world.
+      world: the distribution of documents.
       seed: of the examples.
       num_examples: training examples of each task; a dev or test set has a quarter as many.
-      folder: where the tasks' folders, and `test_labels.jsonl`, are made.
+      folder: for the tasks' folders and `test_labels.jsonl`.
 
     Returns:
-      For each task how many examples each file has.
+      Task -> file -> number of examples.
 
     Raises:
-      ValueError: the world is too small for so many.
+      ValueError: the lexicon is too small for so many.
     """
     tasks.check(world.grammar.lexicon)
     made = {task.name: _make(task, world, seed, num_examples) for task in tasks.TASKS}

@@ -1,4 +1,4 @@
-"""Gold annotations of a sentence, read off its derivation."""
+"""Gold annotations of a sentence, from its derivation."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ VERBAL = ("AUX", "PART", "VERB")
 
 
 def annotate(tree: Tree) -> dict[str, Any]:
-    """The annotations of a sentence.
+    """Returns the annotations of a sentence.
 
     Returns:
       words: the words.
       tags: a tag of Universal Dependencies each.
       chunks: B-NP, I-NP (base noun phrases), B-VP, I-VP (verbs with `not`) or O for each word
         (Ramshaw and Marcus 1995, "Text chunking using transformation-based learning").
-      spans: [label, first word, behind the last word] of every phrase, in the order of the tree.
+      spans: [label, first word, end] of every phrase, in the order of the tree.
       tree: the same as brackets, tags included.
       agreement: for each verb that agrees {"noun", "verb": places of the words, "number",
         "attractors": nouns of the other number between the two}.
@@ -41,7 +41,7 @@ def annotate(tree: Tree) -> dict[str, Any]:
 
 
 def brackets(tree: Tree) -> str:
-    """A derivation as "(S (ADV first) (NP ...) ...)", labels without features."""
+    """Formats a derivation as "(S (ADV first) (NP ...) ...)", labels without features."""
     inner = " ".join(brackets(c) if isinstance(c, Tree) else c for c in tree.children)
     return f"({tree.label} {inner})"
 
@@ -53,13 +53,13 @@ def _walk(
     agreement: list[dict[str, Any]],
     head: int | None = None,
 ) -> int | None:
-    """Collects tags, phrases and agreeing pairs, the text read so far being as long as `tags`.
+    """Appends the tags, phrases and agreeing pairs of a tree, from left to right.
 
     Args:
-      tree: what comes next.
-      tags: so far.
-      spans: so far.
-      agreement: so far.
+      tree: the next part of the sentence.
+      tags: of the words before it; appended to, as are the next two.
+      spans: of the phrases.
+      agreement: of the verbs.
       head: place of the noun that a verb without a subject of its own agrees with.
 
     Returns:
@@ -84,7 +84,7 @@ def _walk(
 
 
 def _noun_numbers(tree: Tree) -> dict[int, str]:
-    """Place of each noun -> its number."""
+    """Returns place of each noun -> its number."""
     leaves = _leaves(tree)
     return {i: leaf.symbol[2] for i, leaf in enumerate(leaves) if leaf.label == "NOUN"}
 

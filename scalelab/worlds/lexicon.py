@@ -1,4 +1,4 @@
-"""The words of the grammar world.
+"""The words of the grammar corpus.
 
 Content words are invented from the seed and belong to one topic each; words of quality, which are
 good or bad, belong to all topics. Nouns and verbs have two numbers, written as in English: one dog
@@ -23,7 +23,7 @@ QUALITIES = ("good", "bad")
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How many words there are.
+    """Numbers of words.
 
     Attributes:
       num_topics: topics.
@@ -31,7 +31,7 @@ class Sizes:
       num_verbs: verbs of a topic.
       num_adjectives: adjectives of a topic.
       num_qualities: good words, and as many bad ones.
-      zipf: word i of a class has a chance in proportion to 1 / (i + 1)**zipf.
+      zipf: the probability of word i of a class is proportional to 1 / (i + 1)**zipf.
     """
 
     num_topics: int = 6
@@ -62,7 +62,7 @@ class Lexicon:
     """All content words.
 
     Attributes:
-      sizes: how many there are.
+      sizes: their numbers.
       topics: the words of each.
       qualities: "good" and "bad" -> the words.
     """
@@ -73,7 +73,7 @@ class Lexicon:
 
 
 def draw(sizes: Sizes, seed: int) -> Lexicon:
-    """Invents the words of a world."""
+    """Draws invented words."""
     rng = np.random.default_rng(seed)
     count = sizes.num_nouns + sizes.num_verbs + sizes.num_adjectives
     made = iter(stems(rng, sizes.num_topics * count + 2 * sizes.num_qualities))
@@ -102,16 +102,16 @@ def stems(rng: np.random.Generator, count: int) -> list[str]:
 
 
 def chances(count: int, zipf: float) -> np.ndarray:
-    """Zipf's law over the words of a class: [count], sum 1."""
+    """Returns Zipf's law over the words of a class: [count], sum 1."""
     weights = 1 / np.arange(1, count + 1) ** zipf
     return weights / weights.sum()
 
 
 def noun(stem: str, number: str) -> str:
-    """A noun's form."""
+    """Returns a noun's form."""
     return stem + "s" * (number == "pl")
 
 
 def verb(stem: str, form: str) -> str:
-    """A verb's form: "sg", "pl", "base" or "participle"."""
+    """Returns a verb's form: "sg", "pl", "base" or "participle"."""
     return stem + {"sg": "s", "pl": "", "base": "", "participle": "ed"}[form]

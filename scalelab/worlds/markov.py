@@ -1,8 +1,7 @@
-"""Sources of order k: a token depends on the k tokens before it, and on nothing else.
+"""Markov sources of order k: a token depends only on the k tokens before it.
 
 The entropy rate is that of Shannon 1948 (section 7): the entropy of the next token in each context,
-weighted by how often the context stands there. A net that sees less than k tokens has a bound of
-its own, which is exact as well.
+weighted by the context's frequency. The bound of a net that sees fewer than k tokens is exact too.
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ MAX_CONTEXTS = 4096  # V**k; their frequencies are solved for as one linear syst
 
 
 def entropy(chances: np.ndarray) -> np.ndarray:
-    """Entropy in nats along the last axis; 0 log 0 is 0."""
+    """Returns the entropy in nats along the last axis; 0 log 0 is 0."""
     logs = np.log(chances, out=np.zeros(chances.shape), where=chances > 0)
     return -(chances * logs).sum(-1)
 
@@ -33,11 +32,7 @@ class Source:
         table = self.transitions
         if len(set(table.shape)) != 1 or table.ndim < 2:
             raise ValueError(f"transitions: expected two or more equal axes, got {table.shape}")
-        if self.vocab_size**self.order > MAX_CONTEXTS:
-            raise ValueError(
-                f"{self.vocab_size} tokens and order {self.order} make"
-                f" {self.vocab_size**self.order} contexts; at most {MAX_CONTEXTS} are possible"
-            )
+        check_contexts(self.vocab_size, self.order)
         if (table < 0).any() or not np.allclose(table.sum(-1), 1, rtol=0, atol=1e-9):
             raise ValueError("transitions: the probabilities after a context must sum to 1")
 
@@ -53,10 +48,10 @@ class Source:
 
     @functools.cached_property
     def stationary(self) -> np.ndarray:
-        """How often each context stands in a text: k axes of size V, sum 1.
+        """Frequency of each context: k axes of size V, sum 1.
 
         Raises:
-          ValueError: it depends on where the source begins.
+          ValueError: the frequencies depend on the first tokens.
         """
         size = self.vocab_size**self.order
         moves = np.zeros((size, size))  # from a context to the next: its first token goes
@@ -66,19 +61,19 @@ class Source:
         system = np.vstack([moves.T - np.eye(size), np.ones(size)])
         found, _, rank, _ = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))
         if rank < size:
-            raise ValueError("transitions: some tokens never lead to the others, so no one rate")
+            raise ValueError("transitions: some tokens never lead to the others")
         return np.maximum(found, 0).reshape([self.vocab_size] * self.order)
 
     @functools.cached_property
     def entropy_rate(self) -> float:
-        """Nats a token that remain for the best predictor."""
+        """Nats a token of the best predictor."""
         return self.bound(self.order)
 
     def bound(self, num_seen: int) -> float:
-        """Nats a token for the best predictor that sees so many tokens before it.
+        """Returns the nats a token of the best predictor from the last `num_seen` tokens.
 
         Args:
-          num_seen: 0 for one that is blind to context; more than k is as good as k.
+          num_seen: 0: no context; more than k is as good as k.
         """
         seen = min(num_seen, self.order)
         joint = self.stationary[..., None] * self.transitions
@@ -86,7 +81,7 @@ class Source:
         return float(entropy(ends.ravel()) - entropy(ends.sum(-1).ravel()))
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-        """Draws texts: [count, length] int32; each begins where a text may be cut at random."""
+        """Draws texts: [count, length] int32, from the stationary distribution."""
         tokens = np.zeros((count, length), np.int32)
         for place in range(length):
             seen = min(place, self.order)
@@ -98,13 +93,13 @@ class Source:
         return tokens
 
     def nats(self, tokens: np.ndarray) -> np.ndarray:
-        """Minus the log-probability of each token after those before it.
+        """Returns minus the log-probability of each token, given the tokens before it.
 
         Args:
           tokens: [count, length] int.
 
         Returns:
-          Likewise float64; infinite where a token cannot stand.
+          Same shape, float64; infinite for impossible tokens.
         """
         found = np.zeros(tokens.shape)
         with np.errstate(divide="ignore"):
@@ -115,7 +110,7 @@ class Source:
         return found
 
     def _table(self, seen: int) -> np.ndarray:
-        """Chances of the next token after so many, seen <= k: seen + 1 axes."""
+        """Returns the probabilities of the next token after `seen` <= k tokens: seen + 1 axes."""
         if seen == self.order:
             return self.transitions
         joint = self.stationary.sum(tuple(range(seen + 1, self.order)))
@@ -123,14 +118,23 @@ class Source:
         return np.divide(joint, before, out=np.zeros_like(joint), where=before > 0)
 
 
+def check_contexts(vocab_size: int, order: int) -> None:
+    """Refuses a source with too many contexts."""
+    if vocab_size**order > MAX_CONTEXTS:
+        raise ValueError(
+            f"{vocab_size} tokens and order {order} make {vocab_size**order} contexts; at most"
+            f" {MAX_CONTEXTS} are possible"
+        )
+
+
 def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> Source:
-    """A source whose chances after each context are Dirichlet; few tokens follow easily.
+    """Draws a source with Dirichlet probabilities after each context.
 
     Args:
       vocab_size: V.
       order: k.
       seed: of the draw.
-      concentration: of the Dirichlet distribution; less makes the next token surer.
+      concentration: of the Dirichlet distribution; smaller values make the next token surer.
 
     Raises:
       ValueError: too many contexts, or an argument below its least value.
@@ -139,11 +143,7 @@ def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> 
         raise ValueError(
             f"expected 2 tokens or more and an order of 1 or more, got {vocab_size} and {order}"
         )
-    if vocab_size**order > MAX_CONTEXTS:
-        raise ValueError(
-            f"{vocab_size} tokens and order {order} make {vocab_size**order} contexts; at most"
-            f" {MAX_CONTEXTS} are possible"
-        )
+    check_contexts(vocab_size, order)
     rng = np.random.default_rng(seed)
     shape = (vocab_size,) * (order + 1)
     drawn = rng.standard_gamma(concentration, shape) + 1e-6  # no chance is 0, so all is reachable

@@ -1,9 +1,9 @@
-"""Texts in which every second token is decided by its two neighbours together.
+"""Synthetic text: every second token is a function of its left and right neighbours.
 
 Tokens 0, 2, 4, ... are free: uniform over K letters, ids 0 to K - 1. Each token between is
-K + table[left, right]. Whoever sees both sides knows it; whoever reads from the left knows the left
-neighbour alone, and no more of the text would help, because free tokens are independent. So a
-masked net can be certain where a causal one cannot, and what the causal one loses is exact.
+K + table[left, right]. A masked net, which sees both sides, can predict it with certainty. A causal
+net sees the left neighbour, and more context does not help, because free tokens are independent:
+its loss has an exact lower bound.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ from scalelab.worlds.markov import entropy
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The world of one table.
+    """The texts of one table.
 
     Attributes:
-      table: [K, K] int, the letter between a left and a right neighbour.
+      table: [K, K] int, the letter between two neighbours.
     """
 
     table: np.ndarray
@@ -30,27 +30,27 @@ class Neighbours:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens: K free ones and K decided ones."""
+        """Different tokens: K free and K decided ones."""
         return 2 * self.num_letters
 
     @property
     def given_left(self) -> np.ndarray:
-        """[K, K]: chances of the decided letter, given the left neighbour."""
+        """[K, K]: probabilities of the decided letter, given the left neighbour."""
         return (self.table[..., None] == np.arange(self.num_letters)).mean(1)
 
     @property
     def left_nats(self) -> float:
-        """Entropy of a decided token for one who sees nothing of what comes after it."""
+        """Entropy of a decided token, given only the text to its left."""
         return float(entropy(self.given_left).mean())
 
     @property
     def left_accuracy(self) -> float:
-        """How often the best guess of such a reader is right."""
+        """Accuracy of the best guess of a decided token, given only the text to its left."""
         return float(self.given_left.max(1).mean())
 
     @property
     def entropy_rate(self) -> float:
-        """Nats a token, free and decided ones together: only every second one is a choice."""
+        """Nats a token, over free and decided ones: only free ones have entropy."""
         return float(np.log(self.num_letters)) / 2
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
@@ -69,9 +69,7 @@ class Neighbours:
 
 
 def draw(num_letters: int, seed: int) -> Neighbours:
-    """A random table.
-
-    Every letter stands in it about as often as another, so that knowing one neighbour helps little.
+    """Draws a table in which all letters are about equally frequent.
 
     Args:
       num_letters: K, 2 or more.

@@ -1,6 +1,6 @@
-"""Statements of the grammar world, made of parts so that their meaning is known.
+"""Statements of known meaning, in the words of the grammar corpus.
 
-Their words are those of the grammar's deeds, without the adverb that tells a document's stage.
+They are the grammar's deeds without the adverb of a document's stage.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ class Thing:
 
 @dataclasses.dataclass(frozen=True)
 class Deed:
-    """Somebody does, or does not do, something to somebody.
+    """A transitive statement.
 
     Attributes:
-      subject: who does it, whatever the voice.
+      subject: the agent, whatever the voice.
       verb: its stem.
-      object: whom it is done to.
-      positive: whether it is done.
+      object: the patient.
+      positive: False negates it.
     """
 
     subject: Thing
@@ -45,11 +45,11 @@ class Deed:
 
     @property
     def swapped(self) -> "Deed":
-        """The same with the roles exchanged."""
+        """The statement with exchanged roles."""
         return dataclasses.replace(self, subject=self.object, object=self.subject)
 
-    def told(self, voice: str) -> str:
-        """The words in the voice "active" or "passive", without a stop."""
+    def phrase(self, voice: str) -> str:
+        """Returns the words in the voice "active" or "passive", without a stop."""
         if voice == "passive":
             no = "" if self.positive else "not "
             participle = verb(self.verb, "participle")
@@ -61,11 +61,11 @@ class Deed:
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """What tasks draw from.
+    """A random source of words and statements.
 
     Attributes:
       lexicon: the words.
-      topics: which topics there are.
+      topics: the topics to draw from.
       rng: of every choice.
     """
 
@@ -74,34 +74,34 @@ class Draws:
     rng: np.random.Generator
 
     def coin(self) -> bool:
-        """Heads or tails."""
+        """Returns True or False."""
         return bool(self.rng.random() < 0.5)
 
-    def one(self, choices: tuple[T, ...]) -> T:
-        """One of some things, each as likely."""
+    def choose(self, choices: tuple[T, ...]) -> T:
+        """Returns one of the choices, uniformly."""
         return choices[int(self.rng.integers(len(choices)))]
 
-    def other(self, choices: tuple[T, ...], but: tuple[T, ...]) -> T:
-        """One of those that are not in `but`."""
-        return self.one(tuple(c for c in choices if c not in but))
+    def choose_other(self, choices: tuple[T, ...], but: tuple[T, ...]) -> T:
+        """Returns one of the choices that are not in `but`."""
+        return self.choose(tuple(c for c in choices if c not in but))
 
     def adjective(self, topic: int) -> str | None:
-        """An adjective, or none."""
+        """Returns an adjective, or None."""
         some = self.rng.random() < ADJECTIVE_RATE
-        return self.one(self.lexicon.topics[topic].adjectives) if some else None
+        return self.choose(self.lexicon.topics[topic].adjectives) if some else None
 
     def things(self, topic: int, numbers: tuple[str, ...]) -> list[Thing]:
-        """Different things of these numbers."""
+        """Returns different things of these numbers."""
         stems = self.rng.permutation(self.lexicon.topics[topic].nouns)[: len(numbers)].tolist()
         pairs = zip(stems, numbers, strict=True)
         return [Thing(stem, number, self.adjective(topic)) for stem, number in pairs]
 
     def deed(self, topic: int | None = None) -> Deed:
-        """A deed whose two things have one number, so that their forms do not tell the roles."""
-        topic = self.one(self.topics) if topic is None else topic
-        doer, other = self.things(topic, (self.one(NUMBERS),) * 2)
-        return Deed(doer, self.one(self.lexicon.topics[topic].verbs), other)
+        """Returns a deed of two things of the same number, so that forms do not reveal roles."""
+        topic = self.choose(self.topics) if topic is None else topic
+        doer, other = self.things(topic, (self.choose(NUMBERS),) * 2)
+        return Deed(doer, self.choose(self.lexicon.topics[topic].verbs), other)
 
     def voice(self) -> str:
-        """Active or passive."""
-        return self.one(("active", "passive"))
+        """Returns "active" or "passive"."""
+        return self.choose(("active", "passive"))

@@ -1,18 +1,18 @@
-"""Nine tasks of the grammar world, one for each of GLUE's, whose labels the text decides.
+"""Nine tasks of the grammar corpus, one for each of GLUE's, with labels that the text decides.
 
-Each is made so that words alone do not tell the label, but for STS-B, where they do:
+In all but STS-B, the words without their order do not reveal the label:
 
   CoLA   the main verb agrees with its subject (1) or not (0), whatever stands between
   SST-2  the subject is good, or not bad (1); bad, or not good (0)
-  MRPC   two tellings have the same roles (1) or exchanged ones (0), in voices of their own
-  QQP    two questions ask for the same role in a deed (1) or one for each (0)
+  MRPC   two statements have the same roles (1) or exchanged ones (0), each in its own voice
+  QQP    two questions ask for the same role in a deed (1) or for different ones (0)
   STS-B  how many of five parts (both nouns, both adjectives, verb) two deeds share, 0 to 5
   MNLI   the hypothesis drops adjectives at most: entailment, or contradiction if only one of the
          two is negated; with an adjective that the premise lacks, or exchanged roles: neutral
-  QNLI   the sentence names who was asked for, or has what the question names in the other role
-  RTE    a sentence with a relative clause tells two deeds; the hypothesis is one of them, or has
+  QNLI   the sentence answers the question, or has the question's thing in the other role
+  RTE    a sentence with a relative clause states two deeds; the hypothesis is one of them, or has
          exchanged roles, or makes the noun inside the clause the subject of the main verb
-  WNLI   a pronoun's number tells which noun it means; the hypothesis puts one in its place
+  WNLI   a pronoun's number decides its noun; the hypothesis puts a noun in its place
 
 No two examples of a task, in any split, have the same key text: the sentence of CoLA, SST-2 and
 QNLI, the first text of the others. Labels are equally frequent, in random order.
@@ -31,14 +31,14 @@ from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, Lexicon, verb
 from scalelab.worlds.pcfg import Tree
 from scalelab.worlds.statements import Deed, Draws, Thing
 
-MAX_TRIES = 200  # drawings of an example before the world counts as too small
+MAX_TRIES = 200  # draws of an example before the lexicon counts as too small
 NLI = ("entailment", "not_entailment")
 MARKERS = ("then", "later")
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """An example: its texts, and its label as files spell it."""
+    """An example: its texts, and its label as in the files."""
 
     texts: tuple[str, ...]
     label: str
@@ -48,14 +48,14 @@ Maker = Callable[[World, Draws, str], tuple[str, ...]]
 
 
 def _sentence(world: World, draws: Draws, kind: str) -> Tree:
-    """A sentence of the grammar, from any stage."""
-    topic, stage = draws.one(draws.topics), draws.one(tuple(STAGES))
+    """Draws a sentence of the grammar, from any stage."""
+    topic, stage = draws.choose(draws.topics), draws.choose(tuple(STAGES))
     head = int(draws.rng.choice(len(world.noun_chances), p=world.noun_chances))
     return world.grammar.pcfg.sample(("S", topic, stage, kind, head), draws.rng)
 
 
 def other_number(word: str) -> str:
-    """The form of a verb for a subject of the other number."""
+    """Returns the form of a verb for a subject of the other number."""
     pairs = [(table["sg"], table["pl"]) for table in (BE, DO)]
     swaps = dict(pairs) | {b: a for a, b in pairs}
     return swaps.get(word) or (word.removesuffix("s") if word.endswith("s") else word + "s")
@@ -64,7 +64,7 @@ def other_number(word: str) -> str:
 def _cola(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     attracted = draws.coin()
     while True:
-        tree = _sentence(world, draws, draws.one(("deed", *QUALITIES)))
+        tree = _sentence(world, draws, draws.choose(("deed", *QUALITIES)))
         found = gold.annotate(tree)
         subject = next(span for span in found["spans"] if span[0] == "NP")
         main = next(pair for pair in found["agreement"] if pair["verb"] == subject[2])
@@ -90,11 +90,11 @@ def _mrpc(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     other = deed if label == "1" else deed.swapped
     markers = draws.rng.permutation(MARKERS).tolist()
     pairs = zip(markers, (deed, other), strict=True)
-    return tuple(f"{m} {d.told(draws.voice())} ." for m, d in pairs)
+    return tuple(f"{m} {d.phrase(draws.voice())} ." for m, d in pairs)
 
 
 def _questions(role: str, thing: Thing, stem: str) -> tuple[str, str]:
-    """Two ways to ask who does a deed to a thing, or whom the thing does it to."""
+    """Returns two questions for the agent of a deed to a thing, or for its patient."""
     participle = verb(stem, "participle")
     if role == "subject":
         return (
@@ -111,30 +111,30 @@ def _qqp(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     first, second = (_questions(role, deed.subject, deed.verb) for role in roles)
     if label == "1":
         return tuple(draws.rng.permutation(first).tolist())
-    return draws.one(first), draws.one(second)
+    return draws.choose(first), draws.choose(second)
 
 
 def _stsb(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     del world
-    topic = draws.one(draws.topics)
+    topic = draws.choose(draws.topics)
     own = draws.lexicon.topics[topic]
-    number = draws.one(NUMBERS)
+    number = draws.choose(NUMBERS)
     nouns = draws.rng.permutation(own.nouns)[:4].tolist()
-    adjectives = [draws.one(own.adjectives) for _ in range(2)]
-    parts = [*nouns[:2], *adjectives, draws.one(own.verbs)]
-    changed = [*nouns[2:], *(draws.other(own.adjectives, (a,)) for a in adjectives)]
-    changed.append(draws.other(own.verbs, (parts[4],)))
+    adjectives = [draws.choose(own.adjectives) for _ in range(2)]
+    parts = [*nouns[:2], *adjectives, draws.choose(own.verbs)]
+    changed = [*nouns[2:], *(draws.choose_other(own.adjectives, (a,)) for a in adjectives)]
+    changed.append(draws.choose_other(own.verbs, (parts[4],)))
     for place in draws.rng.permutation(5)[: int(float(label))]:
         changed[place] = parts[place]
 
     def deed(p: list[str]) -> Deed:
         return Deed(Thing(p[0], number, p[2]), p[4], Thing(p[1], number, p[3]))
 
-    return tuple(f"{deed(p).told(draws.voice())} ." for p in (parts, changed))
+    return tuple(f"{deed(p).phrase(draws.voice())} ." for p in (parts, changed))
 
 
 def _without_some(draws: Draws, deed: Deed) -> Deed:
-    """A deed some of whose adjectives are gone."""
+    """Returns a deed without some of its adjectives."""
     bare = [
         dataclasses.replace(thing, adjective=None) if draws.coin() else thing
         for thing in (deed.subject, deed.object)
@@ -144,37 +144,37 @@ def _without_some(draws: Draws, deed: Deed) -> Deed:
 
 def _mnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     del world
-    topic = draws.one(draws.topics)
+    topic = draws.choose(draws.topics)
     premise = dataclasses.replace(draws.deed(topic), positive=draws.coin())
-    said = _without_some(draws, premise)
+    claim = _without_some(draws, premise)
     negated = draws.coin() if label == "neutral" else label == "contradiction"
     if negated:
-        said = dataclasses.replace(said, positive=not said.positive)
+        claim = dataclasses.replace(claim, positive=not claim.positive)
     if label == "neutral":
         if draws.coin():
-            said = said.swapped
+            claim = claim.swapped
         else:
             choices = draws.lexicon.topics[topic].adjectives
-            new = draws.other(choices, (premise.subject.adjective or "",))
-            subject = dataclasses.replace(said.subject, adjective=new)
-            said = dataclasses.replace(said, subject=subject)
-    return f"{premise.told(draws.voice())} .", f"{said.told(draws.voice())} ."
+            new = draws.choose_other(choices, (premise.subject.adjective or "",))
+            subject = dataclasses.replace(claim.subject, adjective=new)
+            claim = dataclasses.replace(claim, subject=subject)
+    return f"{premise.phrase(draws.voice())} .", f"{claim.phrase(draws.voice())} ."
 
 
 def _qnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     del world
     deed = draws.deed()
-    role = draws.one(("subject", "object"))  # that is asked for
+    role = draws.choose(("subject", "object"))  # that is asked for
     named = deed.object if role == "subject" else deed.subject
-    question = draws.one(_questions(role, named, deed.verb))
-    told = deed if label == NLI[0] else deed.swapped
-    return question, f"{told.told(draws.voice())} ."
+    question = draws.choose(_questions(role, named, deed.verb))
+    answer = deed if label == NLI[0] else deed.swapped
+    return question, f"{answer.phrase(draws.voice())} ."
 
 
 def _rte(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     del world
-    topic = draws.one(draws.topics)
-    numbers = tuple(draws.one(NUMBERS) for _ in range(3))
+    topic = draws.choose(draws.topics)
+    numbers = tuple(draws.choose(NUMBERS) for _ in range(3))
     head, inner, last = draws.things(topic, numbers)
     first, main = draws.rng.permutation(draws.lexicon.topics[topic].verbs)[:2].tolist()
     if draws.coin():
@@ -185,23 +185,23 @@ def _rte(world: World, draws: Draws, label: str) -> tuple[str, ...]:
         relative = f"that {inner} {verb(first, inner.number)}"
     text = f"{head} {relative} {verb(main, head.number)} {last} ."
     if label == NLI[0]:
-        said = draws.one((clause, Deed(head, main, last)))
+        claim = draws.choose((clause, Deed(head, main, last)))
     else:
-        said = draws.one((clause.swapped, Deed(inner, main, last)))
-    return text, f"{said.told('active')} ."
+        claim = draws.choose((clause.swapped, Deed(inner, main, last)))
+    return text, f"{claim.phrase('active')} ."
 
 
 def _wnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    topic = draws.one(draws.topics)
+    topic = draws.choose(draws.topics)
     things = draws.things(topic, tuple(draws.rng.permutation(NUMBERS).tolist()))
-    deed = Deed(things[0], draws.one(draws.lexicon.topics[topic].verbs), things[1])
+    deed = Deed(things[0], draws.choose(draws.lexicon.topics[topic].verbs), things[1])
     meant, other = draws.rng.permutation([0, 1]).tolist()
     pronoun = {"sg": "it is", "pl": "they are"}[things[meant].number]
-    quality = draws.one(tuple(w for q in QUALITIES for w in world.grammar.lexicon.qualities[q]))
-    said = things[meant if label == "1" else other]
+    quality = draws.choose(tuple(w for q in QUALITIES for w in world.grammar.lexicon.qualities[q]))
+    claim = things[meant if label == "1" else other]
     return (
-        f"{deed.told('active')} because {pronoun} {quality} .",
-        f"{said} {BE[said.number]} {quality} .",
+        f"{deed.phrase('active')} because {pronoun} {quality} .",
+        f"{claim} {BE[claim.number]} {quality} .",
     )
 
 
@@ -211,9 +211,9 @@ class Task:
 
     Attributes:
       name: as in scalelab/eval.
-      labels: as files spell them.
+      labels: as in the files.
       maker: draws the texts of an example with a label.
-      key: which of its texts no other example has.
+      key: index of the text that is unique to an example.
     """
 
     name: str
@@ -236,11 +236,7 @@ TASKS = (
 
 
 def check(lexicon: Lexicon) -> None:
-    """Refuses a world with too few words for the tasks.
-
-    Raises:
-      ValueError: with what is needed.
-    """
+    """Refuses a lexicon with too few words for the tasks."""
     needed = {"num_topics": 2, "num_nouns": 4, "num_verbs": 2, "num_adjectives": 2}
     for name, least in needed.items():
         if getattr(lexicon.sizes, name) < least:
@@ -255,13 +251,13 @@ def make(task: Task, world: World, seed: int, counts: dict[str, int]) -> dict[st
 
     Args:
       task: one of TASKS.
-      world: whose words and grammar.
+      world: with the words and the grammar.
       seed: of every choice.
-      counts: examples of each split. Splits whose name ends in "mismatched" are about the topics
-        that the others of MNLI do not speak of: the last quarter.
+      counts: examples of each split. Splits of MNLI named "...mismatched" have the last quarter of
+        the topics, the others have the rest.
 
     Raises:
-      ValueError: the world is too small for so many.
+      ValueError: the lexicon is too small for so many.
     """
     rng = np.random.default_rng([seed, zlib.crc32(task.name.encode())])
     count = len(world.grammar.lexicon.topics)
@@ -277,13 +273,13 @@ def make(task: Task, world: World, seed: int, counts: dict[str, int]) -> dict[st
 
 
 def _example(task: Task, world: World, draws: Draws, label: str, used: set[str]) -> Example:
-    """An example whose key text is new, and whose two texts differ."""
+    """Draws an example with a new key text and different texts."""
     for _ in range(MAX_TRIES):
         texts = task.maker(world, draws, label)
         if texts[task.key] not in used and len(set(texts)) == len(texts):
             used.add(texts[task.key])
             return Example(texts, label)
     raise ValueError(
-        f"the world is too small for so many examples of {task.name}: ask for fewer, or for more"
+        f"the lexicon is too small for so many examples of {task.name}: ask for fewer, or for more"
         " nouns or topics"
     )

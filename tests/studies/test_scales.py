@@ -14,7 +14,16 @@ from scalelab.studies import adapting, expand, spec
 SCALES = ("full", "medium", "small", "tiny")
 PARTS = ("study", "pre-training", "fine-tuning")
 # Fields of a study that are its own, or that the other two parts hold.
-NOT_OF_SCALES = ("scale", "pretrain.", "fields", "finetune.fields", "stages.", "variants.", "rows.")
+NOT_OF_SCALES = (
+    "scale",
+    "pretrain.",
+    "fields",
+    "system_fields.",
+    "finetune.fields",
+    "stages.",
+    "variants.",
+    "rows.",
+)
 NOT_OF_SCALES += ("finetune.tasks", "hypotheses", "net.num_heads", "net.width", "net.num_layers")
 NOT_OF_SCALES += ("stage_order", "recipe")  # the latter is finetune.recipe of the study
 
