@@ -25,7 +25,12 @@ NOT_OF_SCALES = (
     "rows.",
 )
 NOT_OF_SCALES += ("finetune.tasks", "hypotheses", "net.num_heads", "net.width", "net.num_layers")
-NOT_OF_SCALES += ("stage_order", "recipe")  # the latter is finetune.recipe of the study
+NOT_OF_SCALES += (
+    "variants.",
+    "rows.",
+    "stage_order",
+    "recipe",
+)  # the latter is finetune.recipe of the study
 
 
 @functools.cache

@@ -76,7 +76,7 @@ def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathl
     ("arguments", "message"),
     [
         (["--kind=grammer"], "invalid choice: 'grammer'"),
-        (["--kind=markov", "--num_nouns=3"], "--num_nouns has no meaning for --kind=markov"),
+        (["--kind=markov", "--num_nouns=3"], "--num_nouns"),
         (["--kind=markov", "--order=0"], "--order=0: expected 1 or more"),
         (["--kind=markov", "--vocab_size=1"], "expected 2 tokens or more"),
         (["--kind=markov", "--order=9"], "at most 4096 are possible"),
