@@ -52,14 +52,14 @@ class Members:
         ]
         parts = [slice(k, k + size) for k in range(0, given.members, size)]
         self.states = [vmapped.stack([now for now, _ in begun[part]]) for part in parts]
-        self.batches = [vmapped.stack_rows(batches[part]) for part in parts]
+        self.batches = [vmapped.stack_host(batches[part]) for part in parts]
         rate = np.float32(run.config.optim.learning_rate)
-        self.rate = vmapped.stack_rows([rate] * size)
+        self.rate = vmapped.stack_host([rate] * size)
         since = time.perf_counter()
         train = step.make_train_step(run.net, run.objectives, run.tx)
         self.compiled = step.compile_train(
             vmapped.train_step(train, state.TrainState, size), self.mesh,
-            vmapped.placed(begun[0][1], size), self.states[0],
+            vmapped.shardings(begun[0][1], size), self.states[0],
             self.put(self.batches[0]), size,
         )  # fmt: skip
         self.compile_secs = time.perf_counter() - since

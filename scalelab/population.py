@@ -5,42 +5,379 @@
   python -m scalelab.population ... --order_seeds=0,1,2,3
 
 DIR/seed0, DIR/seed1, ... (DIR/seed0-order1-rate0.001, ...) are run folders as `scalelab.train`
-leaves them with the same numbers; it also continues one of them alone. Start the same command again
-to continue what was stopped. A run whose loss is not finite ends by itself, the others go on.
+leaves them for the same config; it can also continue one of them by itself. Start the same command
+again to continue what was stopped. A run whose loss is not finite ends; the others go on.
 
-Every seed is trained in every order and at every rate. A seed is of parameters, examples, masks,
+Every seed is trained in every order and at every rate. A seed decides parameters, examples, masks,
 dropout and order; with --order_seeds the order has seeds of its own. `seconds` of a run are its
 share of the time.
 """
 
+import contextlib
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 from absl import flags
 
 from scalelab.config import cli
+from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
 from scalelab.runs import compatibility
 
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
+    from scalelab.runs.run import Recorder
+    from scalelab.state import Model, TrainState
+
+BeforeStep = Callable[[int, dict[str, Any]], None]
+
 flags.adopt_module_key_flags(cli)
-SEEDS = flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
-RATES = flags.DEFINE_list(
-    "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
-)
-ORDERS = flags.DEFINE_list(
-    "order_seeds", [], "Seeds of the examples' order, for each seed; by default that of the run."
-)
+
+
+def train(
+    runs: Sequence[tuple[Config, pathlib.Path]],
+    *,
+    before_step: BeforeStep | None = None,
+) -> list[dict[str, Any]]:
+    """Runs, or continues, pre-trainings that one program can do.
+
+    The runs that are least far train together until they reach the next one or end their phase; so
+    runs that were stopped at different steps catch up with each other.
+
+    Args:
+      runs: config and folder of each.
+      before_step: called on the host with (step, stacked batches) before each step.
+
+    Returns:
+      The content of the result.json of each.
+
+    Raises:
+      ValueError: one program cannot do them, or a config, its data or a folder do not allow it.
+      OSError: the disk is full or a folder cannot be written.
+      cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
+    """
+    from scalelab import sharding
+    from scalelab import state as state_lib
+    from scalelab.data import load_data
+    from scalelab.lab import curves
+    from scalelab.resources import flops
+    from scalelab.runs import environment, run_folder, warm_start
+    from scalelab.runs.clocks import make_plan
+    from scalelab.runs.run import Recorder
+
+    # --- Setup ----------------
+    started = time.perf_counter()
+    begun = {folder: warm_start.begin(config, folder) for config, folder in runs}
+    compatibility.check([config for config, _ in begun.values()])
+    results = {}
+    for folder, (config, _) in list(begun.items()):
+        if (result := run_folder.claim(folder, config)) is not None:
+            print(run_folder.describe_finished(folder, result))
+            results[folder] = result
+            del begun[folder]
+    if not begun:
+        return [results[folder] for _, folder in runs]
+    config = next(iter(begun.values()))[0]
+    machine, max_len = config.machine, config.short.max_len
+    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
+    mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
+    batch_sizes = tuple(phase.batch_size for phase in config.phases)
+    sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
+    model = state_lib.make_model(config)
+    state_lib.check_memory(model, max_len, mesh, malloc.available(), num_runs=len(begun))
+
+    with contextlib.ExitStack() as stack:
+        # --- Restore, each run as `scalelab.train` does ----------------
+        recorders = []
+        for folder, (config, start) in begun.items():
+            stack.enter_context(run_folder.locked(folder))
+            tokenizer_dir = None if start is None else start.tokenizer_dir
+            data = load_data(config, model.system, tokenizer_dir=tokenizer_dir)
+            model = state_lib.make_model(config, data.tokenizer.special_ids)
+            fresh, placed = state_lib.create(
+                model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
+            )
+            if start is not None:
+                fresh = fresh.replace(params=start.put(fresh.params, placed.params))
+            costs = flops.of_phases(
+                fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
+            )
+            recorder = Recorder(folder, config, data, make_plan(config, data.phases, costs))
+            run = recorder.restore(fresh, start)
+            print(f"{recorder.name} in {folder}")
+            if not recorders:
+                print(recorder.describe())
+                if start is not None:
+                    print(start.describe())
+            if run.clocks.steps:
+                print(f"continuing from step {run.clocks.steps}")
+            else:
+                recorder.save()
+            recorders.append(recorder)
+            del fresh, start  # whose memory is wanted
+        begun.clear()
+        for recorder in recorders:
+            recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(recorders)
+
+        # --- The loop: the runs that are least far go on ----------------
+        interrupt = stack.enter_context(cli.Interrupt())
+        trainer = _Trainer(model, mesh, placed, recorders, interrupt, before_step)
+        failed: dict[Recorder, str] = {}
+        while interrupt.received is None:
+            going = [r for r in recorders if not r.over and r not in failed]
+            if not going:
+                break
+            group, until = _least_far(going)
+            failed |= trainer.train(group, until)
+
+        # --- The end ----------------
+        stopped = []
+        for recorder in recorders:
+            if recorder in failed:
+                continue
+            recorder.save()
+            recorder.close()
+            curves.draw(recorder.workdir, recorder.name)
+            if recorder.over:
+                results[recorder.workdir] = recorder.finish()
+                print(recorder.describe_end())
+            else:
+                stopped.append(f"{recorder.run.clocks.steps}, which is saved in {recorder.workdir}")
+        messages = list(failed.values())
+        if stopped:
+            messages.append(
+                f"stopped by {interrupt.received} after step {', '.join(stopped)};"
+                " start the same command again to continue"
+            )
+        if messages:
+            preempted = stopped and interrupt.received == "SIGTERM"
+            raise cli.Stopped("\n".join(messages), cli.PREEMPTED if preempted else cli.FAILED)
+        return [results[folder] for _, folder in runs]
+
+
+def _least_far(going: "Sequence[Recorder]") -> "tuple[list[Recorder], int]":
+    """Chooses the runs that train next, and the step at which another one may join them.
+
+    They are in one phase; runs at the same step can be in two, by a budget in tokens, say.
+    """
+    for recorder in going:
+        recorder.enter_phase()
+    place = min((r.run.clocks.steps, r.run.phase) for r in going)
+    group = [r for r in going if (r.run.clocks.steps, r.run.phase) == place]
+    ahead = [r.run.clocks.steps for r in going if r.run.clocks.steps > place[0]]
+    return group, min([*ahead, *(r.last_step for r in group)])
+
+
+class _Trainer:
+    """Trains runs at the same step of the same phase as one program.
+
+    Args:
+      model: the parts of the program.
+      mesh: the devices.
+      placed: shardings of the state of one run.
+      recorders: all runs.
+      interrupt: what ends the training early.
+      before_step: see `train`.
+    """
+
+    def __init__(
+        self,
+        model: "Model",
+        mesh: "Mesh",
+        placed: "TrainState",
+        recorders: "Sequence[Recorder]",
+        interrupt: cli.Interrupt,
+        before_step: BeforeStep | None,
+    ) -> None:
+        from scalelab.helpers import eta
+        from scalelab.runs import metrics
+
+        self._model, self._mesh, self._placed, self._all = model, mesh, placed, recorders
+        self._interrupt, self._before_step = interrupt, before_step
+        self._in_flight, self._progress, self._left = metrics.InFlight(), eta.Progress(), eta.Eta()
+        self._compiled: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
+        """Trains to step `until`, or until every run has ended its phase or failed.
+
+        A run that ends before the others stays in the program, which keeps its size, but no longer
+        in the records.
+
+        Returns:
+          Run -> why it failed.
+        """
+        import jax
+
+        from scalelab import sharding
+        from scalelab.data import batches as batches_lib
+        from scalelab.runs import vmapped
+
+        count, mesh, phase = len(group), self._mesh, group[0].phase
+        machine, start = group[0].config.machine, group[0].run.clocks.steps
+        rows = sharding.host_rows(mesh, phase.batch_size)
+        sources = [recorder.batches(rows) for recorder in group]
+        batch_at = lambda step: vmapped.stack_host([source(step) for source in sources])  # noqa: E731
+        state = vmapped.stack([recorder.run.state for recorder in group])
+        state = jax.device_put(state, vmapped.shardings(self._placed, count))
+        for recorder in group:
+            recorder.run.state = None  # whose memory is wanted
+        train_step, eval_step = self._compile(group, state, batch_at(start))
+        training, failed = dict(enumerate(group)), {}  # place in the program -> run; run -> why
+
+        def settle() -> None:
+            steps, secs = self._in_flight.wait()
+            share = secs / max(len(training), 1)
+            for place, recorder in list(training.items()):
+                try:
+                    recorder.settle([vmapped.unstack(p, place, count) for p in steps], share)
+                except cli.Stopped as error:
+                    failed[recorder] = str(error)
+                    del training[place]
+
+        def unstack(place: int) -> "TrainState":
+            own = vmapped.unstack_state(state, place, count)
+            return own if count == 1 else jax.device_put(own, self._placed)
+
+        stream = batches_lib.iterate(batch_at, start, until, machine.loader, machine.prefetch)
+        for step, batch in enumerate(stream, start):
+            if step == start:
+                self._in_flight.restart()  # excludes the start-up of the pipeline
+                self._left.start(self._done())
+            num_tokens = batch.pop("num_tokens").reshape(count)
+            if self._before_step is not None:
+                self._before_step(step, batch)
+            on_devices = sharding.put_batch(batch, mesh, phase.batch_size, count)
+            rates = vmapped.stack_host([recorder.learning_rate() for recorder in group])
+            state, pairs = train_step(state, on_devices, rates)
+            self._in_flight.add(pairs)
+            for place, recorder in training.items():
+                recorder.advance(int(num_tokens[place]))
+            malloc.release_if_scarce()
+            if any(recorder.is_anything_due() for recorder in training.values()):
+                settle()
+                for place, recorder in list(training.items()):
+                    recorder.run.state = unstack(place)
+                    self._attend(recorder, eval_step)
+                    if recorder.phase_over:
+                        del training[place]
+                    else:
+                        recorder.run.state = None
+                self._in_flight.restart()
+            if training and self._progress.due():
+                settle()
+                self._show(list(training.values()))
+            if not training or self._interrupt.received is not None:
+                break
+        settle()
+        for place, recorder in training.items():
+            recorder.run.state = unstack(place)
+        self._show(group)
+        return failed
+
+    def _attend(self, recorder: "Recorder", eval_step: Any) -> None:
+        """Logs, validates and saves a run where that is due."""
+        from scalelab import step as step_lib
+        from scalelab.runs import metrics
+
+        machine, model = recorder.config.machine, self._model
+        if recorder.is_due(machine.log_every_steps):
+            recorder.log()
+        if recorder.is_due(recorder.config.eval.every_steps):
+            with metrics.timed(recorder.timers, "eval_secs"):
+                params, batches = recorder.run.state.params, recorder.validation_batches()
+                found = step_lib.evaluate(eval_step, params, batches, model.objectives, self._mesh)
+                means = metrics.summarise_eval(metrics.sum_pairs(found), model.token_losses)
+            print(f"\n{recorder.workdir.name}: {recorder.record_validation(means)}")
+        if recorder.is_due(machine.checkpoint_every_steps):
+            recorder.save()
+
+    def _compile(
+        self, group: "Sequence[Recorder]", state: "TrainState", batch: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Returns the train step of the group and the eval step of one run, compiled."""
+        import jax
+
+        from scalelab import sharding
+        from scalelab import step as step_lib
+        from scalelab.runs import metrics, vmapped
+
+        model, mesh, placed, count = self._model, self._mesh, self._placed, len(group)
+        key, size = (group[0].run.phase, count), group[0].phase.batch_size
+        spent = {"compile_secs": 0.0}
+        if key not in self._compiled:
+            del batch["num_tokens"]
+            with metrics.timed(spent, "compile_secs"):
+                train = step_lib.make_train_step(
+                    model.net,
+                    model.objectives,
+                    model.tx,
+                    group[0].config.machine.num_microbatches,
+                )
+                stacked = sharding.put_batch(batch, mesh, size, count)
+                train_step = step_lib.compile_train(
+                    vmapped.train_step(train, type(state), count),
+                    mesh,
+                    vmapped.shardings(placed, count),
+                    state,
+                    stacked,
+                    *([count] if count > 1 else []),
+                )
+                first = vmapped.unstack_state(state, 0, count)
+                single = sharding.put_batch(vmapped.unstack(batch, 0, count), mesh, size)
+                eval_step = step_lib.compile_eval(
+                    step_lib.make_eval_step(model.net, model.objectives),
+                    mesh,
+                    placed.params,
+                    jax.device_put(first.params, placed.params),
+                    single,
+                    jax.random.key(0),
+                )
+            self._compiled[key] = train_step, eval_step
+            print(f"phase {key[0] + 1}: compiled for {count} runs, length {group[0].phase.max_len}")
+        for recorder in group:
+            recorder.timers["compile_secs"] += spent["compile_secs"] / count
+        return self._compiled[key]
+
+    def _done(self) -> float:
+        """Returns the share of all budgets that is used."""
+        return sum(recorder.done for recorder in self._all) / len(self._all)
+
+    def _show(self, group: "Sequence[Recorder]") -> None:
+        """Shows how far the runs are; rates are those of the group in sum."""
+        done, first = self._done(), group[0]
+        rate = sum(recorder.tokens_per_sec for recorder in group) / len(group)
+        self._progress.show(
+            f"{len(group)} runs from {first.name} | step {first.run.clocks.steps} ({done:.0%})"
+            f" | loss {' '.join(f'{recorder.loss:.4f}' for recorder in group)}"
+            f" | {rate:,.0f} tokens/s | ETA {self._left.text(done)}"
+        )
+
+
+def define_flags() -> None:
+    """Defines this program's own flags, some of which fine-tunings have too."""
+    flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
+    flags.DEFINE_list(
+        "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
+    )
+    flags.DEFINE_list(
+        "order_seeds", [], "Seeds of the examples' order, for each seed; by default the run's."
+    )
 
 
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
     malloc.keep()
-    workdir = cli.workdir()
-    config = cli.read_config()
-    runs = compatibility.of(config, workdir, SEEDS.value, RATES.value, ORDERS.value)
-    # Imported here, once the flags are known to be right, so that --help and typos answer at once.
-    from scalelab.training import loop as train_loop
-
-    train_loop.train(runs)
+    workdir, config, given = cli.workdir(), cli.read_config(), flags.FLAGS
+    runs = compatibility.expand_runs(
+        config, workdir, given.seeds, given.learning_rates, given.order_seeds
+    )
+    train(runs)
 
 
 if __name__ == "__main__":
+    define_flags()
     cli.run(main)

@@ -110,12 +110,14 @@ def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> P
 def shardings(abstract: Any, mesh: Mesh) -> Any:
     """NamedShardings for a tree of abstract arrays, some boxed with logical names."""
 
-    def one(leaf: Any) -> NamedSharding:
+    def sharding_of_leaf(leaf: Any) -> NamedSharding:
         if isinstance(leaf, nn.LogicallyPartitioned):
             return NamedSharding(mesh, spec(leaf.names, leaf.value.shape, mesh))
         return NamedSharding(mesh, PartitionSpec())
 
-    return jax.tree.map(one, abstract, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
+    return jax.tree.map(
+        sharding_of_leaf, abstract, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
 
 
 def batch_sharding(mesh: Mesh, num_runs: int = 1) -> NamedSharding:
@@ -146,7 +148,7 @@ def put_batch(
       batch: arrays [rows, ...]: the rows that `host_rows` names; [K, rows, ...] for several runs.
       mesh: the devices.
       batch_size: B of the global batch.
-      num_runs: K, see `together`.
+      num_runs: K, see `runs.vmapped`.
 
     Returns:
       Global arrays [B, ...], or [K, B, ...].

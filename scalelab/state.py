@@ -1,6 +1,9 @@
 """The training state as one value, made sharded from abstract shapes."""
 
+import dataclasses
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax
@@ -10,11 +13,13 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from scalelab import sharding
-from scalelab.objectives import (
-    init_params,
-    named_key,
-)  # fmt: skip
+from scalelab import formats, objectives, sharding, systems
+from scalelab.config.pretraining import Config
+from scalelab.objectives import Objective, init_params, named_key
+from scalelab.optim import adamw
+from scalelab.systems import System
+
+BYTES_PER_PARAMETER = 16  # float32: weight, gradient and AdamW's two moments
 
 
 @flax.struct.dataclass
@@ -34,10 +39,101 @@ class TrainState:
     rng: jax.Array
 
 
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The parts of a training program.
+
+    Attributes:
+      system: the module of the family.
+      net: the unbound net.
+      objectives: their mean losses are summed.
+      tx: the optimizer, at learning rate 1.
+    """
+
+    system: System
+    net: nn.Module
+    objectives: tuple[Objective, ...]
+    tx: optax.GradientTransformation
+
+    @property
+    def token_losses(self) -> list[str]:
+        """Names of the losses that are means over tokens, such as "mlm_loss"."""
+        return [f"{o.name}_loss" for o in self.objectives if o.num_predicted(2)]
+
+
+def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> Model:
+    """Makes the parts of a training program from a config.
+
+    Args:
+      config: of the run.
+      special_ids: role -> token id; None: as in a tokenizer trained for the system.
+
+    Raises:
+      ValueError: net, format and objectives do not go together, or one of them is unknown.
+    """
+    system, size, o = systems.load(config.system), config.tokenizer.vocab_size, config.optim
+    objectives.check(
+        config.objectives,
+        served=system.OBJECTIVES,
+        causal=system.CAUSAL,
+        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+    )
+    return Model(
+        system,
+        systems.make_net(system, config.net, vocab_size=size, remat=config.machine.remat),
+        objectives.make(
+            config.objectives,
+            vocab_size=size,
+            special_ids=systems.special_ids(system) if special_ids is None else special_ids,
+            mask_rate=config.mask_rate,
+        ),
+        adamw.adamw(
+            beta1=o.beta1,
+            beta2=o.beta2,
+            eps=o.eps,
+            weight_decay=o.weight_decay,
+            clip_norm=o.clip_norm,
+        ),
+    )
+
+
+def check_memory(
+    model: Model, max_len: int, mesh: Mesh, free: int | None, num_runs: int = 1
+) -> None:
+    """Refuses a net whose training state cannot fit, before anything is allocated.
+
+    Args:
+      model: the parts of the program.
+      max_len: length of an example.
+      mesh: the devices.
+      free: bytes that this process may take on its host; None if not known.
+      num_runs: how many states are trained at a time.
+
+    Raises:
+      ValueError: it cannot fit; the message has the sum.
+    """
+    try:
+        params = objectives.abstract_params(model.net, model.objectives, max_len=max_len)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"the sizes of the net are out of range: {error}") from None
+    count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    stats = mesh.local_devices[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        free = stats["bytes_limit"] * mesh.size
+    elif free is not None:
+        free *= jax.process_count()
+    if free is not None and BYTES_PER_PARAMETER * count > free:
+        raise ValueError(
+            f"training {count:,} parameters needs at least {BYTES_PER_PARAMETER} bytes for each"
+            f" (weight, gradient and two moments): {BYTES_PER_PARAMETER * count / 1e9:,.1f} GB;"
+            f" {free / 1e9:,.1f} GB are free: choose a smaller shape or tokenizer.vocab_size"
+        )
+
+
 def fresh(
     key: jax.Array,
     net: nn.Module,
-    objectives: Any,
+    objectives: Sequence[Objective],
     tx: optax.GradientTransformation,
     *,
     max_len: int,
@@ -62,7 +158,7 @@ def fresh(
 
 def create(
     net: nn.Module,
-    objectives: Any,
+    objectives: Sequence[Objective],
     tx: optax.GradientTransformation,
     *,
     max_len: int,
@@ -89,9 +185,13 @@ def create(
 
 @functools.lru_cache(maxsize=2)  # so that other seeds of one net do not compile it again
 def _initialiser(
-    net: nn.Module, objectives: Any, tx: optax.GradientTransformation, max_len: int, mesh: Mesh
+    net: nn.Module,
+    objectives: Sequence[Objective],
+    tx: optax.GradientTransformation,
+    max_len: int,
+    mesh: Mesh,
 ) -> tuple[Any, TrainState]:
-    """Key -> state on its devices, compiled; and the shardings."""
+    """Returns the compiled initializer (key -> sharded state) and the shardings."""
 
     def init(key: jax.Array) -> TrainState:
         return fresh(key, net, objectives, tx, max_len=max_len)

@@ -5,21 +5,26 @@ taken, because they depend on the prepared batch alone; so the split into microb
 the loss.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
-from scalelab.objectives import apply_objectives, named_key, prepare
-from scalelab.state import TrainState
+from scalelab.objectives import Objective, apply_objectives, named_key, prepare
+from scalelab.state import Model, TrainState
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+NUM_EVAL_DRAWS = 4
+EVAL_SEED = 0
 
 
 def _flatten(terms: dict[str, dict[str, tuple[jax.Array, jax.Array]]]) -> Metrics:
@@ -37,7 +42,7 @@ def _split(batch: Batch, count: int) -> Batch:
 
 def make_train_step(
     net: nn.Module,
-    objectives: Any,
+    objectives: Sequence[Objective],
     tx: optax.GradientTransformation,
     num_microbatches: int = 1,
 ) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]:
@@ -111,12 +116,13 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(net: nn.Module, objectives: Any) -> Callable[[Any, Batch, jax.Array], Metrics]:
+def make_eval_step(
+    net: nn.Module, objectives: Sequence[Objective]
+) -> Callable[[Any, Batch, jax.Array], Metrics]:
     """Builds eval_step(params, batch, rng) -> metrics.
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
-    "num_text_tokens". `rng` decides the masks; give batch k of every evaluation the same key, and
-    evaluations compare.
+    "num_text_tokens". `rng` decides the masks; see `evaluate`.
     """
 
     def eval_step(params: Any, batch: Batch, rng: jax.Array) -> Metrics:
@@ -139,6 +145,39 @@ def make_eval_step(net: nn.Module, objectives: Any) -> Callable[[Any, Batch, jax
     return eval_step
 
 
+def evaluate(
+    eval_step: Callable[..., Metrics],
+    params: Any,
+    batches: Iterable[dict[str, np.ndarray]],
+    objectives: Iterable[Objective],
+    mesh: Mesh,
+) -> list[Metrics]:
+    """Evaluates parameters; several draws of each batch where an objective samples.
+
+    The keys of the draws are the same for all runs and steps, so that losses compare.
+
+    Args:
+      eval_step: compiled, from compile_eval.
+      params: of the net.
+      batches: global ones, on the host.
+      objectives: those of the step.
+      mesh: the devices.
+
+    Returns:
+      The metrics of each draw of each batch, on the host.
+    """
+    key = named_key(jax.random.key(EVAL_SEED), "eval")
+    num_draws = NUM_EVAL_DRAWS if any(o.samples for o in objectives) else 1
+    found = []
+    for k, batch in enumerate(batches):
+        size = len(batch["examples"])
+        rows = sharding.host_rows(mesh, size)
+        put = sharding.put_batch({name: v[rows] for name, v in batch.items()}, mesh, size)
+        for draw in range(num_draws):
+            found.append(eval_step(params, put, jax.random.fold_in(key, k * num_draws + draw)))
+    return jax.device_get(found)
+
+
 def _replicated(mesh: Mesh) -> jax.NamedSharding:
     return jax.NamedSharding(mesh, PartitionSpec())
 
@@ -154,12 +193,12 @@ def compile_train(
     """Compiles a train step ahead of time, its state donated.
 
     Args:
-      step: from make_train_step; for several runs, from together.train_step.
+      step: from make_train_step; for several runs, from vmapped.train_step.
       mesh: the devices.
       placed: shardings of the state.
       state: the state, concrete or abstract.
       batch: a batch, concrete or abstract.
-      num_runs: K, see `together`; state, batch and learning rate are then stacked.
+      num_runs: K, see `runs.vmapped`; state, batch and learning rate are then stacked.
 
     Returns:
       run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
@@ -188,3 +227,20 @@ def compile_eval(
     )
     with jax.set_mesh(mesh):
         return jitted.lower(params, batch, rng).compile()
+
+
+def compile_steps(
+    model: Model,
+    mesh: Mesh,
+    placed: TrainState,
+    state: TrainState,
+    batch: Batch,
+    num_microbatches: int,
+) -> tuple[Any, Any]:
+    """Compiles the train step and the eval step of a run; see `compile_train`, `compile_eval`."""
+    train = make_train_step(model.net, model.objectives, model.tx, num_microbatches)
+    evaluate = make_eval_step(model.net, model.objectives)
+    return (
+        compile_train(train, mesh, placed, state, batch),
+        compile_eval(evaluate, mesh, placed.params, state.params, batch, jax.random.key(0)),
+    )

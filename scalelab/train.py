@@ -1,20 +1,26 @@
 """Pre-trains one system: python -m scalelab.train --config=FILE.py:ARGUMENTS --workdir=DIR.
 
 The run folder holds everything the run leaves. Start the same command again to continue a stopped
-run; a finished one says so and does nothing. Restored is, in this order: the newest sound
-checkpoint of the folder, else the parameters of --init=RUN, else a fresh initialisation from the
-seed.
+run; a finished one says so and does nothing.
+
+This file is the run, from top to bottom: setup, restore, loop, end. The step is in `step.py`;
+`runs.run.Recorder` keeps clocks, metrics, checkpoints and the result.
 """
 
+import contextlib
 import pathlib
+import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
+
+if TYPE_CHECKING:
+    from scalelab.runs.clocks import Run
 
 flags.adopt_module_key_flags(cli)
 
@@ -24,7 +30,7 @@ def train(
     workdir: pathlib.Path,
     *,
     before_step: Callable[[int, dict[str, Any]], None] | None = None,
-    every: Iterable[tuple[int, Callable[[Any], None]]] = (),
+    every: "Iterable[tuple[int, Callable[[Run], None]]]" = (),
 ) -> dict[str, Any]:
     """Runs, or continues, one pre-training.
 
@@ -32,7 +38,7 @@ def train(
       config: the resolved config.
       workdir: the run folder.
       before_step: called on the host with (step, batch) before each step.
-      every: (n, fn) pairs: fn(run) is called after every n-th step, and when a phase ends.
+      every: (n, fn) pairs: fn(run) is called after every n-th step and when a phase ends.
 
     Returns:
       The content of result.json.
@@ -43,9 +49,155 @@ def train(
       cli.Stopped: interrupted, or loss or gradient were not finite.
     """
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
-    from scalelab.training import loop as train_loop
+    import jax
 
-    return train_loop.train([(config, workdir)], before_step=before_step, every=every)[0]
+    from scalelab import sharding
+    from scalelab import state as state_lib
+    from scalelab import step as step_lib
+    from scalelab.data import batches as batches_lib
+    from scalelab.data import load_data
+    from scalelab.helpers import eta
+    from scalelab.lab import curves
+    from scalelab.resources import flops
+    from scalelab.runs import environment, metrics, run_folder, warm_start
+    from scalelab.runs.clocks import make_plan
+    from scalelab.runs.run import Recorder
+
+    # --- Setup: folder, devices, net, data ----------------
+    started, every = time.perf_counter(), tuple(every)
+    config, start = warm_start.begin(config, workdir)
+    if (result := run_folder.claim(workdir, config)) is not None:
+        print(run_folder.describe_finished(workdir, result))
+        return result
+    machine, max_len = config.machine, config.short.max_len
+    if machine.distributed:
+        sharding.join_processes()
+    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
+    mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
+    batch_sizes = tuple(phase.batch_size for phase in config.phases)
+    sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
+    model = state_lib.make_model(config)
+    state_lib.check_memory(model, max_len, mesh, malloc.available())
+    chief = jax.process_index() == 0
+    say = print if chief else (lambda _: None)
+
+    with contextlib.ExitStack() as stack:
+        if chief:
+            stack.enter_context(run_folder.locked(workdir))
+        tokenizer_dir = None if start is None else start.tokenizer_dir
+        data = load_data(config, model.system, tokenizer_dir=tokenizer_dir, progress=chief)
+        model = state_lib.make_model(config, data.tokenizer.special_ids)
+
+        # --- Restore. Parameters are looked for in this order:
+        #   1. the newest sound checkpoint of the folder,
+        #   2. the run that --init names,
+        #   3. a fresh initialisation from the seed. ----------------
+        fresh, placed = state_lib.create(
+            model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
+        )
+        if start is not None:
+            fresh = fresh.replace(params=start.put(fresh.params, placed.params))
+        costs = flops.of_phases(
+            fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
+        )
+        plan = make_plan(config, data.phases, costs)
+        if plan.clock == "secs" and jax.process_count() > 1:
+            raise ValueError("a budget in seconds needs one process: clocks of several differ")
+        recorder = Recorder(workdir, config, data, plan, writes=chief)
+        run = recorder.restore(fresh, start)
+        say(f"{recorder.name} in {workdir}\n{recorder.describe()}")
+        if start is not None:
+            say(start.describe())
+        del fresh, start  # whose memory is wanted
+        if run.clocks.steps:
+            say(f"continuing from step {run.clocks.steps}")
+        else:
+            recorder.save()
+        peak = flops.measure_peak(config.net.dtype) * jax.device_count()
+        recorder.timers["setup_secs"] = time.perf_counter() - started
+
+        # --- The loop: phases, and the steps of each ----------------
+        progress, time_left, in_flight = eta.Progress(), eta.Eta(), metrics.InFlight()
+        interrupt, stopped = stack.enter_context(cli.Interrupt()), False
+        while not recorder.over and not stopped:
+            phase = recorder.enter_phase()
+            batches = recorder.batches(sharding.host_rows(mesh, phase.batch_size))
+            with metrics.timed(recorder.timers, "compile_secs"):
+                batch = batches(run.clocks.steps)
+                del batch["num_tokens"]
+                on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
+                train_step, eval_step = step_lib.compile_steps(
+                    model, mesh, placed, run.state, on_devices, machine.num_microbatches
+                )
+            if mesh.devices.flat[0].platform == "cpu":
+                scratch = train_step.memory_analysis().temp_size_in_bytes
+                malloc.release_if_scarce(soon=malloc.GAPS * scratch)
+            say(
+                f"phase {run.phase + 1}: length {phase.max_len}, batch {phase.batch_size};"
+                f" compiled, {time.perf_counter() - started:.1f} s after start"
+            )
+            stream = batches_lib.iterate(
+                batches, run.clocks.steps, recorder.last_step, machine.loader, machine.prefetch
+            )
+            for k, batch in enumerate(stream):
+                if k == 0:
+                    in_flight.restart()  # excludes the start-up of the pipeline
+                    time_left.start(recorder.done)
+                num_tokens = int(batch.pop("num_tokens"))
+                if before_step is not None:
+                    before_step(run.clocks.steps, batch)
+                on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
+                run.state, pairs = train_step(run.state, on_devices, recorder.learning_rate())
+                in_flight.add(pairs)
+                recorder.advance(num_tokens, in_flight.secs())
+                malloc.release_if_scarce()
+
+                # What is due after this step; the clock of training stands still meanwhile.
+                if recorder.is_anything_due():
+                    recorder.settle(*in_flight.wait())
+                    if recorder.is_due(machine.log_every_steps):
+                        recorder.log()
+                    if recorder.is_due(config.eval.every_steps):
+                        with metrics.timed(recorder.timers, "eval_secs"):
+                            params, held_out = run.state.params, recorder.validation_batches()
+                            found = step_lib.evaluate(
+                                eval_step, params, held_out, model.objectives, mesh
+                            )
+                            sums = metrics.sum_pairs(found)
+                            means = metrics.summarise_eval(sums, model.token_losses)
+                        say(f"\n{recorder.record_validation(means)}")
+                    if recorder.is_due(machine.checkpoint_every_steps):
+                        recorder.save()
+                    in_flight.restart()
+                for num_steps, hook in every:
+                    if recorder.is_due(num_steps):
+                        hook(run)
+                if progress.due():
+                    recorder.settle(*in_flight.wait())
+                    progress.show(recorder.describe_progress(peak, time_left.text(recorder.done)))
+                # Several processes must stop after the same step, so they ask each other, rarely.
+                if jax.process_count() == 1 or run.clocks.steps % machine.log_every_steps == 0:
+                    stopped = sharding.any_process(interrupt.received is not None)
+                if stopped or recorder.phase_over:
+                    break
+            recorder.settle(*in_flight.wait())
+
+        # --- The end ----------------
+        progress.show(recorder.describe_progress(peak, time_left.text(recorder.done)), final=True)
+        recorder.save()
+        recorder.close()
+        if chief:
+            curves.draw(workdir, recorder.name)
+        if not recorder.over:
+            raise cli.Stopped(
+                f"stopped by {interrupt.received or 'another process'} after step"
+                f" {run.clocks.steps}, which is saved in {workdir};"
+                " start the same command again to continue",
+                cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
+            )
+        result = recorder.finish()
+        say(recorder.describe_end())
+        return result
 
 
 def main(argv: list[str]) -> None:

@@ -21,15 +21,13 @@ decode:
 objectives: helpers nn
 systems: helpers nets nn
 sharding: helpers nn
-state: objectives sharding
+state: config formats objectives optim sharding systems
 step: objectives sharding state
 config: helpers
-build: config formats objectives optim resources runs systems
 resources: config formats helpers nn objectives optim runs sharding state step systems
-runs: build config data helpers lab objectives optim resources sharding state systems training
+runs: config data helpers objectives optim resources systems
 data: config formats helpers objectives runs systems
 tasks: config data formats helpers runs
-training: build config data helpers objectives optim resources runs sharding state step systems
 finetuning: config data formats helpers lab nets nn optim resources runs sharding state
   objectives systems tasks
 finetune: config finetuning helpers lab resources runs tasks
@@ -37,7 +35,7 @@ eval: config data finetune finetuning helpers lab nn objectives resources runs s
 lab: config helpers thesis
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
-  training
+  population train
 study: config helpers lab resources runs studies
 worlds: config helpers
 interop: config data finetuning helpers lab nets nn objectives resources runs state systems

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -223,3 +224,24 @@ def test_keys_go_by_name() -> None:
         for name in ("mask", "dropout", "mask")
     )
     assert mask == again != dropout
+
+
+@pytest.mark.parametrize(("samples", "num_draws"), [((False, True), 4), ((False, False), 1)])
+def test_an_evaluation_draws_several_times_where_that_changes_something(
+    samples: tuple[bool, bool], num_draws: int
+) -> None:
+    """Its keys are always the same ones, and differ from draw to draw."""
+    seen: list[list[int]] = []
+
+    def eval_step(params: Any, batch: Any, key: jax.Array) -> dict:
+        assert params == "params" and len(batch["examples"]) == B
+        seen.append(jax.random.key_data(key).tolist())
+        return {"near_loss": (jnp.ones(()), jnp.ones(()))}
+
+    objectives = [types.SimpleNamespace(samples=each) for each in samples]
+    for _ in range(2):
+        batches = [batch_of(1), batch_of(2)]
+        found = step.evaluate(eval_step, "params", batches, objectives, tiny.one_device())
+        assert len(found) == 2 * num_draws
+    assert seen[: 2 * num_draws] == seen[2 * num_draws :]
+    assert len({tuple(key) for key in seen}) == 2 * num_draws

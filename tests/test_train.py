@@ -1,6 +1,7 @@
 """Whole runs at a tiny shape: what they leave, and that stopping them anywhere changes nothing."""
 
 import dataclasses
+import errno
 import functools
 import json
 import math
@@ -237,7 +238,7 @@ def test_a_finished_run_says_so_and_does_nothing(
     before = stamps()
     again = lab.run(whole.workdir)
     assert again.result == whole.result and not again.states
-    assert "is finished (24 steps); nothing to do" in capsys.readouterr().out
+    assert "already finished (24 steps)" in capsys.readouterr().out
     assert stamps() == before
 
 
@@ -263,6 +264,35 @@ def test_a_budget_in_tokens_continues_after_the_last_step_of_a_phase(
     stopped = lab.run(tmp_path / "run", config, before=kill_at(second_phase))
     assert max(stopped.states) == second_phase
     assert_continues(straight, stopped, lab.run(tmp_path / "run", config))
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_cut_metrics_file_is_named_and_continued(
+    keep: int, lab: Lab, whole: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+) -> None:
+    """At step 12 it has had four lines: of steps 4, 8, 10 and 12."""
+    lab.run(tmp_path / "run", before=kill_at(13))
+    path = tmp_path / "run/metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:keep]))
+    capsys.readouterr()
+    resumed = lab.run(tmp_path / "run")
+    assert f"holds {keep} of the 4 lines written up to step 12" in capsys.readouterr().out
+    steps = [line["step"] for line in whole.lines()]
+    assert [line["step"] for line in resumed.lines()] == steps[:keep] + steps[4:]
+    lab.run(tmp_path / "run")
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_a_finished_run_needs_no_right_to_write(
+    lab: Lab, whole: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("mkdir", "touch", "write_bytes", "write_text"):
+        monkeypatch.setattr(pathlib.Path, name, refuse)
+    assert lab.run(whole.workdir).result == whole.result
+    assert "already finished" in capsys.readouterr().out
 
 
 # --- Clocks ---------------------------------------------------------------------------------------
@@ -450,6 +480,23 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
     assert not (tmp_path / "run/result.json").exists()
     (last,) = {int(p.name) for p in (tmp_path / "run/checkpoints").iterdir()} & {0, 6}
     assert last in (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        (dict(tokenizer__vocab_size=10**9), "1,.* GB.*vocab_size"),
+        (dict(net__width=2 * 10**11), "GB"),
+        (dict(net__num_layers=10**12), "GB"),
+        (dict(net__width=10**20), "out of range"),
+        (dict(net__num_heads=7, net__width=99999999999), "does not divide"),
+    ],
+)
+def test_a_net_that_cannot_fit_is_refused_before_it_is_made(
+    fields: dict[str, Any], named: str, lab: Lab, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        lab.run(tmp_path / "run", lab.config(**fields))
 
 
 def test_a_workdir_with_another_config_is_refused(lab: Lab, whole: Record) -> None:

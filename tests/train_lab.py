@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import state, step
+from scalelab import population, state, step, train
 from scalelab.config import pretraining as config_lib
 from scalelab.lab import curves
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, metrics
-from scalelab.training import loop as train_loop
+from scalelab.runs.clocks import Run
 
 # 0.9 / 8 to 0.1 / 4 of 24 steps: 20 of batch 8 at length 32, then 4 of batch 4 at length 64.
 STEPS, SHORT_STEPS = 24, 20
@@ -132,28 +132,35 @@ class Lab:
             before(step)
             record.batches[step] = {k: v.copy() for k, v in batch.items()}
 
-        def after_step(run: checkpoint.Run) -> None:
+        def after_step(run: Run) -> None:
             record.states[run.clocks.steps] = jax.device_get(run.state)
             record.best[run.clocks.steps] = run.best
 
-        results = self.run_together(
-            [(config, workdir)], before_step=before_step, every=[(1, after_step)]
-        )
-        record.result = results[0] if results else None
+        with self._trained(config):
+            record.result = train.train(
+                config, workdir, before_step=before_step, every=[(1, after_step)]
+            )
         return record
 
     def run_together(
         self, runs: Sequence[tuple[config_lib.Config, pathlib.Path]], **hooks: Any
     ) -> list[dict[str, Any]]:
         """Trains until all end or a hook raises Killed; returns their results, none if killed."""
-        config = runs[0][0]
+        results: list[dict[str, Any]] = []
+        with self._trained(runs[0][0]):
+            results = population.train(runs, **hooks)
+        return results
+
+    @contextlib.contextmanager
+    def _trained(self, config: config_lib.Config) -> Iterator[None]:
+        """Remembers programs of equal nets; ends quietly where a hook raises Killed."""
         # What a compiled step depends on; the optimizer's rate and the budget are not in it.
         self._key = (config.system, config.objective, config.net, config.machine.num_microbatches)
         self._key += (config.machine.remat, config.tokenizer, config.mask_rate)
         try:
-            return train_loop.train(runs, **hooks)
+            yield
         except Killed:
-            return []
+            pass
         finally:
             while self._opened:  # threads and files outlive the run, as they could not in a kill
                 with contextlib.suppress(ValueError):  # closed already

@@ -45,6 +45,12 @@ class Data:
     facts: dict[str, str]
 
     @property
+    def fingerprint(self) -> str:
+        """Digests of the corpus and of the training examples of each phase."""
+        digests = [phase.train.fingerprint() for phase in self.phases]
+        return "-".join([self.corpus_hash[:12], *digests])
+
+    @property
     def pass_tokens(self) -> int:
         """Tokens, special ones included, of one pass over the training examples of all phases."""
         return sum(int(phase.train.meta["num_tokens"]) for phase in self.phases)

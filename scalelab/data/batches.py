@@ -73,6 +73,7 @@ class Batches:
       max_len: T.
       seed: of the order.
       rows: which rows of the global batch this host takes.
+      first_step: the step of the run that gets the first batch.
     """
 
     store: ExampleStore
@@ -80,6 +81,7 @@ class Batches:
     max_len: int
     seed: int
     rows: slice = dataclasses.field(default_factory=lambda: slice(None))
+    first_step: int = 0
 
     def __post_init__(self) -> None:
         if len(self.store) < self.batch_size:
@@ -95,25 +97,25 @@ class Batches:
 
     def ids(self, step: int) -> np.ndarray:
         """Which examples make the rows of batch `step`: int64 [len(rows)]."""
-        return self._ids(step, self.rows)
+        return self._global_ids(step)[self.rows]
 
-    def num_tokens(self, step: int) -> int:
-        """Tokens in all rows of batch `step`, special ones included, padding not."""
-        return int(self.store.lengths(self._ids(step, slice(None))).sum())
-
-    def _ids(self, step: int, rows: slice) -> np.ndarray:
-        places = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
+    def _global_ids(self, step: int) -> np.ndarray:
+        places = np.arange(self.batch_size, dtype=np.int64)
+        places += (step - self.first_step) * self.batch_size
         epochs, places = np.divmod(places, len(self.store))
         keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
         return permute(places, len(self.store), keys)
 
     def __call__(self, step: int) -> Batch:
-        """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and `examples`.
+        """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and two more.
 
-        `examples` int32 [B] is the index of each row in the global batch.
+        `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
+        counts the tokens of the whole global batch, special ones included, padding not.
         """
-        batch = self.store.gather(self.ids(step), self.max_len)
+        ids = self._global_ids(step)
+        batch = self.store.gather(ids[self.rows], self.max_len)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
+        batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch
 
 

@@ -66,8 +66,8 @@ class Group:
 
     def given(self, step: int, length: int) -> tuple[Any, Any]:
         """Batches and learning rates of a step of all runs, for `train_step`."""
-        batch = vmapped.stack_rows([self._seen(batches(step, length)) for batches in self.batches])
-        return batch, vmapped.stack_rows(self.rates(step))
+        batch = vmapped.stack_host([self._seen(batches(step, length)) for batches in self.batches])
+        return batch, vmapped.stack_host(self.rates(step))
 
     def advance(self, step: int) -> Any:
         """Starts step `step` of every run; returns its metrics, to be waited for."""
@@ -80,7 +80,7 @@ class Group:
 
     def of_seed(self, tree: Any, index: int) -> Any:
         """One seed's part of what is there for all."""
-        return vmapped.pick(tree, index, len(self))
+        return vmapped.unstack(tree, index, len(self))
 
     def whole(self, params: Any, index: int) -> Any:
         """One seed's {"body", "head"}, as it is kept.

@@ -7,7 +7,7 @@ left out, as everywhere in the literature. The backward pass costs twice the for
 import dataclasses
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,23 @@ class Flops:
     def train(self) -> float:
         """Forward and backward: three times forward."""
         return 3.0 * self.forward
+
+
+PARTS = ("body", "attention", "head", "embedding")
+
+
+class Phase(Protocol):
+    """A phase of a run, as config or as data."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a batch."""
+        ...
+
+    @property
+    def max_len(self) -> int:
+        """Padded length of an example."""
+        ...
 
 
 def n_model(width: int, num_layers: int) -> int:
@@ -116,6 +133,28 @@ def _kernel_sizes(params: Any) -> int:
     """Parameters in the matrices of a tree: every leaf named kernel."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return int(sum(np.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel"))
+
+
+def of_phases(
+    params: Any,
+    objectives: Iterable[Objective],
+    net: Net,
+    phases: Iterable[Phase],
+    *,
+    causal: bool,
+) -> list[Flops]:
+    """Counts the forward pass of a training step of each phase; see `of_batch`."""
+    return [
+        of_step(
+            params,
+            objectives,
+            net,
+            causal=causal,
+            batch_size=phase.batch_size,
+            length=phase.max_len,
+        )
+        for phase in phases
+    ]
 
 
 @jax.jit

@@ -1,19 +1,19 @@
-"""Checkpoints: state, clocks, data position and config, saved by orbax in the background.
+"""Checkpoints: a state and the JSON that goes with it, saved by orbax in the background.
 
-Kept are the last few and the best. Each carries a checksum of every array, computed on the devices
-when it was saved; a checkpoint that cannot be read or does not match is moved aside and the one
-before it is used.
+Keeps the last few and the best. Each has a checksum of every array, computed on the devices when it
+was saved; one that cannot be read or does not match is moved aside, and the one before it is used.
 """
 
 import contextlib
 import copy
-import dataclasses
 import json
-import math
+import logging
 import pathlib
 import shutil
+import sys
+import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,61 +22,14 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
-from scalelab.runs import orbax_noise
-from scalelab.runs.clocks import Clocks
-
 # The layout of the parameter tree on disk. Raise it when names or shapes of parameters change.
 LAYOUT = 1
 SMALL_FILES_BYTES = 100_000  # what a checkpoint takes besides its arrays
 
 
-@dataclasses.dataclass
-class Run:
-    """What changes while a run trains; a checkpoint holds all of it.
-
-    Attributes:
-      state: the TrainState, on the devices.
-      clocks: how far it has come.
-      phase: index of the phase in progress.
-      phase_start: the step at which that phase began.
-      best: lowest validation loss of the phase in progress.
-      evals: the last validation of each phase, by its length in tokens.
-      data: fingerprint of the training examples.
-      unlogged: (sum, weight) of each metric since the last logged line.
-      initialised: names of the parameters that the run it began with had not.
-    """
-
-    state: Any
-    clocks: Clocks = dataclasses.field(default_factory=Clocks)
-    phase: int = 0
-    phase_start: int = 0
-    best: float = math.inf
-    evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    data: str = ""
-    unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    initialised: list[str] = dataclasses.field(default_factory=list)
-
-    def meta(self) -> dict[str, Any]:
-        """Everything but the state, as plain json."""
-        fields = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "state"
-        }
-        return fields | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
-
-    @classmethod
-    def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
-        """The run that `meta` described."""
-        names = {f.name for f in dataclasses.fields(cls)} - {"state"}
-        values = {name: meta[name] for name in names - {"initialised"}}
-        values["initialised"] = meta.get("initialised", [])  # which older checkpoints have not
-        return cls(
-            state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
-        )
-
-
 @jax.jit
-def _checksum_of(array: jax.Array) -> jax.Array:
-    """The sum of an array's words, each times an odd number given by its place: a uint32."""
+def _checksum_array(array: jax.Array) -> jax.Array:
+    """Sums an array's words, each times an odd number given by its place: uint32 []."""
     words = jax.lax.bitcast_convert_type(
         array, jnp.dtype(f"uint{8 * array.dtype.itemsize}")
     ).astype(jnp.uint32)
@@ -85,9 +38,9 @@ def _checksum_of(array: jax.Array) -> jax.Array:
 
 
 def checksums(tree: Any) -> list[int]:
-    """The checksums of a tree's arrays, in the order of its leaves."""
+    """Returns the checksums of a tree's arrays, in the order of its leaves."""
     # One after another: XLA makes a copy of what it sums, and one of the whole state is too much.
-    return [int(_checksum_of(leaf)) for leaf in jax.tree.leaves(tree)]
+    return [int(_checksum_array(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
 class Checkpoints:
@@ -103,7 +56,7 @@ class Checkpoints:
     def __init__(
         self, directory: pathlib.Path, num_last: int | None, write_bytes: int | None = None
     ) -> None:
-        orbax_noise.silence()
+        silence_orbax()
         self._directory = directory.absolute()
         self._read_only = num_last is None
         self._manager = ocp.CheckpointManager(
@@ -128,7 +81,7 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
-        """Steps at which there is a checkpoint, oldest first."""
+        """Returns the steps at which there is a checkpoint, oldest first."""
         return sorted(self._manager.all_steps())
 
     def save(self, state: Any, meta: dict[str, Any], rank: float | None = None) -> None:
@@ -177,7 +130,10 @@ class Checkpoints:
         return newest
 
     def _newest_sound(self, steps: list[int], like: Any) -> tuple[Any, dict[str, Any]] | None:
-        """Only what a sound one stands behind is moved: else a second start would begin anew."""
+        """Restores the newest sound checkpoint, and moves aside damaged newer ones.
+
+        Without a sound one nothing is moved: else a second start would begin anew.
+        """
         damaged: list[int] = []
         for k, step in reversed(list(enumerate(steps))):
             try:
@@ -200,7 +156,7 @@ class Checkpoints:
         if self._read_only or not damaged:
             return
         for step in damaged:
-            aside = _free(self._directory.parent / "damaged" / str(step))
+            aside = _unused(self._directory.parent / "damaged" / str(step))
             print(f"checkpoint {step} moved to {aside}", flush=True)
             if jax.process_index() == 0:
                 aside.parent.mkdir(exist_ok=True)
@@ -252,7 +208,7 @@ class Checkpoints:
         self._manager.close()
 
     def _check_room(self, state: Any) -> None:
-        """Looks for room first: orbax notices a full disk in threads of its own, and noisily."""
+        """Checks the room on disk first: orbax notices a full disk in threads, and noisily."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + SMALL_FILES_BYTES
         if shutil.disk_usage(self._directory).free < needed:
             raise self._no_room(f"{needed / 1e6:,.1f} MB are needed")
@@ -267,7 +223,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _naming_full_disks(self) -> Iterator[None]:
-        """Words what orbax and tensorstore raise when a disk fills up meanwhile."""
+        """Raises one OSError for what orbax and tensorstore raise when a disk fills up."""
         try:
             yield
         except Exception as error:
@@ -278,7 +234,7 @@ class Checkpoints:
 
 
 def _writing_at_most(num_bytes: int) -> ocp.handlers.DefaultCheckpointHandlerRegistry:
-    """What orbax saves a state with; it refuses an array that is not smaller than its limit."""
+    """Returns orbax handlers that write at most so much at a time, and no array above it."""
     gigabytes: Any = (num_bytes + 1) / 1e9
     handler = ocp.StandardCheckpointHandler(save_concurrent_gb=gigabytes)
     registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
@@ -287,7 +243,7 @@ def _writing_at_most(num_bytes: int) -> ocp.handlers.DefaultCheckpointHandlerReg
 
 
 def _checksum(meta: dict[str, Any]) -> int:
-    """Of plain json, whatever the order and the kind of its keys."""
+    """Returns a CRC of plain JSON, whatever the order of its keys."""
     plain = json.loads(json.dumps(meta))
     return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
@@ -296,7 +252,50 @@ class _WrongLayout(Exception):
     """A checkpoint of another version of the parameter tree: not damage."""
 
 
-def _free(path: pathlib.Path) -> pathlib.Path:
-    """`path`, or a numbered variant that does not exist yet."""
+def _unused(path: pathlib.Path) -> pathlib.Path:
+    """Returns `path`, or a numbered variant of it that does not exist."""
     candidates = [path, *(path.with_name(f"{path.name}.{i}") for i in range(1, 1000))]
     return next(p for p in candidates if not p.exists())
+
+
+# --- Tracebacks of orbax's background threads: what matters is also raised ----------------
+
+
+def silence_orbax() -> None:
+    """Drops orbax's log lines and the errors of reads and writes that it abandoned.
+
+    At the first read or write that fails, orbax closes its event loop. Others in flight then end in
+    errors that nobody can catch, each with a traceback when it is collected.
+    """
+    logging.getLogger("absl").addFilter(_is_not_logged_by_orbax)
+    logging.getLogger("asyncio").addFilter(_is_not_raised_in_orbax)
+    if not hasattr(sys.unraisablehook, "drops_orbax"):
+        sys.unraisablehook = _dropping_orbax(sys.unraisablehook)
+
+
+def _is_in_orbax(filename: str) -> bool:
+    return "orbax" in pathlib.Path(filename).parts
+
+
+def _is_not_logged_by_orbax(record: logging.LogRecord) -> bool:
+    return not _is_in_orbax(record.pathname)
+
+
+def _is_not_raised_in_orbax(record: logging.LogRecord) -> bool:
+    frames = traceback.walk_tb(record.exc_info[2] if record.exc_info else None)
+    return not any(_is_in_orbax(frame.f_code.co_filename) for frame, _ in frames)
+
+
+def _dropping_orbax(before: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Wraps sys.unraisablehook: drops errors of orbax's coroutines and of a closed event loop."""
+
+    def hook(unraisable: Any) -> None:
+        error, code = unraisable.exc_value, getattr(unraisable.object, "cr_code", None)
+        closed = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+        if closed and unraisable.object is None:
+            return
+        if code is None or not _is_in_orbax(code.co_filename):
+            before(unraisable)
+
+    hook.drops_orbax = True  # type: ignore[attr-defined]
+    return hook

@@ -1,4 +1,4 @@
-"""Which runs one program can train: they differ in seed, data order or learning rate alone."""
+"""Checks and lists runs that one program can train: same config but seed, order and rate."""
 
 import dataclasses
 import itertools
@@ -30,29 +30,29 @@ def check(configs: Sequence[Config]) -> None:
     ]
     if differing:
         raise ValueError(
-            f"runs that train together may differ in {', '.join(VARYING)} alone; train these"
-            " one by one, they differ in\n  " + "\n  ".join(differing)
+            "these runs cannot share one program; train them one by one (only"
+            f" {', '.join(VARYING)} may differ). They differ in\n  " + "\n  ".join(differing)
         )
     if len(configs) > 1 and configs[0].optim.total_secs is not None:
         raise ValueError(
-            "a budget in seconds is a run's alone, which those beside it would slow down: set"
-            " another of optim.total_*, or train one by one"
+            "several runs in one program slow each other down, so a budget in seconds says nothing:"
+            " set another of optim.total_*, or train one by one"
         )
     if len(configs) > 1 and configs[0].machine.distributed:
         raise ValueError(
-            "runs train together in one process: leave --config.machine.distributed off, or train"
-            " one by one"
+            "several runs in one program need one process: leave --config.machine.distributed off,"
+            " or train one by one"
         )
 
 
-def of(
+def expand_runs(
     config: Config,
     workdir: pathlib.Path,
     seeds: Sequence[str] = (),
     rates: Sequence[str] = (),
     orders: Sequence[str] = (),
 ) -> list[tuple[Config, pathlib.Path]]:
-    """Config and folder of each run.
+    """Lists the config and the folder of each run.
 
     Args:
       config: what they have in common.
@@ -62,7 +62,7 @@ def of(
       orders: seeds of the data order as given; empty: the config's.
 
     Raises:
-      ValueError: they are no numbers, or name a run twice.
+      ValueError: values that are no numbers, or name a run twice.
     """
     runs = []
     for seed, order, rate in itertools.product(
@@ -79,7 +79,7 @@ def of(
         runs.append((config_lib.resolve(values), workdir / "-".join(filter(None, parts))))
     folders = [folder.name for _, folder in runs]
     if len(set(folders)) < len(folders):
-        raise ValueError(f"each run once, please; got {', '.join(folders)}")
+        raise ValueError(f"a run is named twice: {', '.join(folders)}")
     return runs
 
 

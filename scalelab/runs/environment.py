@@ -11,17 +11,22 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 # The version of the numbers: two runs compare where config, data and this agree. Raise it when the
 # same config gives another result than before beyond rounding, and say in CHANGELOG, "Numerics",
 # which systems moved, by how much and why; tests/runs/test_numerics.py asks for it.
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 
 PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tokenizers", "transformers",
     "tensorflow", "tensorflow-cpu", "ml-collections",
 )  # fmt: skip
+
+
+# In the name of a flag. Not "tokenizer" or "total_tokens", which are fields of a config.
+SECRET = re.compile(r"token(?!iz|s)|key|secret|password", re.IGNORECASE)
 
 
 def _git(*arguments: str) -> str | None:
@@ -47,10 +52,11 @@ def describe() -> dict[str, Any]:
     """Versions of packages and numbers, devices, host, git commit and dirty flag, command line."""
     import jax
 
+    program = pathlib.Path(sys.executable).name
     changed = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join([pathlib.Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "command": shlex.join([program, *mask_secrets(sys.orig_argv[1:])]),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
@@ -62,6 +68,20 @@ def describe() -> dict[str, Any]:
         "num_processes": jax.process_count(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
     }
+
+
+def mask_secrets(arguments: Sequence[str]) -> list[str]:
+    """Replaces the values of flags that are named token, key, secret or password by "***"."""
+    masked, is_secret = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if is_secret and not argument.startswith("-"):
+            argument = "***"
+        is_secret = argument.startswith("-") and SECRET.search(name) is not None
+        if is_secret and equals:
+            argument, is_secret = f"{name}=***", False
+        masked.append(argument)
+    return masked
 
 
 def cores() -> list[int]:

@@ -1,6 +1,5 @@
-"""What a run measures: (sum, weight) pairs, timers, metrics.jsonl, TensorBoard."""
+"""What a run measures: (sum, weight) pairs, timers, steps in flight, metrics.jsonl, TensorBoard."""
 
-import collections
 import contextlib
 import json
 import math
@@ -13,7 +12,7 @@ from typing import Any
 import jax
 
 from scalelab.helpers import files
-from scalelab.runs import vmapped
+from scalelab.runs import json_files
 from scalelab.runs.clocks import Clocks
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -86,99 +85,36 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
         timers[name] = timers.get(name, 0.0) + time.perf_counter() - begun
 
 
-class Window:
-    """Steps that were started and not yet waited for; their time goes to the clock when they are.
-
-    Of runs that train together each has a window of its own, and each clock gets an even share of
-    the time, so that seconds of runs add up to seconds of the machine.
-
-    Args:
-      clocks: whose `secs` it advances.
-      total: holds what was settled and not yet taken; the caller may keep it over a restart.
-
-    Attributes:
-      loss: mean loss of the last settled steps.
-      tokens_per_sec: real tokens, over the last settled steps.
-      steps_per_sec: likewise.
-    """
+class InFlight:
+    """Steps that were started and not yet waited for, and the time that they take."""
 
     AHEAD = 2  # steps that may wait on the device; more would only hold memory
 
-    def __init__(self, clocks: Clocks, total: dict[str, tuple[float, float]]) -> None:
-        self._clocks, self._total = clocks, total
-        self._pending: list[tuple[int, Pairs]] = []
-        self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
-        self._index, self._size, self._share = 0, 1, 1.0
-        self.loss = math.nan
-        self.tokens_per_sec = self.steps_per_sec = 0.0
-        self.restart()
-
-    def join(self, index: int, size: int, count: int) -> None:
-        """From here on the run trains together with others; nothing may be pending.
-
-        Args:
-          index: its place in the program.
-          size: how many places that has.
-          count: how many runs share the time.
-        """
-        assert not self._pending
-        self._index, self._size, self._share = index, size, 1 / count
+    def __init__(self) -> None:
+        self._pending: list[Pairs] = []
         self.restart()
 
     def restart(self) -> None:
-        """Starts the clock again after something that is not training; nothing may be pending."""
+        """Restarts the timer after validation or a checkpoint; no step may be in flight."""
+        assert not self._pending
         self._begun = time.perf_counter()
-        self._before = self._clocks.tokens, self._clocks.steps
 
     def secs(self) -> float:
-        """The clock's seconds, the steps under way included."""
-        return self._clocks.secs + (time.perf_counter() - self._begun) * self._share
+        """Returns the seconds since the last `restart` or `wait`."""
+        return time.perf_counter() - self._begun
 
-    def add(self, step: int, pairs: Pairs) -> None:
-        """Notes that `step` was started, and waits for the one that is AHEAD steps older.
-
-        Args:
-          step: its number.
-          pairs: its metrics, of all the runs that train together.
-        """
-        self._pending.append((step, pairs))
+    def add(self, pairs: Pairs) -> None:
+        """Adds the metrics of a step that was started; waits for the one AHEAD steps before it."""
+        self._pending.append(pairs)
         if len(self._pending) > self.AHEAD:
-            self._pending[-1 - self.AHEAD][1]["loss"][0].block_until_ready()
+            self._pending[-1 - self.AHEAD]["loss"][0].block_until_ready()
 
-    def settle(self) -> None:
-        """Waits for the steps under way and advances the clock.
-
-        Raises:
-          FloatingPointError: loss or gradient of a step was not finite.
-        """
-        if not self._pending:
-            return
-        many = vmapped.pick(
-            jax.device_get([pairs for _, pairs in self._pending]), self._index, self._size
-        )
-        spent = (time.perf_counter() - self._begun) * self._share
-        self._clocks.secs += spent
-        for (step, _), pairs in zip(self._pending, many, strict=True):
-            if not pairs["finite"][0]:
-                loss, norm = float(pairs["loss"][0]), float(pairs["grad_norm"][0])
-                raise FloatingPointError(f"step {step} had loss {loss} and gradient norm {norm}")
-        self._pending.clear()
-        tokens, steps = self._before
-        self._recent.append((spent, self._clocks.tokens - tokens, self._clocks.steps - steps))
-        secs, tokens, steps = (sum(column) for column in zip(*self._recent, strict=True))
-        self.tokens_per_sec, self.steps_per_sec = tokens / secs, steps / secs
-        new = sum_pairs(many)
-        self.loss = divide(new)["loss"]
-        add(self._total, new)
+    def wait(self) -> tuple[list[Pairs], float]:
+        """Waits for all steps in flight; returns their metrics, on the host, and `secs`."""
+        steps, self._pending = jax.device_get(self._pending), []
+        secs = self.secs()
         self.restart()
-
-    def take(self) -> dict[str, float]:
-        """Settles, and returns the mean metrics of the steps since the last time, if any."""
-        self.settle()
-        means = divide(self._total)
-        means.pop("finite", None)
-        self._total.clear()
-        return means
+        return steps, secs
 
 
 class Writer:
@@ -187,22 +123,25 @@ class Writer:
     Args:
       workdir: the run folder.
       step: continue after this step: later lines of a killed run are dropped.
+
+    Attributes:
+      num_lines: lines that the file holds.
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
-        self._path = workdir / "metrics.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= step]
-        files.write_text(self._path, "".join(line + "\n" for line in kept))
-        self._file = self._path.open("a")
+        path = workdir / "metrics.jsonl"
+        kept = [line for line in _readable_lines(path) if line["step"] <= step]
+        self.num_lines = len(kept)
+        files.write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._file = path.open("a")
         self._board = _Board(workdir / "tensorboard")
         for line in kept:
-            self._board.add(json.loads(line))
+            self._board.add(line)
 
     def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
         """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...).
 
-        Json has no number for one that is not finite; it is left out.
+        A number that is not finite is left out, because JSON has none.
         """
         line = {
             "step": clocks.steps,
@@ -212,6 +151,7 @@ class Writer:
         } | {name: value for name, value in values.items() if math.isfinite(value)}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
+        self.num_lines += 1
         self._board.add(line)
 
     def close(self) -> None:
@@ -221,9 +161,9 @@ class Writer:
 
 
 class _Board:
-    """TensorBoard events of a run, written anew at each start; none where tensorboardX is absent.
+    """TensorBoard events of a run, rewritten at each start; none where tensorboardX is absent.
 
-    Its low-level writer: the high-level one has a thread, which says nothing of a full disk.
+    Uses the low-level writer: the high-level one writes in a thread, which hides a full disk.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -256,9 +196,11 @@ class _Board:
             self._writer.close()
 
 
-def _step_of(line: str) -> float:
-    """The step of a line of metrics.jsonl; infinity for a line that was cut off."""
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+def _readable_lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields the lines of metrics.jsonl that hold numbers and a step."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            values = json_files.parse_object(line)
+            if "step" in values and all(type(x) in (int, float) for x in values.values()):
+                yield values

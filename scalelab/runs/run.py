@@ -1,223 +1,272 @@
-"""One run in its folder while it trains: clocks, metrics, validation, checkpoints, result."""
+"""What one run keeps in its folder while it trains: clocks, metrics, checkpoints, result."""
 
+import collections
 import math
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from scalelab import build, sharding, systems
-from scalelab.config import durations
+from scalelab import systems
+from scalelab.config import cli
 from scalelab.config.pretraining import Config, science
+from scalelab.config.shape import Shape
 from scalelab.data import Data
-from scalelab.data.batches import Batches
-from scalelab.helpers import files
-from scalelab.lab import curves
+from scalelab.data.batches import Batches, evaluation_batches
+from scalelab.data.phases import PhaseData
+from scalelab.optim import schedules
 from scalelab.resources import flops
-from scalelab.runs import checkpoint, metrics, run_folder
-from scalelab.training.setup import Setup
+from scalelab.runs import checkpoint, environment, json_files, metrics, records, run_folder
+from scalelab.runs.clocks import Plan, Run
+from scalelab.runs.warm_start import Start
 
+UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
 
 
 class Recorder:
-    """Begins a run, or continues it from the newest sound checkpoint of its folder.
+    """Keeps the records of a run; call `restore` first.
 
     Args:
-      setup: what the run shares with those that train together with it.
+      workdir: the run folder.
       config: of the run.
-      data: its examples.
-      workdir: its folder.
+      data: what it trains on.
+      plan: how long it trains, and what its steps cost.
+      writes: whether this process writes metrics and result; all processes save checkpoints.
 
     Attributes:
-      config: of the run.
-      workdir: its folder.
+      name: what messages call the run.
       run: what changes while it trains.
-      placed: shardings of its state.
-      name: what messages call it.
-      budget: how long it trains.
       now: how far it is, on the budget's clock.
-      window: its steps under way.
       timers: seconds beside training.
-      failed: why it cannot go on; None: it can.
-
-    Raises:
-      ValueError: the folder does not allow it.
+      loss: mean loss of the last steps that were waited for.
+      tokens_per_sec: of the last steps that were waited for.
+      steps_per_sec: likewise.
     """
 
-    def __init__(self, setup: Setup, config: Config, data: Data, workdir: pathlib.Path) -> None:
-        self._setup, self.config, self.workdir, self._data = setup, config, workdir, data
-        self.name = build.name(config)
-        self.failed: str | None = None
-        steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
-        self.budget = durations.budget(config, steps_per_epoch)
-        if self.budget.clock == "secs" and jax.process_count() > 1:
-            raise ValueError("a budget in seconds needs one process: the clocks of several differ")
-        fresh, self.placed = setup.fresh(config.seed)
-        self._costs = [
-            build.step_flops(
-                config, setup.system, setup.objectives, fresh.params, p.batch_size, p.max_len
-            )
-            for p in data.phases
-        ]
-        step_costs = build.costs_on_clock(self.budget.clock, data.phases, self._costs)
-        self._ends = durations.phase_ends(config, self.budget, steps_per_epoch, step_costs)
+    def __init__(
+        self,
+        workdir: pathlib.Path,
+        config: Config,
+        data: Data,
+        plan: Plan,
+        *,
+        writes: bool = True,
+    ) -> None:
+        self.workdir, self.config, self._data, self._plan = workdir, config, data, plan
+        self._schedule, self._writes = schedules.get(config.optim.schedule), writes
+        self.name = run_folder.name(config)
+        self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
+        self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
+        self.run, self.now, self._rate = Run(None), 0.0, np.float32(0)
+        self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
+        self._settled = 0, 0  # tokens and steps that `settle` has seen
         self._checkpoints = checkpoint.Checkpoints(
             workdir / "checkpoints", config.machine.num_checkpoints
         )
-        self.run = self._restored(fresh)
-        self.now = self.run.clocks.at(self.budget.clock)
-        self._rate = np.float32(0)
-        self._num_params = flops.count_parameters(self.run.state.params)
-        self.window = metrics.Window(self.run.clocks, self.run.unlogged)
-        self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self._writer: metrics.Writer | None = None
-        if setup.chief:
-            self._writer = metrics.Writer(workdir, self.run.clocks.steps)
-            run_folder.describe(workdir, config)
-            if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
-                shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
 
-    def _restored(self, fresh: Any) -> checkpoint.Run:
+    def restore(self, fresh: Any, start: Start | None = None) -> Run:
+        """Continues from the newest sound checkpoint of the folder, else begins with `fresh`.
+
+        Args:
+          fresh: the state before the first step.
+          start: where its parameters come from; None: from the seed.
+
+        Raises:
+          ValueError: no checkpoint is sound, or the data are not those that it was begun with.
+        """
         restored = self._checkpoints.restore(fresh)
-        fingerprints = [phase.train.fingerprint() for phase in self._data.phases]
-        data = "-".join([self._data.corpus_hash[:12], *fingerprints])
+        data = self._data.fingerprint
         if restored is None:
-            start = self._setup.start
             if start is not None and start.opened is None:
                 raise ValueError(
                     f"no checkpoint in {self.workdir} is sound, and {start.path}, whose parameters"
                     " it began with, was not read: delete the folder and start again with --init"
                 )
-            return checkpoint.Run(fresh, data=data, initialised=list(start.fresh if start else ()))
-        run = checkpoint.Run.from_meta(*restored)
-        if run.data != data:
+            self.run = Run(fresh, data=data, initialised=list(start.fresh if start else ()))
+        else:
+            self.run = Run.from_meta(*restored)
+        if self.run.data != data:
             raise ValueError(
-                f"the run in {self.workdir} was trained on other examples ({run.data}) than its"
-                f" config gives now ({data}): the corpus or the code of its format has changed; go"
-                " on with what it had, or start in a new --workdir"
+                f"the run in {self.workdir} was trained on other examples ({self.run.data}) than"
+                f" its config gives now ({data}): the corpus or the code of its format has changed;"
+                " restore the corpus, or start in a new --workdir"
             )
-        return run
+        clocks = self.run.clocks
+        self.now = clocks.at(self._plan.clock)
+        self._settled = clocks.tokens, clocks.steps
+        if self._writes:
+            self._writer = metrics.Writer(self.workdir, clocks.steps)
+            self._report_missing(self._writer.num_lines)
+            run_folder.describe(self.workdir, self.config)
+            tokenizer = self.workdir / "tokenizer"
+            if self._data.tokenizer_dir.resolve() != tokenizer.resolve():
+                shutil.copytree(self._data.tokenizer_dir, tokenizer, dirs_exist_ok=True)
+        return self.run
 
-    def facts(self) -> dict[str, str]:
-        """What it says of itself at its start."""
-        return build.describe(
-            self.config, self._data, self._costs, self._num_params, self.budget, self._ends
-        )
+    def _report_missing(self, found: int) -> None:
+        """Says so if metrics.jsonl has lost lines since the checkpoint was saved."""
+        expected = self.run.num_lines
+        if expected is not None and found < expected:
+            print(
+                f"warning: {self.workdir}/metrics.jsonl holds {found} of the {expected} lines"
+                f" written up to step {self.run.clocks.steps}; the rest was deleted or damaged, so"
+                " curves and tables of this run have a gap there"
+            )
+        self.run.num_lines = found
 
     # --- Where it is ----------------
 
     @property
     def over(self) -> bool:
         """Whether the budget is used up."""
-        return self.now >= self.budget.total
+        return self.now >= self._plan.total
 
     @property
     def phase_over(self) -> bool:
         """Whether the phase in progress is."""
-        return self.now >= self._ends[self.run.phase]
+        return self.now >= self._plan.ends[self.run.phase]
 
     @property
     def done(self) -> float:
-        """The share of the budget that is done."""
-        return self.now / self.budget.total
+        """The share of the budget that is used."""
+        return self.now / self._plan.total
 
     @property
-    def phase(self) -> Any:
+    def flops_per_sec(self) -> float:
+        """FLOPs of training a second, over the last steps that were waited for."""
+        return self.steps_per_sec * self._plan.flops[self.run.phase].train
+
+    @property
+    def phase(self) -> PhaseData:
         """The data of the phase in progress."""
         return self._data.phases[self.run.phase]
 
     @property
-    def flops_per_sec(self) -> float:
-        """Of training, over the last settled steps."""
-        return self.window.steps_per_sec * self._costs[self.run.phase].train
+    def last_step(self) -> int:
+        """The step at which the phase in progress ends; far away where that is not known before."""
+        return int(self._plan.ends[self.run.phase]) if self._plan.clock == "steps" else UNKNOWN
 
-    def last_step(self) -> int | None:
-        """The step at which the phase in progress ends; None: not known before."""
-        return int(self._ends[self.run.phase]) if self.budget.clock == "steps" else None
-
-    def enter_phase(self) -> None:
-        """Goes on to the next phase where one is over; a run may also continue from there."""
-        while self.phase_over and not self.over:
-            self.run.phase += 1
-            self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf
-
-    def batches(self) -> Callable[[int], dict[str, np.ndarray]]:
-        """Begins, or continues, the phase in progress: step of the run -> batch."""
-        phase, start = self.phase, self.run.phase_start
-        rows = sharding.host_rows(self._setup.mesh, phase.batch_size)
-        order = self.config.data.order_seed
-        seed = self.config.seed if order is None else order
-        made = Batches(phase.train, phase.batch_size, phase.max_len, seed, rows)
-        self._num_tokens = lambda step: made.num_tokens(step - start)
-        return lambda step: made(step - start)
-
-    # --- A step ----------------
-
-    def rate(self) -> np.float32:
-        """The learning rate of the next step."""
-        factor = self._setup.schedule(self.now, self.budget.warmup, self.budget.total)
+    def learning_rate(self) -> np.float32:
+        """Returns the learning rate of the next step."""
+        factor = self._schedule(self.now, self._plan.warmup, self._plan.total)
         self._rate = np.float32(self.config.optim.learning_rate * factor)
         return self._rate
 
-    def stepped(self, pairs: metrics.Pairs) -> None:
+    def enter_phase(self) -> PhaseData:
+        """Goes on to the next phase if one is over; returns the data of the phase in progress."""
+        while self.phase_over and not self.over:
+            self.run.phase += 1
+            self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf
+        return self.phase
+
+    def batches(self, rows: slice) -> Batches:
+        """Returns the batches of the phase in progress, by the step of the run.
+
+        Args:
+          rows: of the global batch, which this process makes.
+        """
+        phase, order = self.phase, self.config.data.order_seed
+        seed = self.config.seed if order is None else order
+        start = self.run.phase_start
+        return Batches(phase.train, phase.batch_size, phase.max_len, seed, rows, start)
+
+    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the global batches of a validation at the length of the phase in progress."""
+        phase = self.phase
+        count = math.ceil(self.config.eval.num_examples / phase.batch_size)
+        return evaluation_batches(phase.valid, phase.batch_size, phase.max_len, count)
+
+    def is_due(self, num_steps: int) -> bool:
+        """Whether something is due that happens every `num_steps`, and when a phase ends."""
+        return self.run.clocks.steps % num_steps == 0 or self.phase_over
+
+    def is_anything_due(self) -> bool:
+        """Whether a line, a validation or a checkpoint is due."""
+        machine = self.config.machine
+        every = (
+            machine.log_every_steps,
+            self.config.eval.every_steps,
+            machine.checkpoint_every_steps,
+        )
+        return any(map(self.is_due, every))
+
+    # --- A step, and what may follow it ----------------
+
+    def advance(self, num_tokens: int, secs_in_flight: float = 0.0) -> None:
         """Advances the clocks by a step that was started.
 
         Args:
-          pairs: its metrics, of all the runs that train together.
+          num_tokens: of its batch, without padding.
+          secs_in_flight: seconds that the clock does not have yet.
         """
-        now = self.run.clocks
-        now.tokens += self._num_tokens(now.steps)
-        now.flops += self._costs[self.run.phase].train
-        now.steps += 1
-        self.window.add(now.steps, pairs)
-        clock = self.budget.clock
-        self.now = self.window.secs() if clock == "secs" else now.at(clock)
+        clocks = self.run.clocks
+        clocks.tokens += num_tokens
+        clocks.flops += self._plan.flops[self.run.phase].train
+        clocks.steps += 1
+        self.now = clocks.at(self._plan.clock)
+        if self._plan.clock == "secs":
+            self.now += secs_in_flight
 
-    def settle(self) -> None:
-        """Waits for the steps under way; a loss that is not finite ends the run, as it was saved.
+    def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
+        """Takes the metrics of the last steps, and the seconds of training that they took.
 
-        Nothing is written from then on.
+        Raises:
+          cli.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
         """
-        if self.failed is not None:
+        clocks = self.run.clocks
+        clocks.secs += secs
+        for k, pairs in enumerate(steps):
+            if not pairs["finite"][0]:
+                self.close()
+                raise cli.Stopped(
+                    f"not finite: step {clocks.steps - len(steps) + k + 1} had loss"
+                    f" {float(pairs['loss'][0])} and gradient norm {float(pairs['grad_norm'][0])}."
+                    f" The parameters of step {self._checkpoints.steps()[-1]} are kept in"
+                    f" {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
+                    " --config.optim.learning_rate"
+                )
+        if not steps:
             return
-        try:
-            self.window.settle()
-        except FloatingPointError as error:
-            self.failed = (
-                f"not finite: {error}. The parameters of step {self._checkpoints.steps()[-1]} are"
-                f" kept in {self.workdir}/checkpoints;"
-                " a lower --config.optim.learning_rate in a new workdir is what usually helps"
-            )
-            self._close()
+        before, self._settled = self._settled, (clocks.tokens, clocks.steps)
+        self._recent.append((secs, clocks.tokens - before[0], clocks.steps - before[1]))
+        total, tokens, count = (sum(column) for column in zip(*self._recent, strict=True))
+        self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
+        new = metrics.sum_pairs(steps)
+        self.loss = metrics.divide(new)["loss"]
+        metrics.add(self.run.unlogged, new)
 
     def log(self) -> None:
-        """Writes the means of what was settled and not yet written."""
-        means = self.window.take()
-        if self._writer is not None and means:
-            rate = {
-                "train/learning_rate": float(self._rate),
-                "train/tokens_per_sec": self.window.tokens_per_sec,
-            }
-            self._writer.write(self.run.clocks, {f"train/{k}": v for k, v in means.items()} | rate)
+        """Writes the mean metrics of the settled steps since the last line."""
+        means = metrics.divide(self.run.unlogged)
+        means.pop("finite", None)
+        self.run.unlogged.clear()
+        if means:
+            values = {f"train/{k}": v for k, v in means.items()}
+            values["train/learning_rate"] = float(self._rate)
+            values["train/tokens_per_sec"] = self.tokens_per_sec
+            self._write(values)
 
-    def evaluated(self, means: dict[str, float]) -> str:
-        """Notes a validation and saves; returns it in words."""
+    def record_validation(self, means: dict[str, float]) -> str:
+        """Writes a validation and saves; returns it for a terminal."""
         run, length = self.run, self.phase.max_len
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
-        if self._writer is not None:
-            values = {f"eval/{k}": v for k, v in means.items()}
-            self._writer.write(run.clocks, values | {"eval/max_len": length})
+        self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
         self.save(rank=means["loss"] - LATER_PHASE * run.phase)
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())
         return f"step {run.clocks.steps}: validation at length {length}: {found}"
 
+    def _write(self, values: dict[str, float]) -> None:
+        if self._writer is not None:
+            self._writer.write(self.run.clocks, values)
+            self.run.num_lines = self._writer.num_lines
+
     def save(self, rank: float | None = None) -> None:
-        """Saves a checkpoint; nothing may be under way.
+        """Saves a checkpoint; no step may be in flight.
 
         Args:
           rank: the lower the better; the best is kept beside the last ones.
@@ -227,50 +276,79 @@ class Recorder:
 
     # --- The end ----------------
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Waits until all is on disk."""
         self._checkpoints.close()
         if self._writer is not None:
             self._writer.close()
 
-    def close(self) -> None:
-        """Waits until all is on disk, and draws the curves."""
-        self._close()
-        if self._writer is not None:
-            curves.draw(self.workdir, self.name)
-
-    def _origin(self) -> dict[str, Any]:
-        """Whose parameters it began with, in the words of a fine-tuning's result."""
-        start = self._setup.start
-        if start is None:
-            return {}
-        init, digest = self.config.machine.init, self.config.init
-        return {"init": init, "init_digest": digest, "initialised": list(self.run.initialised)}
-
     def finish(self) -> dict[str, Any]:
-        """Writes result.json, and returns its content."""
-        data, system = self._data, self._setup.system
-        result = run_folder.result(
-            self.config,
-            self.run.clocks,
-            self.run.evals,
-            {
-                "params": self._num_params,
-                "data_hash": data.corpus_hash,
-                "unigram_nats": data.unigram_nats,
-                "corpus": {"documents": data.num_documents, "tokens": data.num_tokens},
-                "phases": [
-                    {
-                        "max_len": phase.max_len,
-                        "examples": len(phase.train),
-                        "tokens": phase.train.meta["num_tokens"],
-                    }
-                    for phase in data.phases
-                ],
-                "departures": systems.active_departures(system.DEPARTURES, science(self.config)),
-            }
-            | self._origin()
-            | self.timers,
+        """Writes result.json; returns its content."""
+        config, run, clocks, data = self.config, self.run, self.run.clocks, self._data
+        shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
+        departures = systems.load(config.system).DEPARTURES
+        result = records.RunResult(
+            system=config.system,
+            shape=shape,
+            n_model=shape.n_model,
+            seed=config.seed,
+            steps=clocks.steps,
+            tokens=clocks.tokens,
+            flops=clocks.flops,
+            seconds=clocks.secs,
+            params=flops.count_parameters(run.state.params),
+            init=None if config.init is None else config.machine.init,
+            init_digest=config.init,
+            initialised=tuple(run.initialised),
+            peak_memory_bytes=environment.peak_memory_bytes(),
+            eval=run.evals,
+            data_hash=data.corpus_hash,
+            unigram_nats=data.unigram_nats,
+            corpus=records.Corpus(data.num_documents, data.num_tokens),
+            phases=tuple(
+                records.PhaseData(p.max_len, len(p.train), p.train.meta["num_tokens"])
+                for p in data.phases
+            ),
+            departures=tuple(
+                records.Departure(**departure)
+                for departure in systems.active_departures(departures, science(config))
+            ),
+            **self.timers,
         )
-        if self._setup.chief:
-            files.write_json(self.workdir / "result.json", result)
-        return result
+        if self._writes:
+            records.write_result(self.workdir, result)
+        return json_files.dump(result)
+
+    def describe_progress(self, peak: float, time_left: str) -> str:
+        """Returns the progress line.
+
+        Args:
+          peak: FLOP/s of all devices.
+          time_left: for people.
+        """
+        return (
+            f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
+            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {self.flops_per_sec / peak:.0%}"
+            f" | ETA {time_left}"
+        )
+
+    def describe_end(self) -> str:
+        """Returns what the run says of itself when it is finished."""
+        clocks, workdir = self.run.clocks, self.workdir
+        return (
+            f"finished {self.name}: {clocks.steps} steps, {clocks.tokens:,} tokens in"
+            f" {clocks.secs:.0f} s of training\n  look at {workdir}/curves.png,"
+            f" {workdir}/metrics.jsonl, {workdir}/result.json"
+        )
+
+    def describe(self) -> str:
+        """Returns sizes, costs and the plan as lines, for the start of a run."""
+        net, plan = self.config.net, self._plan
+        lines = {
+            "n_model": f"{flops.n_model(net.width, net.num_layers):,} (12 L H^2)",
+            "parameters": f"{flops.count_parameters(self.run.state.params):,}",
+            "objective": f"{self.config.objective} on {self.config.data.format}",
+            "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+        }
+        lines |= plan.describe(self._data.phases) | self._data.facts
+        return "\n".join(f"  {name:<18} {value}" for name, value in lines.items())

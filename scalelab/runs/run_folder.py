@@ -1,8 +1,7 @@
-"""The run folder: may this run use it, is it finished, may it be continued."""
+"""The run folder: whether a run may use it, its lock, its config.json and environment.json."""
 
 import contextlib
 import fcntl
-import json
 import pathlib
 import time
 import uuid
@@ -11,9 +10,7 @@ from typing import Any
 
 from scalelab.config import pretraining as config_lib
 from scalelab.helpers.files import write_json, write_text
-from scalelab.resources import flops
-from scalelab.runs import environment
-from scalelab.runs.clocks import Clocks
+from scalelab.runs import environment, json_files
 
 LOOK_SECS = 0.2  # longer than a look at a lock takes
 
@@ -21,7 +18,7 @@ LOOK_SECS = 0.2  # longer than a look at a lock takes
 def claim(
     workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Makes sure that a run may use `workdir`.
+    """Checks that a run may use `workdir`; a finished one needs no right to write there.
 
     Args:
       workdir: the run folder; made if absent.
@@ -34,6 +31,16 @@ def claim(
       ValueError: the folder holds another run, or its files cannot be read.
       OSError: it cannot be made or written.
     """
+    before = read_json(workdir / "config.json")
+    if before is not None:
+        differing = config_lib.science_diff(config, before)
+        if differing:
+            raise ValueError(
+                f"workdir {workdir} holds a run with another config;"
+                " choose another --workdir, or undo:\n  " + "\n  ".join(differing)
+            )
+    if (result := read_json(workdir / "result.json")) is not None:
+        return result
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         probe = workdir / f".probe-{uuid.uuid4().hex}"
@@ -43,20 +50,20 @@ def claim(
         raise OSError(
             f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"
         ) from None
-    before = read_json(workdir / "config.json")
-    if before is not None:
-        differing = config_lib.science_diff(config, before)
-        if differing:
-            raise ValueError(
-                f"workdir {workdir} holds a run with another config;"
-                " choose another --workdir, or undo:\n  " + "\n  ".join(differing)
-            )
-    return read_json(workdir / "result.json")
+    return None
+
+
+def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
+    """Returns what a program says of a folder whose run is finished."""
+    return (
+        f"{workdir} is already finished ({result.get('steps')} steps)."
+        f" Results: {workdir}/result.json"
+    )
 
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
-    """Keeps a second process from training in the same folder at the same time.
+    """Keeps a second process from training in the folder at the same time.
 
     Raises:
       ValueError: one is training there.
@@ -112,43 +119,5 @@ def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any] | None:
-    """A json file's content, or None if there is none."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a folder; expected a file") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); repair or delete it") from None
-
-
-def result(
-    config: config_lib.Config,
-    clocks: Clocks,
-    evals: dict[str, dict[str, float]],
-    facts: dict[str, Any],
-) -> dict[str, Any]:
-    """The content of result.json.
-
-    Args:
-      config: the run.
-      clocks: their last readings.
-      evals: the last validation at each length.
-      facts: params, data_hash, timers and the like.
-    """
-    net = config.net
-    return {
-        "status": "completed",
-        "task": None,
-        "system": config.system,
-        "shape": {"A": net.num_heads, "H": net.width, "L": net.num_layers},
-        "n_model": flops.n_model(net.width, net.num_layers),
-        "seed": config.seed,
-        "steps": clocks.steps,
-        "tokens": clocks.tokens,
-        "flops": clocks.flops,
-        "seconds": clocks.secs,
-        "eval": evals,
-        "peak_memory_bytes": environment.peak_memory_bytes(),
-    } | facts
+    """Returns the fields of a JSON file; None if there is no such file; see `json_files`."""
+    return json_files.read_object(path)

@@ -1,6 +1,6 @@
-"""Runs that train in one program: their states and batches stacked on a leading axis K.
+"""Runs that train in one program: their states and batches, stacked on a leading axis K.
 
-A single run keeps its arrays as they are, so that one loop serves both.
+A single run keeps its arrays as they are.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def stack(states: Sequence[Any]) -> Any:
-    """Joins the states of runs at the same step, which they share; one alone stays as it is.
+    """Stacks the states of runs at the same step, which they share; a single one stays as it is.
 
     Args:
       states: struct dataclasses with a field `step`; all other leaves get the leading axis K.
@@ -25,30 +25,30 @@ def stack(states: Sequence[Any]) -> Any:
     return stacked.replace(step=states[0].step)
 
 
-def stack_rows(trees: Sequence[Any]) -> Any:
-    """Joins host arrays of each run to [K, ...]; those of one alone stay as they are."""
+def stack_host(trees: Sequence[Any]) -> Any:
+    """Stacks host arrays of several runs to [K, ...]; those of a single run stay as they are."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *v: np.stack(v), *trees)
 
 
-def pick(tree: Any, index: int, count: int) -> Any:
-    """One run's part of what is there for `count` of them."""
+def unstack(tree: Any, index: int, count: int) -> Any:
+    """Returns the part of one run of a tree stacked for `count` runs."""
     return jax.tree.map(lambda x: x[index], tree) if count > 1 else tree
 
 
-def pick_state(state: Any, index: int, count: int) -> Any:
-    """One run's part of what `stack` made."""
+def unstack_state(state: Any, index: int, count: int) -> Any:
+    """Returns the state of one run of what `stack` made."""
     if count == 1:
         return state
-    return _pick(state.replace(step=()), index).replace(step=jnp.copy(state.step))
+    return _unstack(state.replace(step=()), index).replace(step=jnp.copy(state.step))
 
 
-@jax.jit  # with the index as an argument, so that it compiles once for all of them
-def _pick(tree: Any, index: int) -> Any:
+@jax.jit  # with the index as an argument, so that it compiles once for all runs
+def _unstack(tree: Any, index: int) -> Any:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
 
 
 def train_step(step: Callable[..., Any], kind: type, count: int) -> Callable[..., Any]:
-    """A step of `count` runs, each with its own state, batch and learning rate.
+    """Makes a step of `count` runs, each with its own state, batch and learning rate.
 
     Args:
       step: (state, batch, learning_rate) -> (state, metrics), of one run.
@@ -61,12 +61,15 @@ def train_step(step: Callable[..., Any], kind: type, count: int) -> Callable[...
     return jax.vmap(step, in_axes=(axes, 0, 0), out_axes=(axes, 0))
 
 
-def placed(state: Any, count: int) -> Any:
-    """Shardings of a stacked state, given those of one: every device has its part of each run."""
+def shardings(state: Any, count: int) -> Any:
+    """Returns the shardings of a stacked state, given those of a single one.
+
+    Every device holds its part of each run.
+    """
     if count == 1:
         return state
 
-    def one(sharding: NamedSharding) -> NamedSharding:
+    def add_axis(sharding: NamedSharding) -> NamedSharding:
         return NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
 
-    return jax.tree.map(one, state).replace(step=state.step)
+    return jax.tree.map(add_axis, state).replace(step=state.step)

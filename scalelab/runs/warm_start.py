@@ -1,4 +1,4 @@
-"""A pre-training that begins with the parameters of another run, trained here or imported.
+"""Begins a pre-training with the parameters of another run, trained here or imported.
 
 Clocks, schedule and optimizer begin at zero. What both nets have is taken, heads of objectives
 included; a head that the other run lacks is initialised as ever. The tokenizer is the other run's:
@@ -7,7 +7,7 @@ its rows of the embedding table mean nothing to any other.
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -63,13 +63,8 @@ class Start:
 
         return jax.tree_util.tree_map_with_path(take, made, placed)
 
-    def forget(self) -> None:
-        """Lets go of the parameters, whose memory is wanted."""
-        if self.opened is not None:
-            self.opened = dataclasses.replace(self.opened, params=None)
-
-    def said(self) -> str:
-        """What the run says of it at its start."""
+    def describe(self) -> str:
+        """Returns what the run prints of it at its start."""
         if self.opened is None:
             return (
                 f"began with the parameters of {self.path}, digest {self.digest}, which is not read"
@@ -87,76 +82,66 @@ class Start:
         return "\n".join(lines)
 
 
-def begin(runs: Sequence[tuple[Config, pathlib.Path]]) -> tuple[list[Config], Start | None]:
-    """Opens the run that these begin with, if config.machine.init names one.
+def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
+    """Opens the run that config.machine.init names, for a run to begin with its parameters.
 
-    What has a checkpoint of its own needs that run no more: neither it nor --init must be there.
+    A run that has a checkpoint of its own does not need that run: neither it nor --init must be
+    there.
 
     Args:
-      runs: config and folder of each; they train together.
+      config: of the run.
+      workdir: its folder.
 
     Returns:
-      The configs with that run's digest and tokenizer in them, and where they begin; without one
-      the configs as they are, and None: with random parameters.
+      The config with that run's digest and tokenizer, and where the run begins; without such a run
+      the config as it is, and None: random parameters.
 
     Raises:
       ValueError: there is no such run, its parameters do not fit, or they are not those that the
-        configs name, or that a folder's run began with.
+        config names or that the folder's run began with.
     """
-    configs, init = [config for config, _ in runs], runs[0][0].machine.init
-    begun = {workdir: found for _, workdir in runs if (found := _begun(workdir)) is not None}
-    first = next(iter(begun.values()), None)
-    lacking = [workdir for _, workdir in runs if workdir not in begun]
-    if init is None and first is None:
-        if configs[0].init is not None:
+    init, begun = config.machine.init, _begun(workdir)
+    if init is None and begun is None:
+        if config.init is not None:
             raise ValueError(
-                f"config.init = {configs[0].init!r} is the digest of parameters to begin with, but"
-                " not where they are: give the run with --init=RUN, which fills it in"
+                f"config.init = {config.init!r} is the digest of parameters to begin with, but does"
+                " not say where they are: name the run with --init=RUN, which fills it in"
             )
-        return configs, None
-    if init is None and lacking:
+        return config, None
+    given = pathlib.Path(str(begun.machine.init) if init is None and begun is not None else init)
+    if given.resolve() == workdir.resolve():
         raise ValueError(
-            f"{next(iter(begun))} began with the parameters of {first.machine.init}, {lacking[0]}"
-            f" has not begun: give --init={first.machine.init} again"
+            f"--init={given} is the --workdir itself: a run begins with the parameters of another;"
+            " leave --init out to continue this one"
         )
-    given = pathlib.Path(first.machine.init if init is None else init)
-    for _, workdir in runs:
-        if given.resolve() == workdir.resolve():
-            raise ValueError(
-                f"--init={given} is the --workdir itself: a run begins with the parameters of"
-                " another; leave --init out to continue this one"
-            )
-    same = all(_same_place(one.machine.init, given) for one in begun.values())
-    if first is not None and same and not lacking and len({o.init for o in begun.values()}) == 1:
-        folder = next(iter(begun))
-        digest = str(first.init)
-        _check_named(configs, given, digest)
-        start = Start(str(given), folder / "tokenizer", None, digest)
-        return [_with(config, str(given), digest, first.tokenizer) for config in configs], start
+    if begun is not None and pathlib.Path(str(begun.machine.init)).resolve() == given.resolve():
+        digest = str(begun.init)
+        _check_digest(config, given, digest)
+        start = Start(str(given), workdir / "tokenizer", None, digest)
+        return _with_init(config, str(given), digest, begun.tokenizer), start
     try:
         opened = pretrained.load(given)
     except ValueError as error:
-        if first is None:
+        if begun is None:
             raise
         raise ValueError(
-            f"{error}; the run in {next(iter(begun))} began with {first.machine.init}: leave --init"
-            " out to continue it"
+            f"{error}; the run in {workdir} began with {begun.machine.init}: leave --init out to"
+            " continue it"
         ) from None
     digest = pretrained.digest_of(opened.params)
-    for workdir, one in begun.items():
-        if one.init != digest:
-            raise ValueError(
-                f"the run in {workdir} began with the parameters of {one.machine.init}, digest"
-                f" {one.init}; --init={given} has others, digest {digest}: leave --init out to"
-                " continue it, or choose another --workdir"
-            )
-    _check_named(configs, given, digest)
-    made = [_with(config, str(given), digest, opened.config.tokenizer) for config in configs]
-    return made, _fit(opened, digest, made[0])
+    if begun is not None and begun.init != digest:
+        raise ValueError(
+            f"the run in {workdir} began with the parameters of {begun.machine.init}, digest"
+            f" {begun.init}; --init={given} has others, digest {digest}: leave --init out to"
+            " continue it, or choose another --workdir"
+        )
+    _check_digest(config, given, digest)
+    config = _with_init(config, str(given), digest, opened.config.tokenizer)
+    return config, _fit(opened, digest, config)
 
 
 def _begun(workdir: pathlib.Path) -> Config | None:
-    """The config of the run in a folder, if it began with another's parameters and has saved."""
+    """Returns the config of a folder's run if it began with another's parameters and has saved."""
     values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
     saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
     there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()
@@ -165,20 +150,15 @@ def _begun(workdir: pathlib.Path) -> Config | None:
     return resolve(values)
 
 
-def _check_named(configs: Sequence[Config], given: pathlib.Path, digest: str) -> None:
-    for config in configs:
-        if config.init not in (None, digest):
-            raise ValueError(
-                f"the parameters in {given} are not those that config.init names: their digest is"
-                f" {digest}, expected {config.init}"
-            )
+def _check_digest(config: Config, given: pathlib.Path, digest: str) -> None:
+    if config.init not in (None, digest):
+        raise ValueError(
+            f"the parameters in {given} are not those that config.init names: their digest is"
+            f" {digest}, expected {config.init}"
+        )
 
 
-def _same_place(a: str | None, b: pathlib.Path) -> bool:
-    return a is not None and pathlib.Path(a).resolve() == b.resolve()
-
-
-def _with(config: Config, init: str, digest: str, tokenizer: Any) -> Config:
+def _with_init(config: Config, init: str, digest: str, tokenizer: Any) -> Config:
     machine = dataclasses.replace(config.machine, init=init)
     return dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
 

@@ -2,7 +2,7 @@
 
   python -m scalelab.studies.job --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
-Several --run=... train as one program (`training.loop`). Reads everything from the study's file.
+Several --run=... train as one program (`population`). Reads everything from the study's file.
 Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
@@ -16,13 +16,17 @@ from scalelab.config import cli, files
 
 def pretrain(runs: list[Any], again: list[bool]) -> None:
     """Trains runs as one program; `again` where a checkpoint was lost."""
+    from scalelab import population, train
     from scalelab.config import pretraining as config_lib
-    from scalelab.training import loop as train_loop
 
     for run, lost in zip(runs, again, strict=True):
         if lost:
             _set_aside(run.folder)
-    train_loop.train([(config_lib.resolve(run.config), run.folder) for run in runs])
+    found = [(config_lib.resolve(run.config), run.folder) for run in runs]
+    if len(found) == 1:
+        train.train(*found[0])
+    else:
+        population.train(found)
 
 
 def _set_aside(folder: pathlib.Path) -> None:

@@ -15,14 +15,13 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab import finetune, study
+from scalelab import finetune, population, study
 from scalelab.config import cli
 from scalelab.finetuning import start as finetune_start
 from scalelab.lab import shape_rules
 from scalelab.lab.reading import study_runs
 from scalelab.runs import environment
 from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
-from scalelab.training import loop as train_loop
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -327,7 +326,7 @@ def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
     planned(tmp_path, seeds=2)
     trained: list[list[str]] = []
     monkeypatch.setattr(
-        train_loop, "train", lambda runs: trained.append([folder.name for _, folder in runs])
+        population, "train", lambda runs: trained.append([folder.name for _, folder in runs])
     )
     both = ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
     asked = [f"--workdir={tmp_path}", "--study=two", "--kind=pretrain"]

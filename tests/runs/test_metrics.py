@@ -7,7 +7,6 @@ import pathlib
 import time
 import types
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -95,77 +94,29 @@ def test_an_absurd_loss_has_a_finite_perplexity() -> None:
     assert math.isfinite(metrics.summarise_eval(total, ["clm_loss"])["perplexity"])
 
 
-# --- Windows --------------------------------------------------------------------------------------
+# --- Steps in flight ----------------
 
 
-def pairs(loss: float, finite: bool = True) -> dict:
-    one = jnp.ones(())
-    return {
-        "loss": (jnp.float32(loss), one),
-        "grad_norm": (one, one),
-        "finite": (jnp.float32(finite), one),
-    }
+def pairs(loss: float) -> dict:
+    return {"loss": (jnp.float32(loss), jnp.ones(()))}
 
 
-def test_a_window_gives_the_mean_since_the_last() -> None:
-    clocks = Clocks()
-    window = metrics.Window(clocks, {})
-    assert window.take() == {}
-    for step, loss in enumerate([1.0, 2.0, 6.0], 1):
-        clocks.steps, clocks.tokens = step, 100 * step
-        window.add(step, pairs(loss))
-    window.settle()
-    assert window.loss == 3.0
-    clocks.steps = 4
-    window.add(4, pairs(7.0))
-    assert window.take() == {"loss": 4.0, "grad_norm": 1.0}
-    assert window.take() == {}
-
-
-def test_the_clock_counts_training_alone() -> None:
-    clocks = Clocks()
-    window = metrics.Window(clocks, {})
-    for step in range(1, 4):
-        clocks.steps, clocks.tokens = step, 1000 * step
-        time.sleep(0.02)
-        window.add(step, pairs(1.0))
-    window.settle()
-    trained = clocks.secs
-    assert 0.06 <= trained < 1.0
-    assert window.tokens_per_sec == pytest.approx(3000 / trained)
-    time.sleep(0.05)  # an evaluation, say
-    window.restart()
-    clocks.steps = 4
-    window.add(4, pairs(1.0))
-    window.settle()
-    assert clocks.secs - trained < 0.04
-
-
-def test_runs_that_train_together_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them in a program with room for three: each takes its own metrics, and half."""
+def test_waiting_gives_the_steps_and_the_seconds_since_the_last(monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(metrics, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    clocks = [Clocks(), Clocks()]
-    windows = [metrics.Window(clock, {}) for clock in clocks]
-    for k, window in enumerate(windows):
-        window.join(k, 3, 2)
-    stacked = jax.tree.map(lambda *v: jnp.stack(v), pairs(1.0), pairs(5.0), pairs(math.nan, False))
-    now[0] = 10.0
-    for window, clock in zip(windows, clocks, strict=True):
-        clock.steps, clock.tokens = 1, 100
-        window.add(1, stacked)
-        window.settle()
-    assert [window.loss for window in windows] == [1.0, 5.0]
-    assert [clock.secs for clock in clocks] == [5.0, 5.0]
-    assert windows[0].tokens_per_sec == 20.0
-
-
-def test_a_step_that_is_not_finite_is_named() -> None:
-    window = metrics.Window(Clocks(), {})
-    window.add(6, pairs(1.0))
-    window.add(7, pairs(math.nan, finite=False))
-    with pytest.raises(FloatingPointError, match="step 7 had loss nan"):
-        window.settle()
+    in_flight = metrics.InFlight()
+    assert in_flight.wait() == ([], 0.0)
+    for loss in (1.0, 2.0, 6.0):
+        now[0] += 10
+        in_flight.add(pairs(loss))
+    assert in_flight.secs() == 30.0
+    steps, secs = in_flight.wait()
+    assert [float(step["loss"][0]) for step in steps] == [1.0, 2.0, 6.0] and secs == 30.0
+    now[0] += 100  # an evaluation, say
+    in_flight.restart()
+    now[0] += 5
+    in_flight.add(pairs(7.0))
+    assert in_flight.wait()[1] == 5.0
 
 
 # --- metrics.jsonl --------------------------------------------------------------------------------
@@ -192,6 +143,35 @@ def test_a_resumed_run_drops_the_lines_after_its_step(tmp_path: pathlib.Path) ->
     writer.write(Clocks(15), {"train/loss": -1.0})
     writer.close()
     assert [(r["step"], r["train/loss"]) for r in read(tmp_path)] == [(5, 5), (10, 10), (15, -1)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 5, "tokens": 1',
+        '{"step": ' + "1" * 5000 + "}",
+        "[" * 100_000 + "]" * 100_000,
+        '{"step": "5"}',
+        '{"step": 5, "x": "y"}',
+        '{"tokens": 5}',
+        "5",
+        "\xff",
+    ],
+    ids=lambda line: line[:12],
+)
+def test_a_line_that_is_none_is_dropped_and_counts_as_missing(
+    tmp_path: pathlib.Path, line: str
+) -> None:
+    writer = metrics.Writer(tmp_path, step=0)
+    for step in (5, 10):
+        writer.write(Clocks(step), {"train/loss": float(step)})
+    writer.close()
+    assert writer.num_lines == 2
+    text = (tmp_path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(line + "\n" + text)
+    writer = metrics.Writer(tmp_path, step=10)
+    writer.close()
+    assert writer.num_lines == 2 and (tmp_path / "metrics.jsonl").read_text() == text
 
 
 def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:

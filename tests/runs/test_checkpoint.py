@@ -1,6 +1,9 @@
 """Checkpoints: what is kept, what comes back, and what damaged files do."""
 
+import asyncio
 import dataclasses
+import gc
+import logging
 import math
 import pathlib
 import shutil
@@ -14,8 +17,8 @@ import pytest
 import tiny
 
 from scalelab.runs import checkpoint
-from scalelab.runs.checkpoint import Checkpoints, Run
-from scalelab.runs.clocks import Clocks
+from scalelab.runs.checkpoint import Checkpoints
+from scalelab.runs.clocks import Clocks, Run
 from scalelab.state import TrainState
 
 
@@ -342,3 +345,75 @@ raise SystemExit(3)
     )
     assert done.returncode == 3, done.stderr[-2000:]
     assert ("Event loop is closed" in done.stderr) is not silenced
+
+
+# --- What orbax leaves in a terminal ----------------
+
+FAILS = """
+async def write():
+    raise ValueError("the disk is full")
+"""
+
+ABANDONED = """
+import types
+
+@types.coroutine
+def forever():
+    yield
+
+async def read():
+    try:
+        await forever()
+    finally:
+        raise ValueError("damaged")
+"""
+
+
+def siblings_that_fail(filename: str) -> None:
+    """Two writes of code from `filename` fail at once; the first is caught, as a caller can."""
+    names: dict = {}
+    exec(compile(FAILS, filename, "exec"), names)
+
+    async def both() -> None:
+        first, second = (asyncio.ensure_future(names["write"]()) for _ in range(2))
+        await asyncio.wait([second])
+        await first
+
+    with pytest.raises(ValueError, match="the disk is full"):
+        asyncio.run(both())
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("filename", "told"),
+    [("/site-packages/orbax/checkpoint/serialization.py", 0), ("/site-packages/other.py", 1)],
+)
+def test_siblings_of_a_failed_write(
+    filename: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.silence_orbax()
+    siblings_that_fail(filename)
+    assert len([r for r in caplog.records if "never retrieved" in r.message]) == told
+
+
+def test_other_lines_of_asyncio_stay(caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint.silence_orbax()
+    logging.getLogger("asyncio").error("something else")
+    assert "something else" in caplog.text
+
+
+@pytest.mark.parametrize(("filename", "told"), [("/lib/orbax/reading.py", 0), ("/lib/other.py", 1)])
+def test_reads_that_end_when_they_are_collected(
+    filename: str, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coroutine that is thrown away raises what nobody can catch."""
+    names: dict = {}
+    exec(compile(ABANDONED, filename, "exec"), names)
+    found: list = []
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    checkpoint.silence_orbax()
+    reading = names["read"]()
+    reading.send(None)
+    del reading
+    gc.collect()
+    assert len(found) == told

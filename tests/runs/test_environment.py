@@ -1,8 +1,11 @@
-"""Whoever moves a golden number raises the version of the numbers and says why."""
+"""What environment.json says, the version of the numbers, the maps of compiled programs."""
 
 import hashlib
 import json
 import pathlib
+import platform
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -68,3 +71,54 @@ def test_what_moves_the_digest(path: tuple, value: Any, moves: bool) -> None:
 
 def test_every_run_names_its_version() -> None:
     assert environment.describe()["numerics"] == environment.NUMERICS_VERSION
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--hf_token=abc", "--seed=1"], ["--hf_token=***", "--seed=1"]),
+        (["--api-key", "abc", "--config=x"], ["--api-key", "***", "--config=x"]),
+        (["--config.Secret=abc"], ["--config.Secret=***"]),
+        (["-password=abc"], ["-password=***"]),
+        (["--token", "--seed=1"], ["--token", "--seed=1"]),
+        (["--config.optim.total_tokens=9"], ["--config.optim.total_tokens=9"]),
+        (["--config.tokenizer.kind=bpe"], ["--config.tokenizer.kind=bpe"]),
+    ],
+)
+def test_secrets_are_not_kept_with_the_command_line(given: list[str], kept: list[str]) -> None:
+    assert environment.mask_secrets(given) == kept
+
+
+def test_environment_json_masks_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "scalelab.train", "--hf_token=abc123"])
+    command = environment.describe()["command"]
+    assert "abc123" not in command and "--hf_token=" in command
+
+
+PROGRAMS = """
+from scalelab.runs import environment
+import jax, jax.numpy as jnp
+
+@jax.jit
+def program(x):
+    for k in range(30):
+        x = jnp.sin(x @ x) + k
+    return x
+
+def maps():
+    return open("/proc/self/maps").read().count("\\n")
+
+program(jnp.ones((2, 2)))
+first, before = program(jnp.ones((3, 3))), maps()
+assert not environment.drop_programs_if_many()
+assert maps() == before
+assert environment.drop_programs_if_many(before / 2 / MOST)
+assert maps() < before - 100
+assert (program(jnp.ones((3, 3))) == first).all()
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="counts the maps of Linux")
+def test_programs_are_dropped_where_they_take_too_many_maps() -> None:
+    most = pathlib.Path("/proc/sys/vm/max_map_count").read_text().strip()
+    subprocess.run([sys.executable, "-c", PROGRAMS.replace("MOST", most)], check=True)

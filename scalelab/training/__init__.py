@@ -1,1 +1,0 @@
-"""The parts of a pre-training: start, setup, runs that train together, loop, records."""
