@@ -1,4 +1,4 @@
-"""Devices: a named mesh, and one table from the logical axis names of the nets to its axes."""
+"""The device mesh, and the one table from the nets' logical axis names to its axes."""
 
 import os
 from typing import Any
@@ -28,11 +28,11 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 def join_processes() -> None:
     """Makes one run of several processes.
 
-    On SLURM, TPU pods, Kubernetes and MPI the cluster says who is who; elsewhere the environment
-    does: JAX_COORDINATOR_ADDRESS (host:port), JAX_NUM_PROCESSES, JAX_PROCESS_ID.
+    SLURM, TPU pods, Kubernetes and MPI name the processes; elsewhere the environment does:
+    JAX_COORDINATOR_ADDRESS (host:port), JAX_NUM_PROCESSES, JAX_PROCESS_ID.
 
     Raises:
-      ValueError: neither says it.
+      ValueError: neither names them.
     """
     count, own = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
     try:
@@ -47,7 +47,7 @@ def join_processes() -> None:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether `flag` is set in any process; all of them must ask at the same step."""
+    """Returns whether `flag` is set in any process; all processes must call it at the same step."""
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
@@ -76,7 +76,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
 
 
 def _axis(name: str | None, size: int, mesh: Mesh, used: set[str]) -> str | tuple[str, ...] | None:
-    """The mesh axis for one dimension; None where it does not divide or is taken."""
+    """Returns the mesh axis for one dimension; None where it does not divide it or is taken."""
     if name is None:
         return None
     if name not in axes.ALL:
@@ -108,7 +108,7 @@ def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> P
 
 
 def shardings(abstract: Any, mesh: Mesh) -> Any:
-    """NamedShardings for a tree of abstract arrays, some boxed with logical names."""
+    """Returns NamedShardings for a tree of abstract arrays, some boxed with logical names."""
 
     def sharding_of_leaf(leaf: Any) -> NamedSharding:
         if isinstance(leaf, nn.LogicallyPartitioned):
@@ -121,18 +121,18 @@ def shardings(abstract: Any, mesh: Mesh) -> Any:
 
 
 def batch_sharding(mesh: Mesh, num_runs: int = 1) -> NamedSharding:
-    """The sharding of every array of a batch: rows over the data and fsdp axes."""
+    """Returns the sharding of every array of a batch: rows over the data and fsdp axes."""
     lead = () if num_runs == 1 else (None,)
     return NamedSharding(mesh, PartitionSpec(*lead, ("data", "fsdp")))
 
 
 def batch_ways(mesh: Mesh) -> int:
-    """Into how many parts a batch is split."""
+    """Returns the number of parts that a batch is split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def activation_rules() -> list[tuple[str, Any]]:
-    """The table in the form that `nn.logical_axis_rules` takes, for constraints on activations.
+    """Returns the table in the form that `nn.logical_axis_rules` takes, for activations.
 
     Width is left whole there: activations are already split by batch over the same mesh axis.
     """
@@ -180,7 +180,7 @@ def check_batches(mesh: Mesh, batch_sizes: tuple[int, ...], num_microbatches: in
 
 
 def host_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Which rows of a global batch this process makes: those that its devices hold.
+    """Returns the rows of a global batch that this process makes: those that its devices hold.
 
     Processes whose devices differ only in the tensor axis make the same rows.
 

@@ -138,7 +138,7 @@ def fresh(
     *,
     max_len: int,
 ) -> TrainState:
-    """Initialises a state, its parameters still boxed with the names of their axes.
+    """Initialises a state, with parameters boxed with the names of their axes.
 
     Args:
       key: of the parameters, and of every later draw.
@@ -165,7 +165,7 @@ def create(
     seed: int,
     mesh: Mesh,
 ) -> tuple[TrainState, TrainState]:
-    """Initialises a run's state directly on its devices; no array is ever whole on one of them.
+    """Initialises a run's state on its devices; no device ever holds a whole sharded array.
 
     Args:
       net: the unbound net.

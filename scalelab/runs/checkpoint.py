@@ -249,7 +249,7 @@ def _checksum(meta: dict[str, Any]) -> int:
 
 
 class _WrongLayout(Exception):
-    """A checkpoint of another version of the parameter tree: not damage."""
+    """A checkpoint with another layout of the parameter tree, which is no damage."""
 
 
 def _unused(path: pathlib.Path) -> pathlib.Path:

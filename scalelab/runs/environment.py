@@ -1,4 +1,4 @@
-"""Where and with what a run was made: WORKDIR/environment.json."""
+"""WORKDIR/environment.json: the machine, packages and command line of a run."""
 
 import importlib.metadata
 import importlib.util
@@ -30,7 +30,7 @@ SECRET = re.compile(r"token(?!iz|s)|key|secret|password", re.IGNORECASE)
 
 
 def _git(*arguments: str) -> str | None:
-    """Output of a git command in the code's own folder, or None where there is no repository."""
+    """Returns the output of a git command in the code's folder; None without a repository."""
     try:
         root = pathlib.Path(__file__).parent
         done = subprocess.run(
@@ -49,7 +49,7 @@ def _version(package: str) -> str | None:
 
 
 def describe() -> dict[str, Any]:
-    """Versions of packages and numbers, devices, host, git commit and dirty flag, command line."""
+    """Returns the content of environment.json for this process."""
     import jax
 
     program = pathlib.Path(sys.executable).name
@@ -85,14 +85,14 @@ def mask_secrets(arguments: Sequence[str]) -> list[str]:
 
 
 def cores() -> list[int]:
-    """The cores that this process may use."""
+    """Returns the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def has_accelerator() -> bool:
-    """Whether there is a GPU or TPU that JAX would use; found out without starting JAX."""
+    """Returns whether there is a GPU or TPU that JAX would use, without starting JAX."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return False
     gpu = pathlib.Path("/dev/nvidiactl").exists() and any(
@@ -104,17 +104,17 @@ def has_accelerator() -> bool:
 
 
 def drop_programs_if_many(share: float = 0.5) -> bool:
-    """Forgets compiled programs where they take a share of the memory maps that a process may have.
+    """Forgets compiled programs if they take a large share of the process's memory maps.
 
-    On CPU XLA gives each kernel maps of its own: five tasks of a net of ten layers use up Linux's
-    65,530, and the next compilation ends in "Cannot allocate memory" and a segmentation fault. What
-    is wanted again comes from the compile cache.
+    On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer net use up Linux's 65,530,
+    and the next compilation ends in "Cannot allocate memory" and a crash. Programs that
+    are needed again come from the compile cache.
 
     Args:
       share: of vm.max_map_count.
 
     Returns:
-      Whether it did; never elsewhere than on Linux.
+      Whether it did; only on Linux.
     """
     try:
         most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text())
@@ -130,7 +130,7 @@ def drop_programs_if_many(share: float = 0.5) -> bool:
 
 
 def status_bytes(field: str) -> int | None:
-    """A size in /proc/self/status, such as VmRSS, in bytes; None elsewhere than on Linux."""
+    """Returns a size from /proc/self/status, such as VmRSS, in bytes; None if not on Linux."""
     try:
         text = pathlib.Path("/proc/self/status").read_text()
     except OSError:
@@ -140,7 +140,7 @@ def status_bytes(field: str) -> int | None:
 
 
 def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far, in bytes."""
+    """Returns the largest resident size of this process so far, in bytes."""
     # Not getrusage where there is another way: on Linux a new program inherits its parent's peak.
     if (found := status_bytes("VmHWM")) is not None:
         return found
@@ -149,10 +149,10 @@ def peak_memory_bytes() -> int:
 
 
 def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
-    """Sets what every program that trains or evaluates wants of JAX.
+    """Sets the options of JAX that every program that trains or evaluates shares.
 
     Args:
-      compile_cache_dir: where compiled programs are kept for the next start; None: nowhere.
+      compile_cache_dir: folder that keeps compiled programs for the next start; None: off.
       dtype: of the computation.
     """
     import jax
@@ -162,5 +162,5 @@ def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
             "jax_compilation_cache_dir", str(pathlib.Path(compile_cache_dir).expanduser())
         )
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    if dtype == "float32":  # where matrix units would round it without being asked
+    if dtype == "float32":  # matrix units of accelerators would round otherwise
         jax.config.update("jax_default_matmul_precision", "float32")

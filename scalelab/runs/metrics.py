@@ -1,4 +1,4 @@
-"""What a run measures: (sum, weight) pairs, timers, steps in flight, metrics.jsonl, TensorBoard."""
+"""Metrics of a run: (sum, weight) pairs, timers, steps in flight, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:
 
 
 def divide(total: Pairs) -> dict[str, float]:
-    """Turns (sum, weight) totals into means; what has no weight is left out."""
+    """Turns (sum, weight) totals into means; leaves out those of weight 0."""
     return {name: float(s) / float(w) for name, (s, w) in total.items() if float(w) > 0}
 
 
 def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
-    """Adds up the pairs of many steps or batches."""
+    """Sums the pairs of many steps or batches."""
     total: dict[str, tuple[float, float]] = {}
     for pairs in many:
         add(total, pairs)
@@ -39,7 +39,7 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 
 
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
-    """Loss per byte of source text, so that tokenizers can be compared.
+    """Returns the loss per byte of source text, which compares across tokenizers.
 
     Exact for CLM but for the first token of each example; for MLM a pseudo-likelihood: the mean
     loss of a masked token stands for every token.
@@ -53,7 +53,7 @@ def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: floa
 
 
 def summarise_eval(total: Pairs, token_losses: Iterable[str]) -> dict[str, float]:
-    """Means of an evaluation, with perplexity and bits per byte of the token losses.
+    """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.

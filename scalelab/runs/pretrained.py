@@ -1,4 +1,4 @@
-"""Opens a pre-training run for those who start from it: fine-tuning, decoding, evaluation."""
+"""Opens a pre-training run for fine-tuning, decoding, evaluation and warm starts."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from scalelab.systems import System
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """What a run has learnt.
+    """A pre-training run, with the parameters of its newest checkpoint.
 
     Attributes:
       path: its folder.
@@ -74,7 +74,7 @@ def load(path: str | pathlib.Path) -> Pretrained:
     """Opens the run folder of a pre-training.
 
     Raises:
-      ValueError: it is none, or something that is needed is missing from it; the message says what.
+      ValueError: the folder holds none, or a part of one is missing; the message says which.
     """
     path = pathlib.Path(path)
     config = _config_of(path)
@@ -100,10 +100,10 @@ def load(path: str | pathlib.Path) -> Pretrained:
 
 
 def _config_of(path: pathlib.Path) -> Config:
-    """The config of a pre-training run.
+    """Returns the config of a pre-training run.
 
     Raises:
-      ValueError: the folder is none.
+      ValueError: the folder holds none.
     """
     if not path.is_dir():
         raise ValueError(
@@ -132,7 +132,7 @@ def _config_of(path: pathlib.Path) -> Config:
 def _expected_params(
     path: pathlib.Path, config: Config, system: System, tokenizer: Tokenizer
 ) -> Any:
-    """The parameters that a run's config describes, as shapes.
+    """Returns shapes and types of the parameters that a run's config describes.
 
     Raises:
       ValueError: the tokenizer is another net's.
@@ -156,9 +156,9 @@ def _expected_params(
 
 
 def _saved(directory: pathlib.Path) -> Any:
-    """The newest checkpoint as it was saved; None: there is none.
+    """Returns the newest sound checkpoint as plain dicts; None if there is none.
 
-    What an import leaves has parameters, and no optimizer's state beside them.
+    A checkpoint of an import has no optimizer state.
     """
     checkpoints = Checkpoints(directory, num_last=None)
     restored = checkpoints.restore_as_saved()
@@ -167,10 +167,10 @@ def _saved(directory: pathlib.Path) -> Any:
 
 
 def load_trained(folder: pathlib.Path) -> Any:
-    """The parameters {"body", "head"} that a finished fine-tuning keeps, on the first device.
+    """Returns the parameters {"body", "head"} of a finished fine-tuning, on the first device.
 
     Raises:
-      ValueError: it keeps none.
+      ValueError: the folder keeps none.
     """
     directory = folder / "checkpoints"
     if not directory.is_dir():
@@ -182,7 +182,7 @@ def load_trained(folder: pathlib.Path) -> Any:
 
 
 def digest_of(params: Any) -> str:
-    """Eight hexadecimal digits that change when any parameter does."""
+    """Returns a CRC-32 of all parameters, as eight hexadecimal digits."""
     crc = 0
     for leaf in jax.tree.leaves(params):
         crc = zlib.crc32(np.ascontiguousarray(leaf), crc)
@@ -190,7 +190,7 @@ def digest_of(params: Any) -> str:
 
 
 def _same_shapes(expected: Any, found: Any) -> bool:
-    """Whether two trees of parameters have the same names and shapes."""
+    """Returns whether two trees of parameters have the same names and shapes."""
     a, b = (
         {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
         for leaves in map(jax.tree_util.tree_leaves_with_path, (expected, found))

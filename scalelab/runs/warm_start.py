@@ -1,8 +1,8 @@
 """Begins a pre-training with the parameters of another run, trained here or imported.
 
-Clocks, schedule and optimizer begin at zero. What both nets have is taken, heads of objectives
-included; a head that the other run lacks is initialised as ever. The tokenizer is the other run's:
-its rows of the embedding table mean nothing to any other.
+Clocks, schedule and optimizer begin at zero. Parameters that both nets have are taken, heads of
+objectives included; a head that the other run lacks is initialised from the seed. The tokenizer is
+the other run's, because the rows of its embedding table belong to its pieces.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ SHAPE = ("num_heads", "width", "num_layers", "ffn_width", "max_len")
 
 @dataclasses.dataclass
 class Start:
-    """Where a pre-training begins, or began.
+    """The run whose parameters a pre-training begins, or began, with.
 
     Attributes:
-      path: the run that gives the parameters.
-      tokenizer_dir: the tokenizer that they are for.
-      opened: that run; None: all of it that is needed is in the folders of those that continue.
+      path: folder of that run.
+      tokenizer_dir: the tokenizer that the parameters are for.
+      opened: that run; None: this run has begun, and its own folder has all that it needs.
       digest: of the parameters.
       fresh: names of parameters that it lacks.
-      unused: names of those that only it has.
+      unused: names of parameters that only it has.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Start:
     unused: tuple[str, ...] = ()
 
     def put(self, made: Any, placed: Any) -> Any:
-        """The parameters of the run's first step.
+        """Returns the parameters of the run's first step.
 
         Args:
           made: its initial parameters.
@@ -164,7 +164,7 @@ def _with_init(config: Config, init: str, digest: str, tokenizer: Any) -> Config
 
 
 def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
-    """Refuses parameters of another net; names those that only one of the two has."""
+    """Refuses parameters of another net; lists the parameters that only one of the two has."""
     path, theirs = opened.path, opened.config
     if theirs.system != config.system:
         raise ValueError(
