@@ -88,7 +88,7 @@ def random_start(splits: Any, given: argparse.Namespace, folder: Path) -> Any:
     from scalelab.config import files
     from scalelab.config import pretraining as config_lib
     from scalelab.data import tokenizers
-    from scalelab.finetuning import start
+    from scalelab.finetuning.warm_start import WarmStart
     from scalelab.runs.pretrained import Pretrained
 
     made = files.load(files.FOLDER / "pretrain.py").get_config(f"system=bert,shape={given.shape}")
@@ -104,7 +104,7 @@ def random_start(splits: Any, given: argparse.Namespace, folder: Path) -> Any:
     tokenizers.train(spec, texts, folder / "tokenizer")
     tokenizer = tokenizers.Tokenizer.load(folder / "tokenizer")
     opened = Pretrained(folder, config, system, tokenizer, params=None, step=0, finished=True)
-    return start.Start(opened, "none", None, "none")
+    return WarmStart(opened, "none", None, lambda seed: "none")
 
 
 def choose_steps(run: Any, steps: int, repeats: int) -> list[range]:
@@ -125,28 +125,37 @@ class Ours:
     """
 
     def __init__(self, run: Any) -> None:
-        from scalelab.finetuning.group import Group
+        import jax
 
-        self.group = Group([run], [0])
-        (self.batches,) = self.group.batches
+        from scalelab.finetuning.step import compiled
+
+        self.run, self.batches = run, run.batches(0)
+        self.program = compiled(run.trained, run.mesh)
+        state = run.first_state(0, run.first_params(0))
+        self.state = jax.device_put(state, self.program.shardings)
 
     def train(self, steps: Iterable[int]) -> None:
         """Takes steps, reading the metrics of several at a time as the engine does."""
         import jax
 
-        from scalelab.finetuning.loop import AHEAD
+        from scalelab.finetune import AHEAD
 
-        pending = []
+        pending, rate = [], np.float32(self.run.config.optim.learning_rate)
         for step in steps:
-            pending.append(self.group.advance(step))
+            batch = self.batches(step)
+            batch = batch if self.run.rows is None else self.run.rows.renumber(batch)
+            self.state, pairs = self.program.train(self.state, batch, rate)
+            pending.append(pairs)
             if len(pending) == AHEAD:
                 jax.device_get(pending)
                 pending.clear()
-        jax.block_until_ready((pending, self.group.state))
+        jax.block_until_ready((pending, self.state))
 
     def evaluate(self) -> int:
         """Scores the dev sets; returns how many examples they have."""
-        (outputs,) = self.group.outputs(self.group.state.params)
+        from scalelab import finetune
+
+        (outputs,) = finetune.evaluate(self.run, self.program, self.state.params, self.state.fixed)
         return sum(map(len, outputs.values()))
 
 
@@ -180,7 +189,7 @@ def measure_sides(run: Any, given: argparse.Namespace, missing: str | None) -> d
     ours, parts = Ours(run), choose_steps(run, given.steps, given.repeats)
     ids = [np.concatenate([ours.batches.ids(step) for step in part]) for part in parts]
     ids = [chosen[chosen >= 0] for chosen in ids]
-    of_each_length = {ours.group.length(step): step for part in parts for step in part}
+    of_each_length = {ours.batches.length(step): step for part in parts for step in part}
     begun = time.perf_counter()
     ours.train(of_each_length.values())
     compile_secs = time.perf_counter() - begun
@@ -212,7 +221,7 @@ def measure_sides(run: Any, given: argparse.Namespace, missing: str | None) -> d
         "compiled_lengths": sorted(of_each_length),
         "tokens_per_example": tokens / sum(map(len, ids)),
         "positions_per_token": positions / tokens,
-        "parameters": flops.count_parameters(ours.group.state.params),
+        "parameters": flops.count_parameters(ours.state.params),
         "peer": peers.describe_versions() if peer else None,
         "peer_parameters": peer and sum(p.numel() for p in peer.model.parameters()),
     }

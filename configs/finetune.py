@@ -4,7 +4,7 @@
     --config=configs/finetune.py:recipe=turc --config.epochs=5
 
 Arguments, all optional, joined by commas:
-  recipe   thesis (3 epochs, batch 16, rate 2e-5), turc, small, gpt, layerwise, features
+  recipe   thesis (the default), turc, small, gpt, layerwise, features
   task     the task that the recipe's overrides are for: cola, sst2, ...; eval binaries set it
 Fields and defaults: scalelab/config/finetuning.py.
 """

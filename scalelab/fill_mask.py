@@ -1,12 +1,11 @@
-"""What a masked net would write where a text has a mask.
+"""Fills the masks of texts with a masked net.
 
   python -m scalelab.fill_mask --run=RUN "The capital of France is [MASK]." [MORE TEXTS]
 
 RUN is a run folder of a bert or roberta: a pre-training, or an import from Hugging Face. A mask is
-written [MASK] or <mask>, or as the run's tokenizer has it. Of several masks in a text each is
-filled on its own, the others staying masks. For each the likeliest tokens are told with their
-probability and the text as the tokenizer reads it back with them; --json prints the same for
-programs, an object a mask and line.
+written [MASK] or <mask>, or as in the run's tokenizer. Of several masks in a text each is filled on
+its own; the others stay masks. Prints the likeliest tokens of each mask with their probability
+and the filled text; --json prints one object a mask and line.
 """
 
 import argparse
@@ -23,13 +22,13 @@ MASKS = ("[MASK]", "<mask>")  # accepted besides the tokenizer's own
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
-    """A token in the place of a mask.
+    """A token that fills a mask.
 
     Attributes:
       token_id: its id.
       token: its text; a leading space is part of it.
       probability: given all else in the text.
-      text: the whole, filled.
+      text: the filled text.
     """
 
     token_id: int
@@ -39,7 +38,7 @@ class Filling:
 
 
 def parser() -> cli.Parser:
-    """The command line."""
+    """Makes the parser of the command line."""
     made = cli.Parser(
         prog="python -m scalelab.fill_mask",
         description=__doc__,
@@ -49,6 +48,7 @@ def parser() -> cli.Parser:
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
     made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
     made.add_argument("--json", action="store_true", help="for programs")
     return made
 
@@ -57,8 +57,8 @@ def check(opened: Any, top: int) -> None:
     """Refuses a net that fills no masks.
 
     Args:
-      opened: a `scalelab.runs.pretrained.Pretrained`.
-      top: tokens that are asked for.
+      opened: the run.
+      top: number of tokens for each mask.
 
     Raises:
       ValueError: with the reason.
@@ -80,7 +80,7 @@ def check(opened: Any, top: int) -> None:
 
 
 def encode(text: str, tokenizer: Any, max_len: int) -> Any:
-    """A text as the net is given it: ids [n] int32, special tokens included.
+    """Encodes a text: ids [n] int32, special tokens included.
 
     Args:
       text: with masks.
@@ -88,7 +88,7 @@ def encode(text: str, tokenizer: Any, max_len: int) -> Any:
       max_len: the net's positions.
 
     Raises:
-      ValueError: it has no mask, or too many tokens.
+      ValueError: the text has no mask, or too many tokens.
     """
     import numpy as np
 
@@ -112,51 +112,59 @@ def encode(text: str, tokenizer: Any, max_len: int) -> Any:
     return ids.astype(np.int32)
 
 
-def fill(opened: Any, rows: Sequence[Any], top: int) -> Iterator[list[list[Filling]]]:
-    """Fills the masks of encoded texts.
+def fill(
+    opened: Any, rows: Sequence[Any], top: int, tensor_parallel: int = 1
+) -> Iterator[list[list[Filling]]]:
+    """Fills the masks of encoded texts, as many at a time as devices share a batch.
 
     Args:
       opened: a `scalelab.runs.pretrained.Pretrained` that `check` has passed.
       rows: from `encode`.
       top: tokens for each mask.
+      tensor_parallel: devices that share the net.
 
     Yields:
-      For each text and each mask in it the likeliest tokens, the likeliest first.
+      For each text a list of its masks, each a list of fillings, the likeliest first.
     """
     import jax
     import numpy as np
 
-    from scalelab.eval import token_scores
+    from scalelab.eval import placement, token_scores
 
     tokenizer, frame = opened.tokenizer, opened.tokenizer.frame()
-    net = opened.net
+    placed = placement.place(opened, tensor_parallel)
 
     @jax.jit
     def best(params: Any, batch: Any, places: jax.Array) -> tuple[jax.Array, jax.Array]:
-        log_chances = token_scores.log_chances(net, params, batch, places)
+        log_chances = token_scores.log_chances(placed.net, params, batch, places)
         values, ids = jax.lax.top_k(log_chances, top)
         return jax.numpy.exp(values), ids
 
-    for row in rows:
-        places = np.flatnonzero(row == tokenizer.special_ids["mask"]).astype(np.int32)
-        length = token_scores.round_up(len(row), opened.config.net.max_len)
-        padded = np.zeros((1, token_scores.round_up(len(places), length)), np.int32)
-        padded[0, : len(places)] = places
-        chances, ids = best(opened.params, token_scores.pad([row], length, 1), padded)
-        fillings = []
-        for k, place in enumerate(places):
-            found = []
-            for token_id, chance in zip(ids[0, k].tolist(), chances[0, k].tolist(), strict=True):
-                filled = row.copy()
-                filled[place] = token_id
-                text = tokenizer.decode(filled[len(frame.begin) : len(row) - len(frame.end)])
-                found.append(Filling(token_id, tokenizer.decode([token_id]), chance, text))
-            fillings.append(found)
-        yield fillings
+    def fill_in(row: Any, place: int, token_id: Any, chance: Any) -> Filling:
+        filled = row.copy()
+        filled[place] = token_id
+        text = tokenizer.decode(filled[len(frame.begin) : len(row) - len(frame.end)])
+        return Filling(int(token_id), tokenizer.decode([int(token_id)]), float(chance), text)
+
+    for begin in range(0, len(rows), placed.ways):
+        part = rows[begin : begin + placed.ways]
+        masks = [np.flatnonzero(row == tokenizer.special_ids["mask"]) for row in part]
+        length = token_scores.round_up(max(map(len, part)), opened.config.net.max_len)
+        most = token_scores.round_up(max(map(len, masks)), length)
+        places = np.zeros((placed.ways, most), np.int32)
+        for row, own in zip(places, masks, strict=False):
+            row[: len(own)] = own
+        batch = token_scores.pad(part, length, placed.ways)
+        found = jax.device_get(best(placed.params, placed.put(batch), placed.put(places)))
+        for row, own, chances, ids in zip(part, masks, *found, strict=False):
+            yield [
+                [fill_in(row, place, *each) for each in zip(ids[k], chances[k], strict=True)]
+                for k, place in enumerate(own)
+            ]
 
 
 def show(text: str, masks: list[list[Filling]], as_json: bool) -> str:
-    """What is printed of a text."""
+    """Formats the fillings of a text."""
     if as_json:
         lines = [
             json.dumps(
@@ -176,7 +184,7 @@ def show(text: str, masks: list[list[Filling]], as_json: bool) -> str:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Does what the command line says.
+    """Fills the masks of the texts on the command line.
 
     Raises:
       ValueError: run or texts do not allow it.
@@ -188,12 +196,14 @@ def run(given: argparse.Namespace) -> None:
     config = opened.config
     rows = [encode(text, opened.tokenizer, config.net.max_len) for text in given.texts]
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    for text, masks in zip(given.texts, fill(opened, rows, given.top), strict=True):
+    for text, masks in zip(
+        given.texts, fill(opened, rows, given.top, given.tensor_parallel), strict=True
+    ):
         print(show(text, masks, given.json), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; a mistake in its arguments, run or texts is one message and exit code 2."""
+    """Runs the program; a mistake of the user ends in one message and exit code 2."""
     given = parser().parse_args(arguments)
     with cli.one_message("start the same command again"):
         run(given)

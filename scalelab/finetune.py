@@ -1,200 +1,52 @@
-"""Fine-tuning: the engine behind every eval binary.
+"""Fine-tuning: the loop behind every eval binary.
 
   python -m scalelab.eval.rte --init=RUN --workdir=DIR --data=GLUE_DIR [--seeds=5]
 
-Leaves DIR/seed0, DIR/seed1, ...: run folders, each with result.json and predictions.tsv. What is
-finished is not done again; what was killed continues.
+`fine_tune` plans a task, chooses from the recipe's grid and trains its seeds; `train` is the loop:
+setup, restore, loop, end. It runs on all devices: the batch is split over them, and with
+machine.fsdp_parallel or machine.tensor_parallel the net too. Each seed leaves a run folder
+DIR/seed0, DIR/seed1, ... with result.json and predictions.tsv. Finished seeds are not trained
+again; a stopped one continues from its checkpoint.
 """
 
+import contextlib
 import dataclasses
-import itertools
 import json
 import pathlib
-import sys
-from collections.abc import Callable, Collection, Mapping
+import shutil
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-from scalelab.config import cli
-from scalelab.config.finetuning import FinetuneConfig, override, resolve, with_head_kind
+from scalelab.config import exits
+from scalelab.config import pretraining as config_lib
+from scalelab.config.finetuning import override, resolve
+from scalelab.finetuning import grid, results
+from scalelab.finetuning.plan import Options, plan
+from scalelab.finetuning.progress import Progress
+from scalelab.finetuning.rows import token_table
+from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.step import Program, compiled
+from scalelab.finetuning.warm_start import WarmStart
+from scalelab.helpers.progress import Eta
+from scalelab.helpers.progress import Progress as ProgressLine
+from scalelab.optim import schedules
 from scalelab.resources import malloc
-from scalelab.tasks import recipes, submission
+from scalelab.runs import environment, metrics, run_folder, vmapped
+from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
 
-INIT = cli.INIT
-flags.declare_key_flag("init")
-LIKE = flags.DEFINE_string(
-    "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
-)
-DATA = flags.DEFINE_string(
-    "data",
-    None,
-    "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
-)
-flags.DEFINE_string(
-    "recipe",
-    None,
-    f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",
-)
-PER_TASK = flags.DEFINE_list(
-    "per_task",
-    [],
-    "Fields for one task alone, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
-)
-SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
-TOGETHER = flags.DEFINE_integer(
-    "seeds_together", 1, "Seeds, or rates of a grid, that train in one program; changes no number."
-    " For accelerators: on a CPU it is slower than one after another.", lower_bound=1,
-)  # fmt: skip
-MNLI = flags.DEFINE_string(
-    "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
-)
-EVAL_ONLY = flags.DEFINE_bool(
-    "eval_only",
-    False,
-    "Evaluate finished runs, or an imported classifier, as they are; train nothing.",
-)
-SUBMIT = flags.DEFINE_bool(
-    "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
-)
-BEST = flags.DEFINE_bool(
-    "show_best",
-    False,
-    "Show the best-on-dev score beside the protocol's, labelled: it is too high.",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a fine-tuning is asked to do besides its config.
-
-    Attributes:
-      seeds: the seeds to run.
-      together: how many of them train in one program.
-      data: folder of the tasks' data; None: TensorFlow Datasets.
-      eval_only: evaluate finished runs again.
-      submit: predict the test sets too.
-      fixed: dotted fields that the user has set, which a recipe's own for a task, and its grid,
-        leave alone.
-    """
-
-    seeds: tuple[int, ...] = (0,)
-    together: int = 1
-    data: str | None = None
-    eval_only: bool = False
-    submit: bool = False
-    fixed: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A task to be adapted to: its data, where to begin, where to keep it, what else is asked."""
-
-    task: Task
-    splits: task_lib.Splits
-    start: Any
-    workdir: pathlib.Path
-    options: Options
-
-    def prepare(self, config: FinetuneConfig, part: str = "") -> Any:
-        """The finetuning.run.TaskRun of a config; `part` is a folder below the request's own."""
-        from scalelab.finetuning import run as finetune_run
-
-        return finetune_run.TaskRun(self.task, self.splits, self.start, config, self.workdir / part)
-
-
-def run(task: Task | Callable[[], Task]) -> None:
-    """The whole program of a task's file: reads the flags, fine-tunes, prints a table.
-
-    Args:
-      task: the task, or what makes it once the flags are read.
-    """
-
-    def main(argv: list[str]) -> None:
-        del argv
-        malloc.keep()
-        chosen = task() if callable(task) else task
-        workdir = cli.workdir()
-        from scalelab.finetuning import start as finetune_start
-
-        start = finetune_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
-        values, asked = cli.config_values(), options()
-        fine_tune(chosen, start, values, workdir, asked, settings(chosen.name, [chosen.name]))
-        if asked.submit and chosen.name in task_lib.task_names():
-            submission.pack(workdir)
-        from scalelab.lab.tasks import glue_table
-
-        print(glue_table.of_task(workdir, chosen.name, best=BEST.value))
-
-    program(main)
-
-
-def program(main: Callable[[list[str]], None]) -> None:
-    """Runs a binary whose --config is configs/finetune.py unless another is named."""
-    for name in ("config", "workdir"):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    for flag in flags.FLAGS.get_key_flags_for_module(__name__):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    names = [argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]]
-    if "config" not in names:
-        path = pathlib.Path(__file__).resolve().parent.parent / "configs/finetune.py"
-        recipe = ""
-        for argument, following in itertools.pairwise([*sys.argv[1:], ""]):
-            name, equals, value = argument.lstrip("-").partition("=")
-            if name == "recipe" and argument.startswith("-"):
-                recipe = f":recipe={value if equals else following}"
-        sys.argv.insert(1, f"--config={path}{recipe}")
-    elif "recipe" in names:
-        cli.fail("--recipe is short for --config=configs/finetune.py:recipe=...: give one of them")
-    cli.run(main, FinetuneConfig)
-
-
-def options() -> Options:
-    """What the flags ask for."""
-    return Options(
-        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value,
-        tuple(cli.typed_fields()),
-    )  # fmt: skip
-
-
-def settings(task: str, tasks: Collection[str]) -> dict[str, Any]:
-    """The fields that --per_task sets for one task.
-
-    Args:
-      task: its name.
-      tasks: names of all tasks that are run.
-
-    Raises:
-      ValueError: it is not written task.field=value, or is for a task that is not run.
-    """
-    found = {}
-    for part in PER_TASK.value:
-        field, equals, value = part.partition("=")
-        own = [name for name in tasks if field.startswith(f"{name}.")]  # which may have dots
-        name, dot, field = (own[0], ".", field[len(own[0]) + 1 :]) if own else field.partition(".")
-        if not equals or not dot:
-            raise ValueError(
-                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"
-            )
-        if name not in tasks:
-            task_lib.load_task(name)
-            raise ValueError(
-                f"--per_task {part!r}: {name} is not among the tasks that are run:"
-                f" {', '.join(tasks)}"
-            )
-        if name == task:
-            try:
-                found[field] = json.loads(value.replace("None", "null"))
-            except ValueError:
-                found[field] = value
-    return found
+AHEAD = 8  # steps that may wait on the device
 
 
 def fine_tune(
     task: Task,
-    start: Any,
+    start: WarmStart,
     values: Mapping[str, Any],
     workdir: pathlib.Path,
     options: Options,
@@ -204,7 +56,7 @@ def fine_tune(
 
     Args:
       task: the task.
-      start: a finetuning.start.Start.
+      start: the initial weights.
       values: fields of `configs/finetune.py`.
       workdir: the seeds' run folders are made in it.
       options: what to do.
@@ -214,100 +66,295 @@ def fine_tune(
       The results of all seeds.
 
     Raises:
-      ValueError: config, data or a folder is not as it should be.
+      ValueError: config, data or a folder does not allow it.
+      exits.Stopped: interrupted; the steps taken are saved.
     """
-    from scalelab.finetuning import grid as finetune_grid
-    from scalelab.finetuning import outcome, said
-
-    if start.classifier is not None:
-        values = with_head_kind(values, start.classifier.kind)
-    values, axes = _planned(task, values, options, overrides)
+    values, axes = plan(task, start, values, options, overrides)
     splits = task_lib.load(task, options.data, tests=options.submit)
-    request = Request(task, splits, start, workdir, options)
-    if _scores_import(request):
-        return _score_import(request, values)
-    if axes and options.eval_only:
-        values = override(values, finetune_grid.chosen(workdir, axes))
-    elif axes:
-        values = finetune_grid.best(request, values, axes)
-    prepared = request.prepare(resolve(values))
-    if options.eval_only:
-        for seed in options.seeds:
-            found = outcome.evaluate_again(prepared, seed)
-            print(f"{task.title} seed {seed}: {json.dumps(found)}")
+    imported = start.classifier is not None and start.bodies is not None
+    if options.eval_only and imported and not any(workdir.glob("seed*/checkpoints")):
+        config = resolve(override(values, {"feature_layers": None, "lm_weight": 0.0}))
+        head = dataclasses.replace(config.head, kind=start.classifier.kind)
+        config = dataclasses.replace(config, head=head, epochs=0.0)
+        run, seeds = TaskRun(task, splits, start, config, workdir), (0,)
+        results.score_import(run)
     else:
-        print(said.facts(prepared))
-        _train(prepared, options)
+        if axes and options.eval_only:
+            values = override(values, grid.read_choice(workdir, axes))
+        elif axes:
+            points = {
+                name: TaskRun(
+                    task, splits, start, resolve(override(values, fields)), workdir / "grid" / name
+                )
+                for name, fields in grid.points(axes).items()
+            }
+            values = override(values, _choose(points, axes, workdir, options))
+        run, seeds = TaskRun(task, splits, start, resolve(values), workdir), options.seeds
+        if options.eval_only:
+            for seed in seeds:
+                scores = json.dumps(results.evaluate_again(run, seed))
+                print(f"{task.title} seed {seed}: {scores}")
+        else:
+            print(results.describe(run))
+            finished = [seed for seed in seeds if run.claim(seed) is not None]
+            if finished:
+                named = ", ".join(map(str, finished))
+                print(f"{task.title} seed {named}: finished already, not trained again")
+            left = [seed for seed in seeds if seed not in finished]
+            for i in range(0, len(left), options.together):
+                part = left[i : i + options.together]
+                train([run] * len(part), part)
     if options.submit:
-        outcome.submit(prepared, options.seeds)
-    return [prepared.result(seed) for seed in options.seeds]
+        results.submit(run, seeds)
+    return [run.result(seed) for seed in seeds]
 
 
-def check(
-    task: Task,
-    start: Any,
-    values: Mapping[str, Any],
-    options: Options,
-    overrides: Mapping[str, Any],
-) -> None:
-    """Refuses, before any task is trained, what `fine_tune` would refuse of a task's turn.
+def _choose(
+    points: Mapping[str, TaskRun], axes: grid.Axes, workdir: pathlib.Path, options: Options
+) -> dict[str, Any]:
+    """Trains the points of a grid with the first seed; returns the fields of the best on dev."""
+    scores, seed = {}, options.seeds[0]
+    for names in grid.vmappable(axes, options.together):
+        left = [points[name] for name in names if points[name].claim(seed) is None]
+        if left:
+            train(left, [seed] * len(left))
+        for name in names:
+            task = points[name].task
+            scores[name] = results.main_score(task, points[name].result(seed)["eval"])
+            print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")
+    return grid.write_choice(workdir, axes, scores, seed)
+
+
+def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
+    """Trains runs in one program until each has its result.json.
+
+    Args:
+      runs: the task, prepared; for each seed, they may differ in learning rate and folder only.
+      seeds: the seed of each.
 
     Raises:
-      ValueError: a field, or the task's data, is not as it should be, or the net cannot follow.
+      ValueError: a folder holds another run.
+      exits.Stopped: interrupted; the steps taken are saved.
     """
-    from scalelab.finetuning.start import check_fits
+    run, machine, num_steps = runs[0], runs[0].config.machine, runs[0].num_steps
+    started, rows, count = time.perf_counter(), run.rows, len(runs)
+    environment.configure_jax(machine.compile_cache_dir, run.start.opened.config.net.dtype)
+    environment.drop_programs_if_many()  # those of earlier tasks
+    with contextlib.ExitStack() as locks, contextlib.ExitStack() as files:
+        # --- Setup: folders, batches, the compiled step, the first parameters ----------------
+        for workdir in sorted({each.workdir for each in runs}):
+            workdir.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(run_folder.locked(workdir))
+        rates = [each.config.optim.learning_rate for each in runs]
+        name = f"{run.task.name} seed {','.join(map(str, dict.fromkeys(seeds)))}"
+        name += f" rate {','.join(f'{rate:g}' for rate in rates)}" * (len(set(rates)) > 1)
+        configs = [each.describe(seed) for each, seed in zip(runs, seeds, strict=True)]
+        batches = [each.batches(seed) for each, seed in zip(runs, seeds, strict=True)]
+        schedule, warmup = schedules.get(run.config.optim.schedule), run.config.optim.warmup_rate
+        program = compiled(run.trained, run.mesh, count)
+        first = [each.first_params(seed) for each, seed in zip(runs, seeds, strict=True)]
+        states = [r.first_state(s, params) for r, s, params in zip(runs, seeds, first, strict=True)]
+        state = jax.device_put(vmapped.stack(states), program.shardings)
+        tables = [] if rows is None else [np.asarray(token_table(params)) for params in first]
+        del first, states
 
-    splits = task_lib.load(task, options.data, tests=options.submit)
-    values, axes = _planned(task, values, options, overrides)
-    for point in itertools.product(*axes.values()):
-        config = resolve(override(values, dict(zip(axes, point, strict=True))))
-        check_fits(start.opened, config, task.title, num_examples=len(splits.train))
+        # --- Restore: the checkpoint of the same seeds in one program, if there is one ----------
+        narrow = "" if rows is None else f".{rows.size}"  # the shape of its token table
+        directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}{narrow}"
+        checkpoints = Checkpoints(directory, 1)
+        files.callback(checkpoints.close)
+        progress, restored = [Progress() for _ in runs], checkpoints.restore(state)
+        if restored is None:
+            _warn_of_other_checkpoints(run, seeds, directory, name)
+        else:
+            state, meta = restored
+            _check_same(directory, meta["configs"], configs)
+            progress = [Progress.from_json(values) for values in meta["progress"]]
+        step = int(state.step)
+        writers = []
+        for each, seed, config in zip(runs, seeds, configs, strict=True):
+            each.claim(seed)
+            run_folder.describe(each.folder(seed), config)
+            writers.append(metrics.Writer(each.folder(seed), step))
+            files.callback(writers[-1].close)
+        if step:
+            print(f"{name}: continuing from step {step}")
 
+        # --- Loop ----------------
+        eval_every = max(1, round(run.config.eval_every_epochs * run.steps_per_epoch))
+        step_flops: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
+        outputs, evaluated = [], -1  # of the last evaluation, and its step
+        pending, line, remaining = [], ProgressLine(), Eta()
+        with exits.Interrupt() as interrupt:
+            begun = time.perf_counter()
+            while step < num_steps and interrupt.received is None:
+                active = [k for k, each in enumerate(progress) if not each.over]
+                if not active:
+                    break
+                remaining.start(step / num_steps)
+                length = max(each.length(step) for each in batches)
+                parts = [each(step, length) for each in batches]
+                batch = vmapped.stack_host(parts if rows is None else [*map(rows.renumber, parts)])
+                factor = schedule(step, warmup * num_steps, num_steps)
+                rate = vmapped.stack_host([np.float32(each * factor) for each in rates])
+                is_new = length not in step_flops
+                if is_new:  # it compiles, which is not training: this one step is not timed
+                    begun = _collect(pending, progress, active, begun, step, run.steps_per_epoch)
+                    params = vmapped.unstack(state.params | state.fixed, 0, count)
+                    step_flops[length] = run.flops(params, length)
+                state, pairs = program.train(state, batch, rate)
+                pending.append(pairs)
+                if is_new:
+                    jax.block_until_ready(pairs)
+                    begun = time.perf_counter()
+                for k in active:
+                    progress[k].clocks.steps += 1
+                    progress[k].clocks.tokens += batches[k].num_tokens(step)
+                    progress[k].clocks.flops += step_flops[length]
+                step += 1
+                malloc.release_if_scarce()
 
-def _planned(
-    task: Task, values: Mapping[str, Any], options: Options, overrides: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A task's values, and the axes of the recipe's grid that the user has left open."""
-    if "recipe" in (*options.fixed, *overrides):
-        raise ValueError(
-            "a recipe is many fields, which setting its name does not change: use --recipe=NAME"
+                last = step == num_steps
+                logs = last or step % machine.log_every_steps == 0
+                evaluates = last or step % eval_every == 0
+                saves = step % machine.checkpoint_every_steps == 0
+                if logs or evaluates or saves or len(pending) >= AHEAD:
+                    begun = _collect(pending, progress, active, begun, step, run.steps_per_epoch)
+                    loss = progress[0].loss(machine.log_every_steps)
+                    if loss is not None and line.due():
+                        at, left = f"{step}/{num_steps}", remaining.text(step / num_steps)
+                        line.show(f"{name} | step {at} | loss {loss:.4f} | ETA {left}")
+                if logs:
+                    for k in active:
+                        means = metrics.divide(progress[k].totals)
+                        progress[k].totals = {}
+                        values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
+                        values["train/learning_rate"] = float(np.float32(rates[k] * factor))
+                        if means:
+                            writers[k].write(progress[k].clocks, values)
+                if evaluates:
+                    outputs, evaluated = evaluate(run, program, state.params, state.fixed), step
+                    better = np.zeros(count, bool)
+                    for k in active:
+                        better[k], values = results.judge(run, progress[k], step, outputs[k])
+                        writers[k].write(progress[k].clocks, values)
+                    if run.trained.keep_best:
+                        state = state.replace(best=_keep(better, state.params, state.best))
+                if saves:
+                    _save(checkpoints, state, progress, configs)
+                if logs or evaluates or saves:
+                    begun = time.perf_counter()
+            over = step == num_steps or all(each.over for each in progress)
+            if not over:
+                _collect(pending, progress, active, begun, step, run.steps_per_epoch)
+                _save(checkpoints, state, progress, configs)
+
+        # --- End: parameters and results; a checkpoint is no longer needed ----------------
+        files.close()
+        if over:
+            params = state.best if run.trained.keep_best else state.params
+            if run.trained.keep_best or evaluated != step:
+                outputs = evaluate(run, program, params, state.fixed)
+            for k, (each, seed) in enumerate(zip(runs, seeds, strict=True)):
+                whole = vmapped.unstack(params | state.fixed, k, count)
+                whole = whole if rows is None else rows.widen(whole, tables[k])
+                each.save(seed, progress[k].clocks.steps, whole)
+                results.write(each, seed, progress[k], outputs[k], whole)
+            for each in runs:
+                _remove_checkpoints(each)
+            print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
+    if interrupt.received is not None:  # perhaps during the last evaluation
+        at = f"stopped by {interrupt.received} after step {step}"
+        raise exits.Stopped(
+            f"{at}: {name} is finished; start the same command again for what follows"
+            if over
+            else f"{at}, which is saved in {directory}; start the same command again to continue",
+            exits.PREEMPTED if interrupt.received == "SIGTERM" else exits.FAILED,
         )
-    recipe = recipes.get(values["recipe"])
-    own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
-    fixed = {*options.fixed, *overrides}
-    axes = {field: points for field, points in recipe.grid.items() if field not in fixed}
-    return override(values, own | dict(overrides)), axes
 
 
-def _train(prepared: Any, options: Options) -> None:
-    """Trains the seeds that are not finished."""
-    from scalelab.finetuning import loop as finetune_loop
-
-    finished = [seed for seed in options.seeds if prepared.claim(seed) is not None]
-    if finished:
-        named = ", ".join(map(str, finished))
-        print(f"{prepared.task.title} seed {named}: finished already, not trained again")
-    left = [seed for seed in options.seeds if seed not in finished]
-    for i in range(0, len(left), options.together):
-        finetune_loop.train(prepared, left[i : i + options.together])
-
-
-def _scores_import(request: Request) -> bool:
-    """Whether --eval_only means an imported classifier, not what was fine-tuned from it here."""
-    start, trained = request.start, any(request.workdir.glob("seed*/checkpoints"))
-    imported = start.classifier is not None and start.bodies is not None
-    return request.options.eval_only and imported and not trained
+def evaluate(run: TaskRun, program: Program, params: Any, fixed: Any) -> list[results.Outputs]:
+    """Computes each seed's outputs on the dev splits, given the parameters of a state."""
+    found = {
+        split: run.predict(
+            lambda batch: program.predict(params, fixed, batch),
+            examples,
+            program.num_seeds,
+            narrow=True,
+        )
+        for split, examples in run.dev.items()
+        if examples is not None
+    }
+    return [{split: each[k] for split, each in found.items()} for k in range(program.num_seeds)]
 
 
-def _score_import(request: Request, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Scores an imported classifier as it is; there is nothing that a seed could change."""
-    from scalelab.finetuning import outcome
-    from scalelab.finetuning.course import Course
+def _collect(
+    pending: list[Any], progress: list[Progress], active: list[int], begun: float, step: int,
+    steps_per_epoch: int,
+) -> float:  # fmt: skip
+    """Waits for the steps under way and adds their metrics and time; returns the time now.
 
-    own = {"head.kind": request.start.classifier.kind, "feature_layers": None, "lm_weight": 0.0}
-    config = dataclasses.replace(resolve(override(values, own)), epochs=0.0)
-    prepared = request.prepare(config)
-    outcome.score_as_imported(prepared, Course())
-    if request.options.submit:
-        outcome.submit(prepared, (0,))
-    return [prepared.result(0)]
+    The active seeds share the time since `begun` equally.
+    """
+    found = jax.device_get(pending)
+    now = time.perf_counter()
+    for k in active:
+        progress[k].clocks.secs += (now - begun) / len(active)
+        for pairs in found:
+            progress[k].add(vmapped.unstack(pairs, k, len(progress)), step, steps_per_epoch)
+    pending.clear()
+    return now
+
+
+def _keep(better: np.ndarray, new: Any, old: Any) -> Any:
+    """Takes the new parameters of the seeds that are better, the old ones of the others."""
+    if len(better) == 1:
+        return jax.tree.map(jnp.copy, new) if better[0] else old
+
+    def choose(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.where(better.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+
+    return jax.tree.map(choose, new, old)
+
+
+def _save(checkpoints: Checkpoints, state: Any, progress: list[Progress], configs: Any) -> None:
+    """Saves a checkpoint from which the same command continues."""
+    meta = {"progress": [dataclasses.asdict(each) for each in progress], "configs": configs}
+    checkpoints.save(state, meta)
+
+
+def _check_same(directory: pathlib.Path, before: Sequence[Any], now: Sequence[Any]) -> None:
+    """Refuses a checkpoint that runs with other configs left."""
+    for config, other in zip(now, before, strict=True):
+        differing = config_lib.science_diff(config, other)
+        if differing:
+            raise ValueError(
+                f"{directory} has a checkpoint of a run with another config; choose another"
+                " --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
+            )
+
+
+def _warn_of_other_checkpoints(
+    run: TaskRun, seeds: Sequence[int], directory: pathlib.Path, name: str
+) -> None:
+    """Notes seeds whose steps lie in a checkpoint of other seeds, which does not fit."""
+    for folder in run.workdir.glob(".resume-*"):
+        again = sorted(_seeds_in(folder) & set(seeds))
+        if again and folder != directory:
+            print(
+                f"note: {name} begins at step 0, and {folder} has steps of seed"
+                f" {', '.join(map(str, again))} that trained in another group; to continue them use"
+                " the --seeds_together of that start"
+            )
+
+
+def _remove_checkpoints(run: TaskRun) -> None:
+    """Removes every checkpoint with a finished seed: it can serve no later start."""
+    for folder in run.workdir.glob(".resume-*"):
+        if any((run.folder(seed) / "result.json").exists() for seed in _seeds_in(folder)):
+            shutil.rmtree(folder)
+
+
+def _seeds_in(folder: pathlib.Path) -> set[int]:
+    """Returns the seeds of a checkpoint, from the name of its folder."""
+    return set(map(int, folder.name.split(".")[1].split("-")[1:]))

@@ -3,8 +3,8 @@
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
-the best token is taken again and again; --num_beams searches further. An empty prompt begins with
-the token that ends texts. What is drawn for a prompt depends on --seed and the prompt alone.
+the best token is taken at each step; --num_beams searches further. An empty prompt begins with the
+token that ends texts. The texts drawn for a prompt depend only on --seed and the prompt.
 """
 
 import json
@@ -24,24 +24,30 @@ FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
 NUM_SAMPLES = flags.DEFINE_integer("num_samples", 1, "Texts for each prompt.", lower_bound=1)
 MAX_NEW_TOKENS = flags.DEFINE_integer("max_new_tokens", 50, "Tokens to add at most.", lower_bound=1)
 TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "Of the draw; 0: take the best token.")
-TOP_K = flags.DEFINE_integer("top_k", None, "Draw among the so many best tokens.")
-TOP_P = flags.DEFINE_float("top_p", None, "Draw among the best tokens of this probability.")
-NUM_BEAMS = flags.DEFINE_integer("num_beams", 1, "Beam search with so many texts.", lower_bound=1)
+TOP_K = flags.DEFINE_integer("top_k", None, "Draw among the K best tokens.")
+TOP_P = flags.DEFINE_float(
+    "top_p", None, "Draw among the fewest best tokens of this total probability."
+)
+NUM_BEAMS = flags.DEFINE_integer("num_beams", 1, "Width of a beam search.", lower_bound=1)
 REPETITION_PENALTY = flags.DEFINE_float(
     "repetition_penalty", None, "Lower the scores of tokens in the text; 1.2 is usual."
 )
 REPETITION_STOP = flags.DEFINE_integer(
-    "repetition_stop", None, "End a text when its last so many tokens stand in it before."
+    "repetition_stop", None, "End a text when its last N tokens stand in it before."
 )
 SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
+TENSOR_PARALLEL = flags.DEFINE_integer(
+    "tensor_parallel", 1, "Devices that share the net; texts are split over all others.",
+    lower_bound=1,
+)  # fmt: skip
 JSON = flags.DEFINE_bool("json", False, "Print one JSON object a line.")
 
 RULES = (REPETITION_PENALTY, TEMPERATURE, TOP_K, TOP_P, REPETITION_STOP)
 
 
 def read_prompts() -> list[str]:
-    """The prompts that the flags give.
+    """Returns the prompts that the flags give.
 
     Raises:
       ValueError: there is none, or the file is no text.
@@ -70,7 +76,7 @@ def check_flags() -> None:
         if NUM_SAMPLES.value > NUM_BEAMS.value:
             raise ValueError(
                 f"--num_samples={NUM_SAMPLES.value}: a search with --num_beams={NUM_BEAMS.value}"
-                " finds no more than so many texts"
+                " finds no more texts than that"
             )
     elif NUM_SAMPLES.value > 1 and TEMPERATURE.value == 0:
         raise ValueError(
@@ -80,17 +86,17 @@ def check_flags() -> None:
 
 
 def encode(prompts: list[str], opened: Any) -> tuple[list[Any], list[int]]:
-    """Token ids of prompts.
+    """Encodes prompts.
 
     Args:
       prompts: texts.
       opened: a pretrained.Pretrained.
 
     Returns:
-      Ids of each, and how many at their beginning are no text.
+      Token ids of each, and the number of ids at its beginning that are no text.
 
     Raises:
-      ValueError: one is empty, and there is no token to begin with.
+      ValueError: a prompt is empty, and the tokenizer has no token to begin with.
     """
     import numpy as np
 
@@ -114,8 +120,8 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
       opened: a pretrained.Pretrained.
 
     Yields:
-      For each text the number of its prompt and of itself, its new tokens, why it ends, and, where
-      texts were searched for, its score.
+      For each text: "place" of its prompt, "sample" number, new "tokens", "ended_by", and the
+      "score" of a search.
 
     Raises:
       ValueError: a flag is out of range, or the net has too few positions.
@@ -123,6 +129,7 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
     from scalelab.decode import beam, loop, stepper
     from scalelab.decode import prompts as prompts_lib
     from scalelab.decode.choose import Rules
+    from scalelab.eval import placement
 
     rules = Rules(**{flag.name: flag.value for flag in RULES})
     max_len = opened.config.net.max_len
@@ -132,14 +139,16 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
         "max_len": max_len,
         "end_token": opened.tokenizer.special_ids.get("eos"),
     }
-    made = stepper.prepare(opened.net, opened.params)
+    placed = placement.place(opened, TENSOR_PARALLEL.value)
+    made = stepper.prepare(placed.net, placed.params)
+    sizes["rows"] = placed.rows
     searched = NUM_BEAMS.value > 1
     samples = range(1 if searched else NUM_SAMPLES.value)
     rows = [(place, sample) for place in range(len(prompts)) for sample in samples]
-    size = min(BATCH_SIZE.value, len(rows))
+    size = placed.round_up(min(BATCH_SIZE.value, len(rows)))
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
-        filled = part + part[-1:] * (size - len(part))  # no new shape for the last ones
+        filled = part + part[-1:] * (size - len(part))  # the last ones keep the shape
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         if searched:
             found = beam.search(made, ids, num_beams=NUM_BEAMS.value, **sizes)

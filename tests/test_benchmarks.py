@@ -13,7 +13,7 @@ import tiny
 
 from scalelab import formats
 from scalelab.runs import environment
-from scalelab.tasks import examples
+from scalelab.tasks import batches
 
 sys.path.insert(0, str(tiny.ROOT))
 from benchmarks import accelerator, common, data, finetune, floor, step  # noqa: E402
@@ -39,7 +39,7 @@ def measured(name: str, folder: pathlib.Path, *flags: str) -> Any:
 @pytest.fixture
 def no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "missing_peer", lambda: "PyTorch is not installed")
-    monkeypatch.setattr(examples, "BUCKETS", (32,))  # compiling takes longest
+    monkeypatch.setattr(batches, "BUCKETS", (32,))  # compiling takes longest
 
 
 # --- Command lines --------------------------------------------------------------------------------

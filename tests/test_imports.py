@@ -28,10 +28,10 @@ resources: config formats helpers nn objectives optim runs sharding state step s
 runs: config data helpers objectives optim resources systems
 data: config formats helpers objectives runs systems
 tasks: config data formats helpers runs
-finetuning: config data formats helpers lab nets nn optim resources runs sharding state
-  objectives systems tasks
-finetune: config finetuning helpers lab resources runs tasks
-eval: config data finetune finetuning helpers lab nn objectives resources runs step tasks
+finetuning: config data formats helpers lab nets nn optim resources runs sharding objectives
+  systems tasks
+finetune: config finetuning helpers optim resources runs tasks
+eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
 lab: config helpers thesis
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
@@ -73,7 +73,6 @@ ONLY_IN = {
         "sample",
         "data",
         "eval",
-        "finetune",
         "study",
         "fit",
     },

@@ -1,8 +1,7 @@
 """The config of a fine-tuning: one frozen dataclass a group, the comment beside the field.
 
-The defaults are the protocol's recipe `thesis`; scalelab/tasks/recipes.py holds what other recipes
-change. `configs/finetune.py` makes the ConfigDict. Every field may change a score, except those of
-`machine`.
+The recipes in scalelab/tasks/recipes.py change some defaults. `configs/finetune.py` makes the
+ConfigDict. Every field may change a score, except those of `machine`.
 """
 
 import dataclasses
@@ -53,6 +52,9 @@ class Machine:
     checkpoint_every_steps: int = 1000
     log_every_steps: int = 50
     eval_batch_size: int = 64
+    # The batch is split over all devices; this many of them also split the net.
+    fsdp_parallel: int = 1
+    tensor_parallel: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class FinetuneConfig:
     recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
     epochs: float = 3.0
     batch_size: int = 16
-    max_len: int = 128  # tokens of a row; longer texts are cut, the longest first
+    max_len: int = 128  # tokens of a row at most; longer texts are cut, the longest first
     max_train_examples: int | None = None  # the first so many; None: all
     group_batches: int = 50  # this many batches are drawn, sorted by length, shuffled; 0: unsorted
     dropout_rate: float = 0.1
@@ -93,6 +95,7 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
     )  # fmt: skip
     require(config, AT_LEAST_1,
         "machine.checkpoint_every_steps", "machine.log_every_steps", "machine.eval_batch_size",
+        "machine.fsdp_parallel", "machine.tensor_parallel",
     )  # fmt: skip
     require(config, PROBABILITY, "dropout_rate", "head.dropout_rate", "optim.warmup_rate")
     require(config, choice("double", "single"), "head.kind")

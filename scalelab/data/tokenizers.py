@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import processors
 
-from scalelab.data import _vocabulary
+import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats.documents import Frame
 from scalelab.helpers.names import nearest
 

@@ -1,9 +1,9 @@
-"""Beam search: the most probable continuations that keeping the best K at each step finds.
+"""Beam search: keeps the K most probable texts at each step.
 
 The variant is that of `transformers` (`num_beams=K`, `early_stopping=False`), so that texts
-compare: a text that ends counts only if it is among the K best at that step, the 2 K best
-candidates see to it that K go on, and an example is done when its best open text, at its present
-length, scores no better than the worst of K ended ones.
+compare. A text that ends counts only if it is among the K best at that step; 2 K candidates ensure
+that K texts continue. A prompt is done when its best open text, at its present length, scores no
+better than the worst of K ended ones.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ NEVER = -1e9  # of scores: worse than any text, and finite
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
-    """One continuation that was found.
+    """One continuation of a prompt.
 
     Attributes:
       tokens: [n] int32, without the token that ends a text.
-      score: its log probability over its number of tokens ** length_penalty, the end included.
-      ended_by: "end", or "length" if it was long enough.
+      score: log probability / number of tokens ** length_penalty, the end token included.
+      ended_by: "end", or "length" at the length limit.
     """
 
     tokens: np.ndarray
@@ -45,6 +45,7 @@ def search(
     max_len: int,
     end_token: int | None,
     length_penalty: float = 1.0,
+    rows: jax.sharding.Sharding | None = None,
 ) -> list[list[Hypothesis]]:
     """Continues prompts, all at once.
 
@@ -52,10 +53,11 @@ def search(
       stepper: the net.
       prompts: token ids, each [n], n >= 1.
       num_beams: K.
-      max_new_tokens: a text ends after so many, if not before.
+      max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
-      end_token: a text ends with it; None: there is none.
-      length_penalty: exponent of the length by which log probabilities are divided.
+      rows: the sharding of arrays whose first axis is the prompts; None: one device.
+      end_token: ends a text; None: there is none.
+      length_penalty: exponent of the length that divides log probabilities.
 
     Returns:
       For each prompt K continuations, the best first.
@@ -65,13 +67,13 @@ def search(
     """
     if num_beams < 1:
         raise ValueError(f"num_beams = {num_beams}: expected at least 1")
-    tokens, lengths = prompts_lib.pad(prompts, max_new_tokens, max_len)
+    tokens, lengths = jax.device_put(prompts_lib.pad(prompts, max_new_tokens, max_len), rows)
     rules = _Rules(num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = jax.device_get(_search(stepper, tokens, lengths, rules))
     end = -1 if end_token is None else end_token
     return [
-        [_hypothesis(row, float(score), end) for row, score in zip(rows, values, strict=True)]
-        for rows, values in zip(written, scores, strict=True)
+        [_hypothesis(row, float(score), end) for row, score in zip(texts, values, strict=True)]
+        for texts, values in zip(written, scores, strict=True)
     ]
 
 
@@ -89,7 +91,7 @@ def _rows(x: jax.Array, places: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Rules:
-    """What a search is compiled for; see `search`."""
+    """The static arguments of a search; see `search`."""
 
     num_beams: int
     max_new_tokens: int
@@ -98,7 +100,7 @@ class _Rules:
     length_penalty: float
 
     def first(self, cache: Any, num_prompts: int) -> dict[str, Any]:
-        """The state of prompts that have been read: K open texts each, nothing chosen yet."""
+        """Returns the state after the prompts: K open texts each, nothing chosen yet."""
         nothing = jnp.zeros((num_prompts, self.num_beams, self.max_new_tokens), jnp.int32)
         zeros = nothing[:, :, 0]
         worst = jnp.full((num_prompts, self.num_beams), NEVER)
@@ -115,7 +117,7 @@ class _Rules:
         )
 
     def take(self, logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
-        """Extends open texts by what logits [B, K, V] say; closes those that end."""
+        """Extends open texts by logits [B, K, V]; closes those that end."""
         count, vocab_size = state["step"] + 1, logits.shape[-1]
         totals = state["scores"][:, :, None] + jax.nn.log_softmax(logits)
         flat = totals.reshape(totals.shape[0], -1)
@@ -146,8 +148,8 @@ class _Rules:
             done=state["done"] | (hopeless & (ended_scores[:, -1] > NEVER)),
         )
 
-    def goes_on(self, state: dict[str, Any]) -> jax.Array:
-        """Whether a text may still get better."""
+    def continues(self, state: dict[str, Any]) -> jax.Array:
+        """Returns whether a text may still improve."""
         return (state["step"] < self.max_new_tokens) & ~jnp.all(state["done"])
 
 
@@ -155,7 +157,7 @@ class _Rules:
 def _search(
     stepper: Stepper, tokens: jax.Array, lengths: jax.Array, rules: _Rules
 ) -> tuple[jax.Array, jax.Array]:
-    """The best texts' new tokens [B, K, M] and scores [B, K]."""
+    """Returns the best texts' new tokens [B, K, M] and scores [B, K]."""
     num_prompts, prompt_len = tokens.shape
     num_beams = rules.num_beams
     ones = jnp.ones((num_prompts * num_beams,), jnp.int32)
@@ -177,5 +179,5 @@ def _search(
         )
     logits = jnp.repeat(logits[:, None], num_beams, axis=1)
     state = rules.take(logits, rules.first(cache, num_prompts))
-    state = jax.lax.while_loop(rules.goes_on, extend, state)
+    state = jax.lax.while_loop(rules.continues, extend, state)
     return state["ended"], state["ended_scores"]

@@ -1,4 +1,4 @@
-"""From the scores of all tokens to the one that comes next, and when a text goes round in circles.
+"""Choice of the next token from the scores of all, and detection of repetition.
 
 Every function takes scores [B, V] float32 and keeps rows apart.
 """
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How the next token is chosen, in the order in which the rules apply.
+    """The rules by which the next token is chosen, in the order in which they apply.
 
     Attributes:
       repetition_penalty: see `penalise`; None: none.
-      temperature: what scores are divided by before a token is drawn; 0: the best token is taken.
-      top_k: only the so many best tokens can be drawn; None: all.
-      top_p: only the best tokens that together have this probability; None: all.
-      repetition_stop: a text ends when its last so many tokens stand in it before; None: never.
+      temperature: divides scores before a token is drawn; 0: the best token is taken.
+      top_k: only the best k tokens can be drawn; None: all.
+      top_p: only the fewest best tokens of this total probability can be drawn; None: all.
+      repetition_stop: a text ends when its last n tokens stand in it before; None: never.
 
     Raises:
       ValueError: a number is outside its range, or would have no effect.
@@ -50,14 +50,14 @@ class Rules:
 
 
 def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
-    """Lowers the scores of tokens that are in the text already (Keskar et al. 2019, 4.1).
+    """Lowers the scores of tokens that the text already has (Keskar et al. 2019, 4.1).
 
     The paper divides scores by the penalty, which raises negative ones; as its published code came
     to do, those are multiplied instead.
 
     Args:
       logits: [B, V].
-      seen: [B, V] bool, what is in each text, the prompt included.
+      seen: [B, V] bool, the tokens of each text, its prompt included.
       penalty: 1: none.
     """
     lowered = jnp.where(logits > 0, logits / penalty, logits * penalty)
@@ -65,7 +65,7 @@ def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
 
 
 def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
-    """Scores [B, V] with -inf for all but the `k` best and what ties with the last of them.
+    """Sets scores [B, V] to -inf for all but the `k` best and ties with the last of them.
 
     Fan et al. 2018, 5.4.
     """
@@ -76,9 +76,9 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
 
 
 def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Scores [B, V] with -inf for all but the fewest best tokens of probability `p` together.
+    """Sets scores [B, V] to -inf for all but the fewest best tokens of total probability `p`.
 
-    Holtzman et al. 2020, 3.1; what ties with the last of them is kept too.
+    Holtzman et al. 2020, 3.1; ties with the last of them are kept too.
     """
     ordered = -jnp.sort(-logits, axis=-1)
     chances = jax.nn.softmax(ordered, axis=-1)
@@ -88,13 +88,13 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
 
 
 def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Array) -> jax.Array:
-    """The next token of each text.
+    """Chooses the next token of each text.
 
     Args:
       logits: [B, V].
       rules: how to choose.
-      seen: [B, V] bool, what is in each text; needed where there is a penalty.
-      keys: [B] random keys, one a text: what is drawn does not depend on the other texts.
+      seen: [B, V] bool, the tokens of each text; needed for a penalty.
+      keys: [B] random keys, one a text: a draw does not depend on the other texts.
 
     Returns:
       [B] int32.
@@ -113,12 +113,12 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
 
 
 def repeats(tokens: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """Whether the last tokens of a text stand in it before, overlapping or not.
+    """Returns whether the last tokens of a text stand in it before, overlapping or not.
 
     Args:
       tokens: [B, M].
-      count: scalar, the text is the first so many of them.
-      length: of the piece that comes again.
+      count: scalar, length of the texts.
+      length: number of last tokens that are looked for.
 
     Returns:
       [B] bool.

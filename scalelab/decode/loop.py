@@ -19,11 +19,11 @@ ENDINGS = ("length", "end", "repetition")
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """What follows a prompt.
+    """The continuation of a prompt.
 
     Attributes:
       tokens: [n] int32, without the token that ends a text.
-      ended_by: one of ENDINGS: it was long enough, its end token came, or it repeats itself.
+      ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
     """
 
     tokens: np.ndarray
@@ -31,12 +31,12 @@ class Continuation:
 
 
 def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
-    """Random keys that depend on each prompt, not on its place or its neighbours.
+    """Returns random keys that depend on each prompt, not on its place or its neighbours.
 
     Args:
-      seed: of all.
+      seed: shared by all.
       prompts: token ids, each [n].
-      samples: numbers of the texts that are drawn for one and the same prompt.
+      samples: for each prompt the number of the text that is drawn for it.
 
     Returns:
       [B] keys.
@@ -56,6 +56,7 @@ def generate(
     max_len: int,
     end_token: int | None,
     keys: jax.Array | None = None,
+    rows: jax.sharding.Sharding | None = None,
 ) -> list[Continuation]:
     """Continues prompts, all at once.
 
@@ -63,23 +64,25 @@ def generate(
       stepper: the net.
       prompts: token ids, each [n], n >= 1.
       rules: how tokens are chosen.
-      max_new_tokens: a text ends after so many, if not before.
+      max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
-      end_token: a text ends before it; None: there is none.
+      rows: the sharding of arrays whose first axis is the prompts; None: one device.
+      end_token: ends a text and is left out of it; None: there is none.
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
 
     Raises:
       ValueError: a prompt is empty, or leaves no room for so many new tokens.
     """
-    tokens, lengths = prompts_lib.pad(prompts, max_new_tokens, max_len)
+    tokens, lengths = jax.device_put(prompts_lib.pad(prompts, max_new_tokens, max_len), rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(prompts))
+    keys = jax.device_put(keys, rows)
     found = _generate(stepper, tokens, lengths, keys, rules, max_new_tokens, max_len, end_token)
-    rows, counts, endings = jax.device_get(found)
+    written, counts, endings = jax.device_get(found)
     return [
         Continuation(row[:count], ENDINGS[ending])
-        for row, count, ending in zip(rows, counts, endings, strict=True)
+        for row, count, ending in zip(written, counts, endings, strict=True)
     ]
 
 
@@ -94,12 +97,12 @@ def _generate(
     max_len: int,
     end_token: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """New tokens [B, M], how many of them count [B], and the endings' places in ENDINGS [B]."""
+    """Returns new tokens [B, M], their number [B], and indices into ENDINGS [B]."""
     num_rows, prompt_len = tokens.shape
     rows = jnp.arange(num_rows)
 
     def take(logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
-        """Chooses the next token and notes what it means for each text."""
+        """Chooses the next token and ends the texts that it completes."""
         step, seen = state["step"], state.get("seen")
         at = jax.vmap(jax.random.fold_in)(keys, lengths + step)
         chosen = choose(logits, rules, seen, at)
@@ -123,7 +126,7 @@ def _generate(
         logits, cache = stepper(state["chosen"][:, None], ones, state["cache"])
         return take(logits, state | {"cache": cache})
 
-    def goes_on(state: dict[str, Any]) -> jax.Array:
+    def continues(state: dict[str, Any]) -> jax.Array:
         return (state["step"] < max_new_tokens) & jnp.any(state["ending"] == 0)
 
     cache = stepper.init_cache(num_rows, min(prompt_len + max_new_tokens, max_len))
@@ -141,5 +144,5 @@ def _generate(
         is_text = jnp.arange(prompt_len) < lengths[:, None]
         seen = jnp.zeros(logits.shape, bool)
         state["seen"] = seen.at[rows[:, None], tokens].max(is_text)
-    state = jax.lax.while_loop(goes_on, body, take(logits, state))
+    state = jax.lax.while_loop(continues, body, take(logits, state))
     return state["written"], state["count"], state["ending"]

@@ -8,15 +8,15 @@ SHORTEST = 16  # bucket; the others are its doubles
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
-    """Refuses what cannot be continued.
+    """Refuses prompts that cannot be continued.
 
     Args:
       prompts: token ids, each [n].
-      max_new_tokens: how many are to follow.
+      max_new_tokens: tokens that are to follow.
       max_len: positions that the net has.
 
     Raises:
-      ValueError: there is no prompt, one is empty, or one has no room for what is to follow.
+      ValueError: there is no prompt, one is empty, or one has no room for the new tokens.
     """
     if not prompts:
         raise ValueError("no prompts: expected at least one")

@@ -1,6 +1,6 @@
-"""A net that is given a few tokens at a time, its parameters laid out for that.
+"""A net that reads a few tokens at a time, its parameters laid out for that.
 
-A step of a few tokens does little with each parameter: it takes as long as reaching them does.
+A step of a few tokens takes as long as reading the parameters from memory.
 
 - Layers stacked on one axis would be copied out of their stack in every step. Here each layer's
   parameters and cache are arrays of their own; they are joined where the net is applied, and the
@@ -21,13 +21,13 @@ COLUMNS = 64  # of a block
 
 @flax.struct.dataclass
 class Stepper:
-    """A net with its parameters; make it with `prepare`.
+    """A net with its parameters; `prepare` makes it.
 
     Attributes:
-      params: the net's without its layers.
+      params: the net's parameters without its layers.
       layers: the layers' parameters, one tree for each.
       blocks: [V / COLUMNS, D, COLUMNS], the table of tokens; None: the net's own is used.
-      net: as of nets/decoder.py: init_cache, net(batch, train=, cache=), token_features.
+      net: the unbound net, as in nets/decoder.py.
     """
 
     params: Any
@@ -36,31 +36,31 @@ class Stepper:
     net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int) -> Any:
-        """The net's empty cache, with a list of the layers' caches as `layers`."""
+        """Returns the net's empty cache, with a list of the layers' caches as `layers`."""
         cache = self.net.init_cache(batch_size, max_len)
-        return cache.replace(layers=_apart(cache.layers))
+        return cache.replace(layers=_unstack(cache.layers))
 
     def __call__(self, tokens: jax.Array, lengths: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
-        """Reads on.
+        """Reads the next tokens.
 
         Args:
-          tokens: [B, T] int32, behind those in the cache.
-          lengths: [B] int32, how many of them are text, at least 1.
+          tokens: [B, T] int32, those after the tokens in the cache.
+          lengths: [B] int32, number of real tokens, at least 1.
           cache: from `init_cache` or an earlier call.
 
         Returns:
-          Scores [B, V] float32 of what comes behind the last of each row, and the cache.
+          Scores [B, V] float32 of the token after the last of each row, and the cache.
         """
         rows = jnp.arange(len(tokens))
         batch = {"tokens": tokens, "lengths": lengths, "examples": rows}
-        variables = {"params": self.params | {STACK: _joined(self.layers)}}
-        cache = cache.replace(layers=_joined(cache.layers))
+        variables = {"params": self.params | {STACK: _stack(self.layers)}}
+        cache = cache.replace(layers=_stack(cache.layers))
         hidden, cache = self.net.apply(variables, batch, train=False, cache=cache)
         last = hidden[rows, lengths - 1]
-        return self._logits(variables, last), cache.replace(layers=_apart(cache.layers))
+        return self._logits(variables, last), cache.replace(layers=_unstack(cache.layers))
 
     def _logits(self, variables: Any, hidden: jax.Array) -> jax.Array:
-        """Scores of all tokens at hidden [B, D]."""
+        """Returns the scores of all tokens at hidden [B, D]."""
         if self.blocks is None:
             return self.net.apply(variables, hidden, method="token_logits")
         features, table, bias = self.net.apply(variables, hidden, method="token_features")
@@ -77,18 +77,18 @@ def prepare(net: Any, params: Any) -> Stepper:
     """
     others = {name: tree for name, tree in params.items() if name != STACK}
     blocks = _table_in_blocks(net, params) if jax.default_backend() == "cpu" else None
-    return Stepper(others, _apart(params[STACK]), blocks, net)
+    return Stepper(others, _unstack(params[STACK]), blocks, net)
 
 
 def by_blocks(rows: jax.Array, blocks: jax.Array) -> jax.Array:
-    """The product of rows [B, D] with blocks [G, D, C] of columns: [B, G * C] float32."""
+    """Multiplies rows [B, D] with blocks [G, D, C] of columns: [B, G * C] float32."""
     repeated = jnp.broadcast_to(rows, (len(blocks), *rows.shape))
     product = jnp.matmul(repeated, blocks, preferred_element_type=jnp.float32)
     return product.transpose(1, 0, 2).reshape(len(rows), -1)
 
 
 def in_blocks(table: jax.Array) -> jax.Array:
-    """The transpose of a table [V, D] in blocks of COLUMNS columns, with zeros behind the last."""
+    """Transposes a table [V, D] into blocks of COLUMNS columns, padded with zeros."""
     padded = jnp.pad(table, ((0, -len(table) % COLUMNS), (0, 0)))
     return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
@@ -106,10 +106,10 @@ def _table_in_blocks(net: Any, params: Any) -> jax.Array:
     return jax.jit(table)(params)
 
 
-def _apart(stacked: Any) -> list[Any]:
+def _unstack(stacked: Any) -> list[Any]:
     num_layers = len(jax.tree.leaves(stacked)[0])
     return [jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(num_layers)]
 
 
-def _joined(layers: list[Any]) -> Any:
+def _stack(layers: list[Any]) -> Any:
     return jax.tree.map(lambda *each: jnp.stack(each), *layers)

@@ -10,10 +10,12 @@ import dataclasses
 
 from absl import flags
 
-from scalelab import finetune
 from scalelab.config import cli
+from scalelab.eval import program
 from scalelab.resources import malloc
-from scalelab.tasks import submission, task
+from scalelab.tasks import submission
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.task import Task
 
 # MNLI before the tasks that may start from its weights; the small ones first otherwise.
 ORDER = ("wnli", "mnli", "rte", "mrpc", "stsb", "cola", "qnli", "qqp", "sst2")
@@ -36,63 +38,70 @@ MNLI_FIRST = flags.DEFINE_bool(
 )
 
 
-def chosen(names: list[str]) -> list[task.Task]:
-    """The tasks of these names: GLUE's in ORDER, then others by name.
+def choose(names: list[str]) -> list[Task]:
+    """Returns the tasks of these names: GLUE's in ORDER, then others by name.
 
     Raises:
       ValueError: there is no such task, or none at all.
     """
     if not names:
         raise ValueError(f"--tasks is empty: expected some of {', '.join(ORDER)}")
-    found = {name: task.load_task(name) for name in names}
+    found = {name: task_lib.load_task(name) for name in names}
     others = sorted(found.keys() - set(ORDER))
     return [found[name] for name in (*ORDER, *others) if name in found]
+
+
+def check_flags(init: str) -> None:
+    """Refuses flags that do not go together.
+
+    Raises:
+      ValueError: names them.
+    """
+    if program.MNLI.value is not None:
+        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
+    if MNLI_FIRST.value and "mnli" not in TASKS.value:
+        raise ValueError("--mnli_first needs the task mnli among --tasks")
+    if MNLI_FIRST.value and init == "none":
+        raise ValueError(
+            "--mnli_first starts tasks from the weights of MNLI, --init=none asks for random ones:"
+            " leave one out"
+        )
 
 
 def main(argv: list[str]) -> None:
     """Fine-tunes on every task and prints the table."""
     del argv
     malloc.keep()
-    tasks = chosen(TASKS.value)
-    workdir = cli.workdir()
-    init, like = cli.required(finetune.INIT.value, "init"), finetune.LIKE.value
-    if MNLI_FIRST.value and "mnli" not in TASKS.value:
-        raise ValueError("--mnli_first needs the task mnli among --tasks")
-    if finetune.MNLI.value is not None:
-        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
-    if MNLI_FIRST.value and init == "none":
-        raise ValueError(
-            "--mnli_first starts tasks from the weights of MNLI, --init=none asks for random ones:"
-            " leave one out"
-        )
-    from scalelab.finetuning import start as finetune_start
+    tasks, workdir = choose(TASKS.value), cli.workdir()
+    init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
+    check_flags(init)
+    from scalelab import finetune
+    from scalelab.finetuning import plan, warm_start
     from scalelab.lab.tasks import glue_table
 
-    values, options = cli.config_values(), finetune.options()
+    values, options = cli.config_values(), program.options()
     starts = [(workdir, init, like)]
     if init != "none" and BASELINE.value == "run":
         starts.append((workdir / "scratch", "none", init))
-    opened = [finetune_start.open_start(weights, net) for _, weights, net in starts]
-    names = [one.name for one in tasks]
-    for one in tasks:
-        finetune.check(one, opened[0], values, options, finetune.settings(one.name, names))
-    for one in tasks:
+    names = [task.name for task in tasks]
+    fields = {name: program.task_fields(name, names) for name in names}
+    for task in tasks:
+        start = warm_start.open_start(init, like)
+        plan.check(task, start, values, options, fields[task.name])
+    for task in tasks:
         for folder, weights, net in starts:
-            mnli = str(folder / "mnli") if MNLI_FIRST.value and one.name in AFTER_MNLI else None
-            mnli = None if weights == "none" else mnli
-            start = finetune_start.open_start(weights, net, mnli)
-            fields = finetune.settings(one.name, names)
+            after_mnli = MNLI_FIRST.value and task.name in AFTER_MNLI and weights != "none"
+            start = warm_start.open_start(weights, net, str(folder / "mnli") * after_mnli or None)
             asked = options if folder == workdir else dataclasses.replace(options, submit=False)
-            finetune.fine_tune(one, start, values, folder / one.name, asked, fields)
+            finetune.fine_tune(task, start, values, folder / task.name, asked, fields[task.name])
     if options.submit:
-        for one in tasks:
-            written = workdir / one.name / "submission"
-            for path in written.glob("*.tsv"):
+        for task in tasks:
+            for path in (workdir / task.name / "submission").glob("*.tsv"):
                 (workdir / "submission").mkdir(exist_ok=True)
                 (workdir / "submission" / path.name).write_bytes(path.read_bytes())
         submission.pack(workdir)
-    print(glue_table.write(workdir, best=finetune.BEST.value))
+    print(glue_table.write(workdir, best=program.BEST.value))
 
 
 if __name__ == "__main__":
-    finetune.program(main)
+    program.program(main)

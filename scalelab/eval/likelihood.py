@@ -5,31 +5,85 @@ nothing before it and is not predicted, as in training (`scalelab.objectives.clm
 predicts it from all others: -log p(x_t | x without t), each token masked in turn, whose sum is the
 pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model scoring", equation 1).
 
-Documents longer than what the net sees at once are read in windows (`scalelab.eval.windows`): a
-token of a causal net has at least context - stride tokens before it, one of a masked net half as
-many on either side.
+Documents longer than what the net sees at once are read in windows: a token of a causal net has at
+least context - stride tokens before it, one of a masked net half as many on either side.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 
-from scalelab.eval import token_scores, windows
-from scalelab.eval.windows import Windows
+from scalelab.data.corpora import Corpus
+from scalelab.data.sentences import split as split_sentences
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.eval import token_scores
+from scalelab.eval.placement import Placed
+
+Tick = Callable[[int], object]
+AT_ONCE = 256  # documents that are encoded together
+OPENING = 48  # characters of a document that tables show
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """Documents to score, as training reads them: sentences joined by single spaces.
+
+    Attributes:
+      tokens: [n] int32, ids of all of them, without special tokens.
+      starts: [num_documents + 1] int64, the offset of each in `tokens`.
+      num_bytes: UTF-8 bytes of each.
+      openings: the first characters of each.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    num_bytes: list[int]
+    openings: list[str]
+
+
+def read_documents(
+    corpus: Corpus, split: str, max_docs: int | None, tokenizer: Tokenizer, tick: Tick
+) -> Documents:
+    """Reads and encodes the documents that have text.
+
+    Args:
+      corpus: the corpus.
+      split: one of its splits.
+      max_docs: number of documents to read, from the first; None: all.
+      tokenizer: of the net.
+      tick: called with the bytes on disk that were passed since the last call.
+
+    Raises:
+      ValueError: no such split, no text in it, or bytes that are not UTF-8.
+    """
+    joined = (" ".join(split_sentences(d)) for d in corpus.documents(split, tick))
+    texts = itertools.islice(filter(None, joined), max_docs)
+    ids, starts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+    num_bytes: list[int] = []
+    openings: list[str] = []
+    while part := list(itertools.islice(texts, AT_ONCE)):
+        flat, own_starts = tokenizer.encode_flat(part)
+        ids.append(flat)
+        starts.append(own_starts[1:] + starts[-1][-1])
+        num_bytes += [len(text.encode("utf-8")) for text in part]
+        openings += [text[:OPENING] for text in part]
+    if not openings:
+        raise ValueError(f"corpus {corpus.spec}: there is no text in its {split} split")
+    return Documents(np.concatenate(ids), np.concatenate(starts), num_bytes, openings)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a net reads documents.
+    """The way a net reads documents.
 
     Attributes:
       begin: special ids before the text of a window.
-      end: those behind it; none for a causal net.
-      mask_id: stands for the token that is predicted; None: the net is causal.
+      end: special ids behind it; none for a causal net.
+      mask_id: replaces the predicted token; None: the net is causal.
       context: tokens of text that a window holds.
       stride: tokens of text by which it moves on.
     """
@@ -41,8 +95,50 @@ class Reading:
     stride: int
 
     def row_length(self, text_length: int | np.ndarray) -> Any:
-        """Tokens of a row that holds so many of text."""
+        """Returns the tokens of a row that holds `text_length` tokens of text."""
         return len(self.begin) + text_length + len(self.end)
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """The windows of one document, in order; indices of its tokens.
+
+    Attributes:
+      starts: [n] int64, the first token that each window sees.
+      stops: [n] int64, behind the last one.
+      firsts: [n] int64, the first token that it scores.
+      lasts: [n] int64, behind the last one.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+    firsts: np.ndarray
+    lasts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
+    """Lays windows over a document; each token is scored in one of them.
+
+    A window holds behind + stride + ahead = context tokens: the `stride` that it scores, and those
+    that it keeps on either side of them (the document's own ends apart).
+
+    Args:
+      num_tokens: of the document, at least 1.
+      context: tokens of it that the net sees at once.
+      stride: tokens that a window adds, in [1, context].
+      ahead: tokens that a scored one has behind it at least, in [0, context - stride]; before it
+        are then at least context - stride - ahead. Both hold but at the document's ends.
+    """
+    assert num_tokens > 0 and 1 <= stride <= context and 0 <= ahead <= context - stride
+    count = 1 + max(0, -(-(num_tokens - context) // stride))
+    starts = np.arange(count, dtype=np.int64) * stride
+    firsts = starts + (context - stride - ahead)
+    firsts[0] = 0
+    lasts = np.append(firsts[1:], num_tokens)
+    return Windows(starts, np.minimum(starts + context, num_tokens), firsts, lasts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +146,7 @@ class Batch:
     """Rows that are scored together.
 
     Attributes:
-      rows: [at most B] int64, which ones.
+      rows: [at most B] int64, their numbers.
       size: B.
       length: T.
       num_places: P, predictions in a row at most.
@@ -62,8 +158,8 @@ class Batch:
     num_places: int
 
 
-def rows_of(starts: np.ndarray, reading: Reading) -> Windows:
-    """The rows that score every token once.
+def lay_rows(starts: np.ndarray, reading: Reading) -> Windows:
+    """Lays out the rows that score every token once.
 
     Args:
       starts: [num_documents + 1] int64, where each document begins in the flat tokens.
@@ -78,7 +174,7 @@ def rows_of(starts: np.ndarray, reading: Reading) -> Windows:
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         if stop > start:
             ahead = 0 if causal else spare // 2
-            made = windows.slide(stop - start, reading.context, reading.stride, ahead)
+            made = slide(stop - start, reading.context, reading.stride, ahead)
             if causal and not reading.begin:
                 made.firsts[0] = 1
             parts.append(np.stack([made.starts, made.stops, made.firsts, made.lasts]) + start)
@@ -93,13 +189,14 @@ def rows_of(starts: np.ndarray, reading: Reading) -> Windows:
     return Windows(*table)
 
 
-def plan(rows: Windows, reading: Reading, batch_size: int) -> list[Batch]:
+def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> list[Batch]:
     """Sorts rows into batches of few shapes, the largest first.
 
     Args:
-      rows: what to score.
-      reading: how.
+      rows: the rows to score.
+      reading: how they are read.
       batch_size: rows of a full context in a batch; of shorter ones there are more.
+      ways: devices that share a batch; B is a multiple of them.
     """
     longest = reading.row_length(reading.context)
     lengths = reading.row_length(rows.stops - rows.starts)
@@ -112,6 +209,7 @@ def plan(rows: Windows, reading: Reading, batch_size: int) -> list[Batch]:
     for (length, num_places), members in sorted(shapes.items(), reverse=True):
         size = max(1, batch_size * longest // length)
         size = token_scores.round_up(len(members), size)
+        size = -(-size // ways) * ways
         cuts = range(size, len(members), size)
         for part in np.split(np.asarray(members, np.int64), cuts):
             batches.append(Batch(part, size, length, num_places))
@@ -121,11 +219,7 @@ def plan(rows: Windows, reading: Reading, batch_size: int) -> list[Batch]:
 def fill(
     batch: Batch, rows: Windows, tokens: np.ndarray, reading: Reading
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Makes the arrays of a batch.
-
-    Returns:
-      The batch for the net; places [B, P] and targets [B, P] int32, 0 where there are fewer.
-    """
+    """Returns the batch for the net, and places and targets [B, P] int32, padded with 0."""
     shape = batch.size, batch.num_places
     places, targets = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     filled = []
@@ -145,19 +239,17 @@ def fill(
 
 
 def token_nats(
-    net: nn.Module,
-    params: Any,
+    placed: Placed,
     tokens: np.ndarray,
     rows: Windows,
     batches: Sequence[Batch],
     reading: Reading,
-    tick: Callable[[int], object],
+    tick: Tick,
 ) -> np.ndarray:
-    """Scores tokens.
+    """Computes minus the log-probability of each token.
 
     Args:
-      net: a system's, unbound.
-      params: its parameters.
+      placed: the net on its devices.
       tokens: [n] ids of all documents.
       rows: from `rows_of`.
       batches: from `plan`.
@@ -165,15 +257,15 @@ def token_nats(
       tick: called with the positions that were computed since the last call.
 
     Returns:
-      [n] float32, minus the log-probability of each token; NaN for what is not predicted.
+      [n] float32, nats; NaN for tokens that are not predicted.
 
     Raises:
-      ValueError: the net gave something that is not finite.
+      ValueError: a score is not finite.
     """
-    score = jax.jit(lambda *given: token_scores.nats(net, *given))
+    score = jax.jit(lambda *given: token_scores.nats(placed.net, *given))
     found = np.full(len(tokens), np.nan, np.float32)
     for batch in batches:
-        made = np.asarray(score(params, *fill(batch, rows, tokens, reading)))
+        made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
         for i, row in enumerate(batch.rows):
             scored = slice(rows.firsts[row], rows.lasts[row])
             own = made[i, : rows.lasts[row] - rows.firsts[row]]

@@ -11,7 +11,7 @@ Special tokens are not scored. Losses are nats a predicted token. Bits per byte 
 (bytes x ln 2), as in the validation of a training: the bytes are those of that text in UTF-8, the
 same for every tokenizer; all tokens count, so the mean loss stands for the first token of a
 document, which a causal net does not predict. A tokenizer that lowers case or replaces what it does
-not know predicts less than the bytes hold: this is said below the table.
+not know predicts less than the bytes hold; a note below the table says so.
 
 A document that is longer than the context is read in windows that move on by the stride; each token
 is scored once. A causal net has at least context - stride tokens before it, a masked net half as
@@ -23,35 +23,42 @@ Under --workdir: documents.tsv (a line a document), result.json, environment.jso
 import argparse
 import pathlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.eval import lm_report
 
+if TYPE_CHECKING:
+    from scalelab.eval.likelihood import Documents, Reading
+    from scalelab.eval.placement import Placed
+    from scalelab.runs.pretrained import Pretrained
+
 
 def positive(text: str) -> int:
-    """A whole number from 1 on the command line."""
+    """Parses a whole number from 1 on the command line."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 
+NUMBERS = (  # flag, default, help
+    ("context", None, "tokens of a row, special ones included; default: the longest of training"),
+    ("stride", None, "tokens by which a window moves on; default: half of those that it holds"),
+    ("max_docs", None, "score only the first N documents"),
+    ("batch_size", 16, "windows of the full context in a batch; default: 16"),
+    ("show", 3, "number of worst and of best documents in the table; default: 3"),
+    ("tensor_parallel", 1, "devices that share the net; default: 1"),
+)
+
+
 def parser() -> cli.Parser:
-    """The command line."""
+    """Makes the parser of the command line."""
     made = cli.Parser(
         prog="python -m scalelab.eval.lm",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    said = {
-        "context": "tokens that the net sees at once, special ones included; default: as many as"
-        " its training showed it",
-        "stride": "tokens by which a window moves on; default: half of those that it holds",
-        "max_docs": "score only so many documents, the first",
-        "batch_size": "windows of the full context in a batch; default: 16",
-        "show": "so many of the worst and of the best documents; default: 3",
-    }
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
@@ -62,25 +69,21 @@ def parser() -> cli.Parser:
         help="what invalid UTF-8 does: stop, or become a replacement character; default: as in the"
         " run's training",
     )
-    for name, text in said.items():
-        default = {"batch_size": 16, "show": 3}.get(name)
+    for name, default, text in NUMBERS:
         made.add_argument(f"--{name}", type=positive, metavar="N", default=default, help=text)
     return made
 
 
-def reading_of(opened: Any, context: int | None, stride: int | None) -> Any:
-    """How the net of a run reads documents.
+def make_reading(opened: "Pretrained", context: int | None, stride: int | None) -> "Reading":
+    """Decides how the net of a run reads documents.
 
     Args:
-      opened: a `scalelab.runs.pretrained.Pretrained`.
+      opened: the run.
       context: tokens of a row, special ones included; None: the longest of its training.
       stride: tokens; None: half of a row's text.
 
-    Returns:
-      A `scalelab.eval.likelihood.Reading`.
-
     Raises:
-      ValueError: the net predicts no tokens, or cannot read so.
+      ValueError: the net predicts no tokens, or context or stride does not fit it.
     """
     from scalelab.eval.likelihood import Reading
 
@@ -111,8 +114,8 @@ def reading_of(opened: Any, context: int | None, stride: int | None) -> Any:
     return Reading(frame.begin, end, mask_id, room, stride)
 
 
-def trained_length(opened: Any) -> int:
-    """The longest example of a run's training; of an import, which does not say, all positions."""
+def trained_length(opened: "Pretrained") -> int:
+    """Returns the longest example of a run's training, or all positions of an import."""
     from scalelab.runs.run_folder import read_json
 
     config = opened.config
@@ -121,13 +124,15 @@ def trained_length(opened: Any) -> int:
     return max(phase.max_len for phase in config.phases)
 
 
-def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_report.Score]:
-    """Scores documents, showing how far it is.
+def score(
+    placed: "Placed", documents: "Documents", reading: "Reading", batch_size: int
+) -> list[lm_report.Score]:
+    """Scores documents, with a progress bar.
 
     Args:
-      opened: a `scalelab.runs.pretrained.Pretrained`.
-      texts: a `scalelab.eval.texts.Texts`.
-      reading: from `reading_of`.
+      placed: the net on its devices.
+      documents: the documents.
+      reading: how the net reads them.
       batch_size: windows of the full context in a batch.
 
     Raises:
@@ -139,23 +144,20 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     from scalelab.eval import likelihood
     from scalelab.helpers.progress import show_bar
 
-    net = opened.net
-    rows = likelihood.rows_of(texts.starts, reading)
-    batches = likelihood.plan(rows, reading, batch_size)
+    rows = likelihood.lay_rows(documents.starts, reading)
+    batches = likelihood.plan(rows, reading, batch_size, placed.ways)
     total = sum(len(batch.rows) * batch.length for batch in batches)
     try:
         with show_bar("scores", total, show=True, unit=" positions") as tick:
-            nats = likelihood.token_nats(
-                net, opened.params, texts.tokens, rows, batches, reading, tick
-            )
+            nats = likelihood.token_nats(placed, documents.tokens, rows, batches, reading, tick)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise cli.Stopped(
             f"the device ran out of memory: use a smaller --batch_size than {batch_size}"
         ) from None
-    scores = []
-    for begin, end, size in zip(texts.starts, texts.starts[1:], texts.num_bytes, strict=False):
+    scores, starts = [], documents.starts
+    for begin, end, size in zip(starts, starts[1:], documents.num_bytes, strict=False):
         own = nats[begin:end]
         known = own[~np.isnan(own)]
         scores.append(
@@ -164,24 +166,14 @@ def score(opened: Any, texts: Any, reading: Any, batch_size: int) -> list[lm_rep
     return scores
 
 
-def check_workdir(workdir: pathlib.Path) -> None:
-    """Refuses a folder that something is in.
-
-    Raises:
-      ValueError: it is in use.
-    """
-    if workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
-        raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-
-
-def read(given: argparse.Namespace, opened: Any) -> Any:
-    """The documents to score, a `scalelab.eval.texts.Texts`.
+def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
+    """Reads the documents that the command line names.
 
     Raises:
       ValueError: corpus or split is not there, or cannot be read.
     """
     from scalelab.data.corpora import open_corpus
-    from scalelab.eval import texts
+    from scalelab.eval import likelihood
     from scalelab.helpers.progress import show_bar
 
     data = opened.config.data
@@ -194,42 +186,46 @@ def read(given: argparse.Namespace, opened: Any) -> Any:
         )
         size = 0 if given.max_docs else corpus.source.num_bytes.get(given.split, corpus.num_bytes)
         with show_bar("documents", size, show=True) as tick:
-            return texts.read(corpus, given.split, given.max_docs, opened.tokenizer, tick)
+            tokenizer = opened.tokenizer
+            return likelihood.read_documents(corpus, given.split, given.max_docs, tokenizer, tick)
     except ValueError as error:  # which names a flag of the trainings
         raise ValueError(str(error).replace("--config.data.errors", "--errors")) from error
 
 
 def evaluate(given: argparse.Namespace) -> None:
-    """Does what the command line says.
+    """Evaluates the run that the command line names.
 
     Raises:
       ValueError: run, corpus or arguments do not allow it.
     """
-    if given.workdir is not None:
-        check_workdir(given.workdir)
+    workdir = given.workdir
+    if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+        raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
+    from scalelab.eval import placement
     from scalelab.runs import environment, pretrained, run_folder
 
     opened = pretrained.load(given.run)
     config = opened.config
-    reading = reading_of(opened, given.context, given.stride)
-    texts = read(given, opened)
+    reading = make_reading(opened, given.context, given.stride)
+    documents = read(given, opened)
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     begun = time.perf_counter()
-    scores = score(opened, texts, reading, given.batch_size)
-    facts = lm_report.facts_of(opened, reading, given.corpus, given.split, scores)
-    facts |= {"notes": lm_report.notes(opened, texts), "seconds": time.perf_counter() - begun}
+    placed = placement.place(opened, given.tensor_parallel)
+    scores = score(placed, documents, reading, given.batch_size)
+    facts = lm_report.describe(opened, reading, given.corpus, given.split, scores)
+    facts |= {"notes": lm_report.notes(opened, documents), "seconds": time.perf_counter() - begun}
     print(f"{facts['measure']} of {run_folder.name(config)}, step {opened.step}, on {given.corpus}")
     print(f"split {given.split}, context {facts['context']}, stride {facts['stride']}\n")
     print(lm_report.total_table(facts))
-    print(lm_report.document_table(scores, texts.openings, given.show), end="")
+    print(lm_report.document_table(scores, documents.openings, given.show), end="")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
-    if given.workdir is not None:
-        lm_report.write(given.workdir, scores, facts)
-        print(f"wrote {given.workdir}/documents.tsv and result.json")
+    if workdir:
+        lm_report.write(workdir, scores, facts)
+        print(f"wrote {workdir}/documents.tsv and result.json")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; a mistake in its arguments, run or corpus is one message and exit code 2."""
+    """Runs the program; a mistake of the user ends in one message and exit code 2."""
     given = parser().parse_args(arguments)
     with cli.one_message("nothing was written"):
         evaluate(given)

@@ -1,11 +1,15 @@
-"""What is told of the likelihood of documents: tables on the terminal, files in a folder."""
+"""Reports the likelihood of documents: tables on the terminal, files in a folder."""
 
 import dataclasses
 import math
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalelab.lab import tables
+
+if TYPE_CHECKING:
+    from scalelab.eval.likelihood import Documents, Reading
+    from scalelab.runs.pretrained import Pretrained
 
 MEASURES = {"clm": "log-likelihood", "mlm": "pseudo-log-likelihood"}
 PERPLEXITY = {"clm": "perplexity", "mlm": "pseudo_perplexity"}
@@ -13,12 +17,12 @@ PERPLEXITY = {"clm": "perplexity", "mlm": "pseudo_perplexity"}
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Of one document, or of all.
+    """The score of one document, or of all.
 
     Attributes:
-      tokens: of the text.
-      predicted: those that were.
-      num_bytes: of the text in UTF-8.
+      tokens: number of tokens of the text.
+      predicted: number of them that were predicted.
+      num_bytes: UTF-8 bytes of the text.
       nll: nats, summed over the predicted tokens.
     """
 
@@ -29,19 +33,19 @@ class Score:
 
     @property
     def loss(self) -> float | None:
-        """Nats a predicted token; None: there is none."""
+        """Nats per predicted token; None: there is nscore."""
         return self.nll / self.predicted if self.predicted else None
 
     @property
     def bits_per_byte(self) -> float | None:
-        """As `scalelab.runs.metrics` defines it; None: no token is predicted."""
+        """Bits per byte as in `scalelab.runs.metrics`; None: no token is predicted."""
         from scalelab.runs.metrics import bits_per_byte
 
         return None if self.loss is None else bits_per_byte(self.loss, self.tokens, self.num_bytes)
 
 
-def total_of(scores: list[Score]) -> Score:
-    """All documents as one."""
+def add_up(scores: list[Score]) -> Score:
+    """Returns the score of all documents."""
     return Score(
         tokens=sum(score.tokens for score in scores),
         predicted=sum(score.predicted for score in scores),
@@ -50,22 +54,22 @@ def total_of(scores: list[Score]) -> Score:
     )
 
 
-def facts_of(
-    opened: Any, reading: Any, corpus: str, split: str, scores: list[Score]
+def describe(
+    opened: "Pretrained", reading: "Reading", corpus: str, split: str, scores: list[Score]
 ) -> dict[str, Any]:
-    """The content of result.json.
+    """Returns the content of result.json.
 
     Args:
-      opened: a `scalelab.runs.pretrained.Pretrained`.
-      reading: a `scalelab.eval.likelihood.Reading`.
-      corpus: as the user named it.
-      split: of it.
-      scores: of its documents.
+      opened: the run.
+      reading: how its net reads documents.
+      corpus: its name on the command line.
+      split: of the corpus.
+      scores: of the documents.
 
     Raises:
-      ValueError: none of them has a token that is predicted.
+      ValueError: no document has a token that is predicted.
     """
-    total = total_of(scores)
+    total = add_up(scores)
     if total.loss is None:
         raise ValueError(
             f"corpus {corpus}: no document of its {split} split has a token to predict"
@@ -98,11 +102,7 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 
 def total_table(facts: dict[str, Any]) -> str:
-    """The line for all documents.
-
-    Args:
-      facts: from `facts_of`.
-    """
+    """Formats the line for all documents, given the content of result.json."""
     counts = ("documents", "tokens", "predicted", "bytes")
     row = [f"{facts[name]:,}" for name in counts]
     if facts["measure"] == MEASURES["clm"]:
@@ -116,7 +116,7 @@ def total_table(facts: dict[str, Any]) -> str:
 
 
 def document_table(scores: list[Score], openings: list[str], show: int) -> str:
-    """The worst and the best documents by bits per byte."""
+    """Formats the worst and the best documents by bits per byte."""
     known = [i for i, score in enumerate(scores) if score.predicted]
     known.sort(key=lambda i: (-(scores[i].bits_per_byte or 0.0), i))
     rows = [
@@ -132,16 +132,16 @@ def document_table(scores: list[Score], openings: list[str], show: int) -> str:
     return tables.plain(header, rows)
 
 
-def notes(opened: Any, texts: Any) -> list[str]:
-    """What makes bits per byte less than comparable."""
-    said = []
+def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
+    """Lists what makes bits per byte incomparable."""
+    found = []
     if opened.config.tokenizer.lowercase:
-        said.append("the tokenizer lowers case: which letters were capitals is not predicted")
+        found.append("the tokenizer lowers case: capital letters are not predicted")
     unknown = opened.tokenizer.special_ids.get("unk")
-    count = 0 if unknown is None else int((texts.tokens == unknown).sum())
+    count = 0 if unknown is None else int((documents.tokens == unknown).sum())
     if count:
-        said.append(f"{count:,} tokens are the unknown one: what they stand for is not predicted")
-    return said
+        found.append(f"{count:,} tokens are unknown: their text is not predicted")
+    return found
 
 
 def write(workdir: pathlib.Path, scores: list[Score], facts: dict[str, Any]) -> None:
@@ -157,9 +157,11 @@ def write(workdir: pathlib.Path, scores: list[Score], facts: dict[str, Any]) -> 
 
     workdir.mkdir(parents=True, exist_ok=True)
     lines = ["document\ttokens\tpredicted\tbytes\tnll\tbits_per_byte"]
-    for i, one in enumerate(scores):
-        bits = "" if one.bits_per_byte is None else f"{one.bits_per_byte:.6f}"
-        lines.append(f"{i}\t{one.tokens}\t{one.predicted}\t{one.num_bytes}\t{one.nll:.6f}\t{bits}")
+    for i, score in enumerate(scores):
+        bits = "" if score.bits_per_byte is None else f"{score.bits_per_byte:.6f}"
+        lines.append(
+            f"{i}\t{score.tokens}\t{score.predicted}\t{score.num_bytes}\t{score.nll:.6f}\t{bits}"
+        )
     (workdir / "documents.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_json(workdir / "environment.json", environment.describe())
     write_json(workdir / "result.json", facts)

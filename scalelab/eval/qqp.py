@@ -24,6 +24,6 @@ TASK = Task(
 
 
 if __name__ == "__main__":
-    from scalelab import finetune
+    from scalelab.eval import program
 
-    finetune.run(TASK)
+    program.run(TASK)

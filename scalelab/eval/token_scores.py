@@ -1,4 +1,4 @@
-"""Scores of a net at some places of some rows: what evaluation and filling of masks share."""
+"""Scores of a net at some places of some rows, for evaluation and for filling masks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ SHORTEST = 16  # tokens that a batch is padded to
 
 
 def round_up(length: int, most: int) -> int:
-    """The length that rows of `length` are padded to: few lengths, so that little is compiled."""
+    """Rounds a length up to one of few, so that few programs are compiled."""
     size = SHORTEST
     while size < length:
         size *= 2
@@ -24,12 +24,12 @@ def round_up(length: int, most: int) -> int:
 
 
 def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndarray]:
-    """A batch of one-segment rows.
+    """Makes a batch of one-segment rows.
 
     Args:
       rows: ids of each, special ones included.
       length: T, not less than the longest.
-      size: B, not less than their number; what is left over are rows of length 0.
+      size: B, not less than their number; the rest are rows of length 0.
     """
     tokens, lengths = np.zeros((size, length), np.int32), np.zeros(size, np.int32)
     for i, row in enumerate(rows):
@@ -40,7 +40,7 @@ def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndar
 
 
 def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) -> jax.Array:
-    """Log-probabilities of every token of the vocabulary at `places` [B, P]: [B, P, V] float32."""
+    """Returns log-probabilities of all tokens at `places` [B, P]: [B, P, V] float32."""
     features, table, bias = _features(net, params, batch, places)
     return jax.nn.log_softmax(tied_logits(features, table, bias))
 
@@ -48,17 +48,17 @@ def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) ->
 def nats(
     net: nn.Module, params: Any, batch: Batch, places: jax.Array, targets: jax.Array
 ) -> jax.Array:
-    """Minus the log-probability of one token at each place.
+    """Returns minus the log-probability of one token at each place.
 
     Args:
       net: a system's, unbound; it has a token head.
       params: its parameters.
       batch: from `pad`.
-      places: [B, P] int32, where in its row the net predicts.
-      targets: [B, P] int32, what it should.
+      places: [B, P] int32, indices in the row at which the net predicts.
+      targets: [B, P] int32, the tokens to predict.
 
     Returns:
-      [B, P] float32. The scores [B, P, V] are never held together.
+      [B, P] float32. The scores [B, P, V] are never in memory at once.
     """
     features, table, bias = _features(net, params, batch, places)
     rows = features.reshape(-1, features.shape[-1])
@@ -74,7 +74,7 @@ def nats(
 def _features(
     net: nn.Module, params: Any, batch: Batch, places: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """What scores tokens at `places`: features [B, P, D], table [V, D], bias [V] or None."""
+    """Returns features [B, P, D] at `places`, and the output table [V, D] and bias [V]."""
 
     def apply(model: Any) -> Any:
         hidden, _ = model(batch, train=False)

@@ -122,6 +122,6 @@ def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    from scalelab import finetune
+    from scalelab.eval import program
 
-    finetune.run(from_flags)
+    program.run(from_flags)

@@ -1,4 +1,4 @@
-"""How much of what a net has learnt is the order of words: its loss as it is, and on shuffled text.
+"""The value of word order to a net: its loss on text as it is and on shuffled text.
 
   python -m scalelab.eval.word_order --run=RUN [--num_examples=512] [--seed=0]
 
@@ -22,7 +22,7 @@ BATCH_SIZE = 64
 
 
 def parser() -> cli.Parser:
-    """The command line."""
+    """Makes the parser of the command line."""
     made = cli.Parser(
         prog="python -m scalelab.eval.word_order",
         description=__doc__,
@@ -34,19 +34,20 @@ def parser() -> cli.Parser:
         "--num_examples", type=int, default=512, metavar="N", help="to read; default: 512"
     )
     made.add_argument("--seed", type=int, default=0, help="of places and masks; default: 0")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
     return made
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Lets the tokens between special ones change places.
+    """Shuffles the tokens between special ones.
 
     Args:
       tokens: int [B, T].
-      special: bool [B, T], those that stay: special tokens and padding.
+      special: bool [B, T], tokens that keep their places: special ones and padding.
       rng: decides the places.
 
     Returns:
-      int [B, T], of each stretch the same tokens.
+      int [B, T].
     """
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
@@ -56,12 +57,14 @@ def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) 
     return found
 
 
-def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Of each objective: the loss on validation examples as they are, and shuffled.
+def losses(
+    run: pathlib.Path, num_examples: int, seed: int, tensor_parallel: int = 1
+) -> dict[str, tuple[float, float]]:
+    """Returns each objective's loss on validation examples as they are, and shuffled.
 
     Raises:
-      ValueError: it is no pre-training of this project, its corpus is not at hand, or no example
-        is asked for.
+      ValueError: the run is no pre-training of this project, its corpus is not found, or
+        num_examples is less than 1.
     """
     if num_examples < 1:
         raise ValueError(f"--num_examples={num_examples}: expected at least 1")
@@ -69,6 +72,7 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
 
     from scalelab import step
     from scalelab.data import load_data
+    from scalelab.eval import placement
     from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(run)
@@ -76,13 +80,15 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     given = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
     store = load_data(config, opened.system, tokenizer_dir=given).phases[0].valid
-    ids = opened.tokenizer.special_ids
-    evaluate = jax.jit(step.make_eval_step(opened.net, opened.objectives))
+    ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)
+    evaluate = jax.jit(step.make_eval_step(placed.net, opened.objectives))
     rng = np.random.default_rng(seed)
     sums = collections.defaultdict(lambda: np.zeros((2, 2)))
     chosen = np.arange(min(num_examples, len(store)), dtype=np.int32)
     for number, start in enumerate(range(0, len(chosen), BATCH_SIZE)):
         examples = chosen[start : start + BATCH_SIZE]
+        fill = placed.round_up(len(examples)) - len(examples)
+        examples = np.pad(examples, (0, fill), constant_values=-1)  # rows that count nothing
         batch = store.gather(examples, config.short.max_len) | {"examples": examples}
         places = np.arange(config.short.max_len)
         special = np.isin(batch["tokens"], list(ids.values())) | (
@@ -91,19 +97,19 @@ def losses(run: pathlib.Path, num_examples: int, seed: int) -> dict[str, tuple[f
         mixed = batch | {"tokens": shuffled(batch["tokens"], special, rng)}
         for column, one in enumerate((batch, mixed)):
             key = jax.random.fold_in(jax.random.key(seed), number)
-            for name, pair in evaluate(opened.params, one, key).items():
+            for name, pair in evaluate(placed.params, placed.put(one), key).items():
                 if name.endswith("_loss"):
                     sums[name.removesuffix("_loss")][column] += np.asarray(pair, float)
     return {name: tuple((s[:, 0] / np.maximum(s[:, 1], 1)).tolist()) for name, s in sums.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; a mistake in its arguments or its run is one message and exit code 2."""
+    """Runs the program; a mistake of the user ends in one message and exit code 2."""
     given = parser().parse_args(arguments)
     with cli.one_message("nothing was measured"):
         from scalelab.lab import tables
 
-        found = losses(given.run, given.num_examples, given.seed)
+        found = losses(given.run, given.num_examples, given.seed, given.tensor_parallel)
         rows = [
             [name, f"{plain:.3f}", f"{mixed:.3f}", f"{mixed - plain:+.3f}"]
             for name, (plain, mixed) in found.items()

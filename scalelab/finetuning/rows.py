@@ -1,4 +1,4 @@
-"""The rows of the token table that a task's texts name: of these alone a fine-tuning keeps moments.
+"""Optimizer moments for only those rows of the token table that a task's texts name.
 
 A row that no text names never has a gradient, so AdamW moves it by weight decay alone, and all such
 rows by the same factor. A row of ones is trained beside the named ones and becomes that factor. A
@@ -24,14 +24,14 @@ MULTIPLE = 128
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NamedRows:
-    """The rows of a table of `num_rows` that are named, ascending: ids [K]."""
+    """The named rows of a table of `num_rows` rows: ids [K], ascending."""
 
     ids: np.ndarray
     num_rows: int
 
     @property
     def size(self) -> int:
-        """Rows of the narrow table: the named ones, then ones, at least one row of them."""
+        """Rows of the narrow table: the named ones, then at least one row of ones."""
         return -(-(len(self.ids) + 1) // MULTIPLE) * MULTIPLE
 
     @functools.cached_property
@@ -41,23 +41,23 @@ class NamedRows:
         return places
 
     def renumber(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """A batch whose tokens are places in the narrow table."""
+        """Returns a batch whose tokens are rows of the narrow table."""
         return batch | {"tokens": self._places[batch["tokens"]]}
 
     def narrow(self, params: Any) -> Any:
-        """Parameters with the narrow table, [size, D]."""
-        table = table_of(params)
+        """Returns parameters with the narrow table, [size, D]."""
+        table = token_table(params)
         ones = jnp.ones((self.size - len(self.ids), table.shape[1]), table.dtype)
         return _with_table(params, jnp.concatenate([table[self.ids], ones]))
 
     def widen(self, params: Any, first: np.ndarray) -> Any:
-        """Parameters with the whole table again.
+        """Returns parameters with the whole table again.
 
         Args:
           params: with the narrow table.
           first: [V, D], the table that training began with.
         """
-        narrow = table_of(params)
+        narrow = token_table(params)
         table = jnp.asarray(first) * narrow[len(self.ids)]
         return _with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))
 
@@ -65,7 +65,7 @@ class NamedRows:
 def find(
     examples: list[TaskExamples], num_rows: int, width: int, num_steps: int
 ) -> NamedRows | None:
-    """The rows that examples name; None where training them alone would not pay.
+    """Finds the rows that examples name; None where training only them would not pay.
 
     Args:
       examples: all that training and its evaluations read.
@@ -81,8 +81,8 @@ def find(
     return rows if saved >= WORTH else None
 
 
-def table_of(params: Any) -> Any:
-    """The token table [V, D] of {"body", "head"}."""
+def token_table(params: Any) -> Any:
+    """Returns the token table [V, D] of {"body", "head"}."""
     return params["body"]["embed"]["tokens"]["table"]
 
 

@@ -1,6 +1,7 @@
-"""A task prepared for a net: its examples and classifier, and what each seed keeps."""
+"""A task prepared for a net: examples, classifier, devices, and the run folder of each seed."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -14,28 +15,32 @@ import numpy as np
 from flax import linen as nn
 
 from scalelab import objectives as objectives_lib
-from scalelab import systems
+from scalelab import sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
-from scalelab.data import tokenizers
+from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import rows
-from scalelab.finetuning.start import Start, check_fits
-from scalelab.finetuning.step import Learner
+from scalelab.finetuning.step import FinetuneState, FinetuneStep, compiled
+from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats.documents import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
 from scalelab.resources import flops
+from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks import examples
-from scalelab.tasks.examples import TaskBatches, TaskExamples
+from scalelab.tasks.batches import TaskBatches, evaluation_batches
+from scalelab.tasks.examples import TaskExamples
+from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, is_known
 
+Predict = Callable[[dict[str, np.ndarray]], jax.Array]
 HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
 
 @flax.struct.dataclass
 class Trained:
-    """What is kept of a finished fine-tuning.
+    """The checkpoint of a finished fine-tuning.
 
     Attributes:
       params: {"body", "head"}.
@@ -47,21 +52,33 @@ class Trained:
 
 
 class TaskRun:
-    """A task prepared for a net: examples, classifier, and what every seed's run has in common.
+    """A task prepared for a net; seeds differ only in order, head and dropout.
 
     Args:
       task: the task.
       splits: its records.
-      start: where to begin.
+      start: the initial weights.
       config: how to adapt.
       workdir: holds the seeds' folders.
+
+    Attributes:
+      tokenizer: the net's, with the tokens that fine-tuning adds.
+      learner: the classifier, its optimizer and its losses.
+      rows: the rows of the token table that are trained; None: all.
+      trained: the learner whose steps are taken: `learner`, its table narrowed to `rows`.
+      head: parameters of an imported head; None: a new head.
+      head_note: how the head began, for messages; "" where there was no choice.
+      train: the training examples.
+      dev: the examples of each dev split; None where it is absent.
+      test: likewise the test splits.
+      num_steps: steps of the whole fine-tuning.
     """
 
     def __init__(
         self,
         task: Task,
         splits: Splits,
-        start: Start,
+        start: WarmStart,
         config: FinetuneConfig,
         workdir: pathlib.Path,
     ) -> None:
@@ -70,54 +87,48 @@ class TaskRun:
         opened = start.opened
         adaptation, classifier = opened.system.ADAPTATION, start.classifier
         added = () if classifier else adaptation.added_tokens
-        both = adaptation.both_orders and task.relation == "similarity" and not classifier
-        assert splits.train is not None
+        both_orders = adaptation.both_orders and task.relation == "similarity" and not classifier
         check_fits(opened, config, task.title, len(splits.train))
         self.tokenizer = opened.tokenizer.with_added(added)
+        self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
         num_rows = opened.config.tokenizer.vocab_size + len(added)
-        self.learner = self._learner(2 if both else 1, num_rows)
-        self.head, self.head_said = self._head()
-        frame = (
-            self.tokenizer.frame()
-            if classifier
-            else Frame(
-                *(
-                    tuple(self.tokenizer.token_id(text) for text in part)
-                    for part in (adaptation.begin, adaptation.between, adaptation.end)
-                )
-            )
-        )
-        self.tokenizer_digest = tokenizers.digest(opened.tokenizer_dir)
+        self.learner = self._learner(2 if both_orders else 1, num_rows)
+        self.head, self.head_note = self._head()
 
-        def encode(records: Any) -> TaskExamples | None:
-            return records and examples.encode(
+        def encode(records: Records) -> TaskExamples:
+            return examples.encode(
                 records.texts,
                 records.labels,
                 self.tokenizer,
-                frame,
+                self._frame(),
                 max_len=config.max_len,
-                both_orders=both,
+                both_orders=both_orders,
                 cache_dir=config.machine.cache_dir,
                 tokenizer_digest=self.tokenizer_digest,
             )
 
-        train = encode(splits.train)
-        assert train is not None
-        self.train = train.first(config.max_train_examples)
-        self.dev = {name: encode(records) for name, records in splits.dev.items()}
-        self.test = {name: encode(records) for name, records in splits.test.items()}
+        self.train = encode(splits.train).first(config.max_train_examples)
+        self.dev = {name: r and encode(r) for name, r in splits.dev.items()}
+        self.test = {name: r and encode(r) for name, r in splits.test.items()}
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
-        self.rows, self.narrow_learner = None, self.learner
-        if not (config.lm_weight or config.feature_layers):  # else all rows are trained, or none
+        self.rows, self.trained = None, self.learner
+        if not (self.learner.objectives or config.feature_layers):  # which train all rows, or none
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
-            width = opened.config.net.width
-            self.rows = rows.find(read, num_rows, width, self.num_steps)
+            self.rows = rows.find(read, num_rows, opened.config.net.width, self.num_steps)
         if self.rows is not None:
-            self.narrow_learner = self._learner(self.learner.net.num_orders, self.rows.size)
+            self.trained = self._learner(self.learner.net.num_orders, self.rows.size)
 
-    def _learner(self, num_orders: int, num_rows: int) -> Learner:
-        """Builds the classifier, with so many rows of tokens, and what trains it."""
+    def _frame(self) -> Frame:
+        """Returns the special tokens around and between texts."""
+        if self.start.classifier:
+            return self.tokenizer.frame()
+        adaptation = self.start.opened.system.ADAPTATION
+        parts = (adaptation.begin, adaptation.between, adaptation.end)
+        return Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
+
+    def _learner(self, num_orders: int, num_rows: int) -> FinetuneStep:
+        """Builds the classifier, with `num_rows` rows of tokens, and its optimizer."""
         config, opened = self.config, self.start.opened
         pretraining = opened.config
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
@@ -130,16 +141,15 @@ class TaskRun:
         else:
             head = OneLayerHead(self.task.num_outputs, rate, HEAD_INIT)
         objectives = ()
-        if config.lm_weight:
-            special = self.tokenizer.special_ids
+        if config.lm_weight and opened.system.CAUSAL:
             objectives = objectives_lib.make(
-                ("clm",),
+                pretraining.objectives,
                 vocab_size=pretraining.tokenizer.vocab_size,
-                special_ids=special,
+                special_ids=self.tokenizer.special_ids,
                 mask_rate=pretraining.mask_rate,
             )
         o = config.optim
-        return Learner(
+        return FinetuneStep(
             Classifier(body, head, opened.system.ADAPTATION.reads, num_orders),
             adamw.adamw(
                 beta1=o.beta1,
@@ -152,45 +162,112 @@ class TaskRun:
             objectives,
             config.lm_weight,
             config.feature_layers,
-            o.layer_decay,
+            config.optim.layer_decay,
             pretrained_head=config.head.pretrained,
             keep_best=config.patience is not None,
         )
 
     def _head(self) -> tuple[Any, str]:
-        """Parameters of the head to begin with, and how that came; None: new ones."""
+        """Returns the head's initial parameters, None for new ones, and how that was decided."""
         classifier = self.start.classifier
         if classifier is None or self.start.bodies is None:
             return None, ""
         try:
-            head, said = classifier.head_for(self.task)
+            head, matching = classifier.head_for(self.task)
         except ValueError as error:
             return None, f"{self.task.title} gets a new head: {error}"
         if self.config.feature_layers or self.config.head.kind != classifier.kind:
             return None, (
-                f"{self.task.title} gets a new head: that of {classifier.path} is"
-                f" {classifier.kind!r} and reads the last layer, another than the config's"
+                f"{self.task.title} gets a new head: the head of {classifier.path} is"
+                f" {classifier.kind!r} and reads the last layer, which the config changes"
             )
-        return head, f"{self.task.title} has the head of {classifier.path}: {said}"
+        return head, f"{self.task.title} has the head of {classifier.path}: {matching}"
+
+    # --- Devices, parameters, batches ----------------
+
+    @functools.cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        """All devices: the batch is split over data x fsdp, the net over fsdp x tensor."""
+        machine = self.config.machine
+        return sharding.make_mesh(fsdp=machine.fsdp_parallel, tensor=machine.tensor_parallel)
+
+    def first_params(self, seed: int) -> Any:
+        """Returns the parameters {"body", "head"} that a seed begins with."""
+        body = None if self.start.bodies is None else self.start.bodies(seed)
+        return self.learner.first_params(self.weights_seed(seed), body, self.head)
+
+    def first_state(self, seed: int, params: Any) -> FinetuneState:
+        """Returns the state before a seed's first step, given its first parameters."""
+        narrow = params if self.rows is None else self.rows.narrow(params)
+        return self.trained.init(self.weights_seed(seed), narrow)
 
     def batches(self, seed: int) -> TaskBatches:
-        """The training batches of a seed."""
+        """Returns the training batches of a seed."""
         config = self.config
         order = seed if config.order_seed is None else config.order_seed
         return TaskBatches(
-            self.train, config.batch_size, config.max_len, order, config.group_batches
+            self.train,
+            config.batch_size,
+            config.max_len,
+            order,
+            config.group_batches,
+            sharding.batch_ways(self.mesh),
         )
 
     def weights_seed(self, seed: int) -> int:
-        """The seed of the new head, of new rows of the embedding, and of dropout."""
+        """Returns the seed of the new head, of new rows of the embedding, and of dropout."""
         return seed if self.config.weights_seed is None else self.config.weights_seed
 
+    def predict(
+        self, predict: Predict, split: TaskExamples, num_seeds: int = 1, *, narrow: bool = False
+    ) -> np.ndarray:
+        """Computes the head's outputs for every example once: float32 [K, n, C].
+
+        Args:
+          predict: batch -> scores [B, C], or [K, B, C] of several seeds.
+          split: the examples.
+          num_seeds: K.
+          narrow: whether the net has the narrow token table.
+        """
+        found = np.zeros((num_seeds, len(split), self.task.num_outputs), np.float32)
+        ways = sharding.batch_ways(self.mesh)
+        size = -(-self.config.machine.eval_batch_size // ways) * ways
+        pending = []
+        for ids, batch in evaluation_batches(split, size, self.config.max_len):
+            batch = self.rows.renumber(batch) if narrow and self.rows is not None else batch
+            pending.append((ids, predict(batch)))
+        for ids, scores in pending:
+            real = ids >= 0
+            found[:, ids[real]] = np.asarray(scores).reshape(num_seeds, len(ids), -1)[:, real]
+        return found
+
+    def predict_with(self, params: Any, split: TaskExamples) -> np.ndarray:
+        """Computes the outputs [n, C] of the net with whole parameters {"body", "head"}."""
+        program = compiled(self.learner, self.mesh)
+        placed = program.place(params)
+        return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
+
+    def flops(self, params: Any, length: int) -> float:
+        """Returns the FLOPs of a training step on a batch padded to `length`."""
+        opened, net = self.start.opened, self.learner.net
+        return flops.of_batch(
+            params["body"],
+            width=opened.config.net.width,
+            num_layers=opened.config.net.num_layers,
+            batch_size=self.config.batch_size * net.num_orders,
+            length=length,
+            predicted=length - 1 if self.learner.objectives else 0,
+            causal=opened.system.CAUSAL,
+        ).train
+
+    # --- The seeds' folders ----------------
+
     def folder(self, seed: int) -> pathlib.Path:
-        """The run folder of a seed."""
+        """Returns the run folder of a seed."""
         return self.workdir / f"seed{seed}"
 
     def describe(self, seed: int) -> dict[str, Any]:
-        """The content of config.json: every field, and what else decides the result."""
+        """Returns the content of config.json: every field, and what else decides the result."""
         config, opened = dataclasses.asdict(self.config), self.start.opened
         machine = config.pop("machine")
         machine |= {"init": self.start.label}
@@ -215,50 +292,16 @@ class TaskRun:
         }
 
     def claim(self, seed: int) -> dict[str, Any] | None:
-        """A seed's result if this very run has been completed in its folder, else None.
+        """Returns a seed's result if this very run is finished in its folder, else None.
 
         Raises:
           ValueError: its folder holds another run.
         """
-        folder, config = self.folder(seed), self.describe(seed)
-        before = folder.read_json(folder / "config.json")
-        if before is not None and "tokenizer_digest" not in before:
-            del config["tokenizer_digest"]  # a folder of a version that did not record it
-        return folder.claim(folder, config)
+        return run_folder.claim(self.folder(seed), self.describe(seed))
 
     def result(self, seed: int) -> dict[str, Any]:
-        """The result.json of a finished seed."""
+        """Reads the result.json of a finished seed."""
         return json.loads((self.folder(seed) / "result.json").read_text())
-
-    def flops(self, params: Any, length: int) -> float:
-        """Of a training step on a batch padded to `length`."""
-        opened, net = self.start.opened, self.learner.net
-        return flops.of_batch(
-            params["body"],
-            width=opened.config.net.width,
-            num_layers=opened.config.net.num_layers,
-            batch_size=self.config.batch_size * net.num_orders,
-            length=length,
-            predicted=length - 1 if self.config.lm_weight else 0,
-            causal=opened.system.CAUSAL,
-        ).train
-
-    # --- What was learnt ----------------
-
-    def predict(
-        self, run_predict: Callable[..., Any], params: Any, fixed: Any, examples: TaskExamples,
-        num_seeds: int,
-    ) -> np.ndarray:  # fmt: skip
-        """Scores of every example exactly once: float32 [K, n, C]."""
-        found = np.zeros((num_seeds, len(examples), self.task.num_outputs), np.float32)
-        pending = []
-        size = self.config.machine.eval_batch_size
-        for ids, batch in examples.evaluation_batches(examples, size, self.config.max_len):
-            pending.append((ids, run_predict(params, fixed, batch)))
-        for ids, made in pending:
-            real = ids >= 0
-            found[:, ids[real]] = np.asarray(made).reshape(num_seeds, len(ids), -1)[:, real]
-        return found
 
     def save(self, seed: int, step: int, params: Any) -> None:
         """Keeps the parameters of a finished seed, and the tokenizer that goes with them."""

@@ -1,7 +1,8 @@
-"""The pure functions of fine-tuning: (state, batch) -> (state, metrics), for one seed or several.
+"""The pure functions of fine-tuning: (state, batch) -> (state, metrics), compiled for a mesh.
 
-Several seeds train together by `vmap` over all of the state but its step: each has its own
-parameters, batches, head and dropout.
+One program trains one seed or, by `vmap` over all of the state but its step, several: each has its
+own parameters, batches, head and dropout. Parameters are sharded by the same table as in training,
+batches over the data and fsdp axes.
 """
 
 import dataclasses
@@ -14,10 +15,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from scalelab import sharding
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.stack import STATES
-from scalelab.objectives import named_key
+from scalelab.objectives import example_batch, named_key
 from scalelab.optim import layerwise
 from scalelab.runs import vmapped
 
@@ -27,17 +30,17 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 @flax.struct.dataclass
 class FinetuneState:
-    """All that a step changes, and what it must not.
+    """The state of a fine-tuning.
 
     Attributes:
       step: int32 [], steps taken so far.
-      params: what is trained: {"body", "head"}, or {"head"} on a frozen net.
-      fixed: what is not: {}, or {"body"}.
+      params: the trained parameters: {"body", "head"}, or {"head"} on a frozen net.
+      fixed: the frozen parameters: {}, or {"body"}.
       opt_state: the optimizer's state.
       rng: key data of the seed's root key, uint32; each step folds its number in.
-      best: the parameters that were best on dev, for early stopping; {} without it.
+      best: the parameters with the best dev score, for early stopping; {} without it.
 
-    Where several seeds train together, all but `step` have a leading axis K.
+    In a program of several seeds all fields but `step` have a leading axis K.
     """
 
     step: jax.Array
@@ -49,20 +52,21 @@ class FinetuneState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Learner:
-    """What the steps of a fine-tuning have in common.
+class FinetuneStep:
+    """A classifier with its optimizer and losses, as pure functions.
 
     Attributes:
       net: the classifier, unbound.
       tx: the optimizer at learning rate 1.
-      regression: whether scores are fitted (mean squared error), not classes (cross-entropy).
-      objectives: of pre-training, trained beside the task.
+      regression: whether the loss is the squared error of a score, not cross-entropy.
+      objectives: pre-training objectives that are trained beside the task.
       lm_weight: their weight, lambda in Radford et al. 2018, equation 5.
-      feature_layers: the net is frozen, the head sees so many top layers side by side; None: off.
+      feature_layers: number of top layers that the head reads side by side while the net is frozen;
+        None: off.
       layer_decay: see optim.layerwise; None: off.
-      pretrained_head: whether the first of two layers starts from the pooler that NSP has trained,
+      pretrained_head: whether the head's first layer starts from the pooler that NSP has trained,
         as in Devlin et al. 2019, where there is one and it fits.
-      keep_best: whether the state has room for the parameters that were best on dev.
+      keep_best: whether the state has room for the parameters with the best dev score.
     """
 
     net: Classifier
@@ -75,17 +79,15 @@ class Learner:
     pretrained_head: bool = False
     keep_best: bool = False
 
-    def first_params(self, seed: int, pretrained: Any, example: Batch, head: Any = None) -> Any:
-        """Returns the parameters that a seed begins with, {"body", "head"}.
+    def first_params(self, seed: int, pretrained: Any, head: Any = None) -> Any:
+        """Returns the parameters {"body", "head"} that a seed begins with.
 
         Args:
           seed: of the head, and of new rows of the embedding.
-          pretrained: parameters of the net that pre-training has left; None: from scratch.
-          example: a batch, for shapes.
-          head: parameters of the head that an imported classifier has; None: new ones.
+          pretrained: the net's parameters from pre-training; None: from scratch.
+          head: the head's parameters from an imported classifier; None: new ones.
         """
-        key = named_key(jax.random.key(seed), "params")
-        params = nn.unbox(_init(self, key, example))
+        params = nn.unbox(_init(self, named_key(jax.random.key(seed), "params")))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
             pooler = pretrained.get("pair_head", {}).get("pooler")
@@ -103,7 +105,7 @@ class Learner:
 
         Args:
           seed: of every draw during training.
-          params: {"body", "head"}, which become the state's.
+          params: {"body", "head"}; the state takes them over.
         """
         fixed = {"body": params["body"]} if self.feature_layers else {}
         trained = {name: part for name, part in params.items() if name not in fixed}
@@ -112,8 +114,9 @@ class Learner:
         step = jnp.zeros((), jnp.int32)
         return FinetuneState(step, trained, fixed, self.tx.init(trained), rng, best)
 
-    def fresh(self, key: jax.Array, batch: Batch) -> Any:
-        """Parameters of body and head, boxed with the names of their axes."""
+    def fresh(self, key: jax.Array) -> Any:
+        """Returns new parameters of body and head, boxed with the names of their axes."""
+        batch = example_batch(2, has_pairs=False, batch_size=self.net.num_orders)
         params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
         if self.feature_layers:
             hidden = self._features({"body": nn.unbox(params["body"])}, batch)
@@ -122,8 +125,16 @@ class Learner:
             ]["head"]
         return dict(params)
 
+    def shardings(self, mesh: Mesh) -> FinetuneState:
+        """Returns the sharding of each array of the state."""
+
+        def fresh(key: jax.Array) -> FinetuneState:
+            return self.init(0, self.fresh(key))
+
+        return sharding.shardings(jax.eval_shape(fresh, jax.random.key(0)), mesh)
+
     def _features(self, params: Any, batch: Batch) -> jax.Array:
-        """Hidden states of the top layers side by side, the last layer last: [R, T, k D]."""
+        """Returns the top layers' hidden states side by side, the last layer last: [R, T, k D]."""
         _, states = self.net.body.apply(
             {"params": params["body"]}, batch, train=False, mutable=[STATES]
         )
@@ -134,7 +145,7 @@ class Learner:
     def scores(
         self, params: Any, batch: Batch, *, train: bool, rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, Any]]:
-        """Scores [B, C] of a batch, and the terms of the objectives beside."""
+        """Returns scores [B, C] of a batch, and the terms of the auxiliary objectives."""
         rngs = {} if rng is None else {"dropout": rng}
         if self.feature_layers:
             head = {"params": {"head": params["head"]}}
@@ -153,10 +164,10 @@ class Learner:
     def train_step(
         self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
     ) -> tuple[FinetuneState, Metrics]:
-        """One step of one seed.
+        """Takes one step of one seed.
 
         Returns:
-          The state and (sum, weight) pairs: "loss" over examples, "lm_loss" over tokens, and
+          The state, and (sum, weight) pairs: "loss" over examples, "lm_loss" over tokens, and
           "grad_norm" and "finite" as in `step.make_train_step`.
         """
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
@@ -172,7 +183,8 @@ class Learner:
             beside = [term["loss"][0] / jnp.maximum(term["loss"][1], 1) for term in terms.values()]
             return total / jnp.maximum(weight, 1) + self.lm_weight * sum(beside), pairs
 
-        (loss, pairs), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        with nn.logical_axis_rules(sharding.activation_rules()):
+            (loss, pairs), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
@@ -187,30 +199,76 @@ class Learner:
         return state, pairs | {"grad_norm": (grad_norm, one), "finite": (finite * one, one)}
 
     def predict_step(self, params: Any, fixed: Any, batch: Batch) -> jax.Array:
-        """Scores [B, C] without dropout."""
-        return self.scores(params | fixed, batch, train=False)[0]
+        """Returns scores [B, C] without dropout."""
+        with nn.logical_axis_rules(sharding.activation_rules()):
+            return self.scores(params | fixed, batch, train=False)[0]
 
 
-_init = jax.jit(Learner.fresh, static_argnums=0)
+_init = jax.jit(FinetuneStep.fresh, static_argnums=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The compiled functions of a fine-tuning step.
+
+    Attributes:
+      train: (state, batch, learning rates) -> (state, metrics); the state is donated.
+      predict: (params, fixed, batch) -> scores [B, C], or [K, B, C] of several seeds.
+      shardings: of each array of the state.
+      num_seeds: K.
+    """
+
+    train: Callable[..., tuple[FinetuneState, Metrics]]
+    predict: Callable[..., jax.Array]
+    shardings: FinetuneState
+    num_seeds: int
+
+    def place(self, params: Any) -> tuple[Any, Any]:
+        """Puts parameters {"body", "head"} on the devices, as (trained, fixed)."""
+        trained = {name: params[name] for name in self.shardings.params}
+        fixed = {name: params[name] for name in self.shardings.fixed}
+        return jax.device_put((trained, fixed), (self.shardings.params, self.shardings.fixed))
 
 
 @functools.lru_cache(maxsize=8)  # the tasks of a benchmark need few different ones
-def compiled(learner: Learner, num_seeds: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Jitted train_step, its state donated, and predict_step, for so many seeds together."""
-    train = vmapped.train_step(learner.train_step, FinetuneState, num_seeds)
+def compiled(learner: FinetuneStep, mesh: Mesh, num_seeds: int = 1) -> Program:
+    """Compiles the step of `num_seeds` seeds for the devices of a mesh."""
+    shardings = vmapped.shardings(learner.shardings(mesh), num_seeds)
+    replicated = NamedSharding(mesh, PartitionSpec())
     predict = learner.predict_step
     if num_seeds > 1:
         predict = jax.vmap(predict, in_axes=(0, 0, None))
-    return jax.jit(train, donate_argnums=0), jax.jit(predict)
+    train = jax.jit(
+        vmapped.train_step(learner.train_step, FinetuneState, num_seeds),
+        in_shardings=(shardings, sharding.batch_sharding(mesh, num_seeds), replicated),
+        out_shardings=(shardings, replicated),
+        donate_argnums=0,
+    )
+    predict = jax.jit(
+        predict,
+        in_shardings=(shardings.params, shardings.fixed, sharding.batch_sharding(mesh)),
+        out_shardings=replicated,
+    )
+    return Program(_on(mesh, train), _on(mesh, predict), shardings, num_seeds)
+
+
+def _on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a compiled function see the mesh while it is traced."""
+
+    def call(*arguments: Any) -> Any:
+        with jax.set_mesh(mesh):
+            return function(*arguments)
+
+    return call
 
 
 def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
-    """Loss of each example [B]: squared error, or cross-entropy in nats.
+    """Returns the loss of each example [B]: squared error, or cross-entropy in nats.
 
     Args:
       scores: [B, C] float32.
       labels: [B] float32 scores, or int32 classes.
-      regression: which of the two.
+      regression: whether labels are scores.
     """
     if regression:
         return jnp.square(scores[:, 0] - labels)
@@ -219,11 +277,7 @@ def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
 
 
 def _start_from(pretrained: Any, made: Any) -> Any:
-    """The net's parameters from pre-training; rows added to the embedding stay as they were made.
-
-    Raises:
-      ValueError: the parameters do not fit the net.
-    """
+    """Returns the net's parameters from pre-training; added rows of the embedding stay new."""
 
     def take(path: tuple[Any, ...], new: jax.Array) -> jax.Array:
         old = pretrained

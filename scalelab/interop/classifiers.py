@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from scalelab.finetuning import classifier_files
+from scalelab.finetuning import imported
 from scalelab.interop import convert
 from scalelab.interop.rows import Map
 from scalelab.runs.checkpoint import Checkpoints
@@ -34,7 +34,7 @@ def restore(path: pathlib.Path) -> tuple[convert.Flat, int]:
     if restored is None:
         raise ValueError(f"{path} keeps no parameters: the fine-tuning has not finished")
     saved = restored[0]
-    given = classifier_files.flat(saved["params"])
+    given = imported.flat(saved["params"])
     return {name: np.asarray(x) for name, x in given.items()}, int(saved["step"])
 
 

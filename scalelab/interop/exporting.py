@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from scalelab import systems
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.finetuning import classifier_files, imported
+from scalelab.finetuning import imported
 from scalelab.finetuning.imported import TASK
 from scalelab.interop import card, classifiers, convert, maps, settings, target, texts
 from scalelab.interop import source as source_lib
@@ -121,14 +121,14 @@ def _open_net(path: pathlib.Path) -> Exported:
 
 
 def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> Exported:
-    classifier_files.check_config(path, values)
+    imported.check_config(path, values)
     family = maps.load(values["system"])
     architecture = next(a for a in family.architectures if a.classifies)
     _check_classifier(values, family, architecture)
     flat, step = classifiers.restore(path)
     flat.pop("output_embed/table", None)  # trained beside the task; the class scores no tokens
     tokenizer = texts.load(path / "tokenizer")
-    count = classifier_files.check_shapes(path, values, flat, tokenizer.vocab_size)
+    count = imported.check_shapes(path, values, flat, tokenizer.vocab_size)
     return Exported(
         path,
         values,

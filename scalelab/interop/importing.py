@@ -16,8 +16,7 @@ from flax import linen as nn
 
 from scalelab import objectives, state, systems
 from scalelab.config import pretraining as config_lib
-from scalelab.finetuning import classifier_files
-from scalelab.finetuning.imported import TASK, pretrain_values
+from scalelab.finetuning.imported import TASK, pretrain_values, shapes
 from scalelab.helpers.files import write_json
 from scalelab.interop import classifiers, convert, settings, target
 from scalelab.interop import folder as folder_lib
@@ -176,9 +175,7 @@ def _abstract(opened: Folder, values: dict[str, Any]) -> dict[str, Any]:
     if opened.architecture.classifies:
         assert opened.num_classes is not None
         kind, vocab_size = values["head"]["kind"], opened.texts.vocab_size
-        return classifier_files.shapes(
-            values["system"], values["net"], kind, opened.num_classes, vocab_size
-        )
+        return shapes(values["system"], values["net"], kind, opened.num_classes, vocab_size)
     key = jax.random.key(0)
     return convert.flatten(jax.eval_shape(lambda: _fresh(opened, values, key)))
 

@@ -138,7 +138,7 @@ class TaskResult(Result):
       eval: dev split -> metric -> score; None if it is not finite.
       best: {"step", "dev"} of the best validation.
       early_stopping: whether the best step was kept.
-      stopped: why it ended early.
+      stopped: step at which early stopping ended it.
       train_loss: mean training loss at the end.
       degenerate: why it counts as having learnt nothing; None: it learnt.
       remarks: on its data, in words.
@@ -155,7 +155,7 @@ class TaskResult(Result):
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     best: dict[str, Any] | None = None
     early_stopping: bool = False
-    stopped: str | None = None
+    stopped: int | None = None
     train_loss: float | None = None
     degenerate: str | None = None
     remarks: tuple[str, ...] = ()

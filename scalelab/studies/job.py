@@ -43,7 +43,7 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
     """Fine-tunes one run on the tasks that are left."""
     from scalelab import finetune as finetune_lib
     from scalelab.config import pretraining as config_lib
-    from scalelab.finetuning import start as finetune_start
+    from scalelab.finetuning import warm_start
     from scalelab.studies import jobs
     from scalelab.studies import tasks as tasks_lib
     from scalelab.tasks import task as task_lib
@@ -60,10 +60,10 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
         prefix, _, task = name.rpartition("/")
         overrides = task_fields(asked["fields"], task)
         if prefix:
-            start = finetune_start.open_start("none", str(run.folder))
+            start = warm_start.open_start("none", str(run.folder))
             folder = run.folder / "scratch" / task
         else:
-            start = finetune_start.open_start(str(run.folder))
+            start = warm_start.open_start(str(run.folder))
             folder = run.folder / "tasks" / task
         finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
         if not asked["keep"]:

@@ -31,7 +31,7 @@ class WrongHeader(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Where texts and label of a row are.
+    """The places of texts and label in a row.
 
     Names are looked up in the file's first line, wherever in it they stand; positions, from 0, say
     that the file has no such line.
@@ -48,7 +48,7 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that the first line must name, none if there is no such line."""
+        """The columns that the first line must name; none if there is no such line."""
         return tuple(c for c in (*self.texts, self.label) if isinstance(c, str))
 
 
@@ -63,9 +63,9 @@ def read(
 
     Args:
       path: the file.
-      columns: where in a row texts and label are.
-      labels: what a label may be; not looked at where `columns` names no label.
-      count_of_whole_lines: rows of a published set that is known to have broken lines beside.
+      columns: the places of texts and label in a row.
+      labels: the valid labels; ignored if `columns` names no label.
+      count_of_whole_lines: rows of a published set that also has broken lines.
 
     Raises:
       WrongHeader: the first line does not name the columns, or names columns where none are
@@ -86,8 +86,8 @@ def read(
         if table.label is not None:
             label = fields[table.label]
             if not spelt and labels.classes is not None and label not in labels.classes:
-                said = f"{path}, line {number}: {labels.wrong(label)}"
-                raise WrongHeader(said, table.first, label if number > 1 else None)
+                message = f"{path}, line {number}: {labels.wrong(label)}"
+                raise WrongHeader(message, table.first, label if number > 1 else None)
             spelt.append((number, label))
     if short and len(texts[0]) != count_of_whole_lines:
         raise ValueError(table.wrong_length(*short[0]))
@@ -108,7 +108,7 @@ def read(
 
 
 def label_counts(path: Path, columns: Columns) -> Mapping[str, int]:
-    """How often each label stands in a file, sorted by label.
+    """Counts the labels in a file, sorted by label.
 
     Raises:
       ValueError: as `read`.
@@ -121,8 +121,8 @@ def label_counts(path: Path, columns: Columns) -> Mapping[str, int]:
             raise ValueError(table.wrong_length(number, fields))
         label = fields[table.label]
         if not label or label != label.strip():
-            said = f"blanks around the label {label[:SHOWN]!r}" if label else "an empty label"
-            raise ValueError(f"{path}, line {number}: {said}; expected the name of a class")
+            fault = f"blanks around the label {label[:SHOWN]!r}" if label else "an empty label"
+            raise ValueError(f"{path}, line {number}: {fault}; expected the name of a class")
         counts[label] = counts.get(label, 0) + 1
     if not counts:
         raise ValueError(f"{path}: {NO_ROWS}")
@@ -130,7 +130,7 @@ def label_counts(path: Path, columns: Columns) -> Mapping[str, int]:
 
 
 def listing(folder: Path) -> str:
-    """What a folder holds, for a message."""
+    """Lists what a folder holds, for a message."""
     if not folder.is_dir():
         return f"there is no folder {folder}"
     names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())
@@ -172,7 +172,7 @@ class _Table:
         self.label = first.index(label) if isinstance(label, str) else label
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Streams each row's line number, from 1, and fields; refuses too many fields."""
+        """Yields each row's line number, from 1, and fields; refuses too many fields."""
         for number, line in enumerate(self._lines, 1):
             if number == 1 and self._has_header:
                 continue
@@ -182,7 +182,7 @@ class _Table:
             yield number, fields
 
     def wrong_length(self, number: int, fields: list[str]) -> str:
-        """The message about a row with too few or too many fields."""
+        """Returns the message about a row with too few or too many fields."""
         text = "\t".join(fields)
         return (
             f"{self._path}, line {number}: expected {self.num_fields} fields separated by tabs,"

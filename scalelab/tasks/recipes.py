@@ -1,8 +1,25 @@
 """Recipes: how a system is adapted to tasks, as values of `configs/finetune.py`'s fields.
 
-A recipe gives the fields in which it differs from `thesis`, those in which a task of its own
-differs again, and a grid: with one, each task first runs every point of it with the first seed, and
+A recipe gives the fields in which it differs from `configs/finetune.py`, those in which a task
+differs again, and perhaps a grid: each task then runs every point of it with the first seed, and
 the point that is best on dev is trained with all seeds.
+
+The recipe `thesis` is the benchmark protocol (thesis, 7.4), which refers to the systems' papers for
+all that it does not say:
+
+| field | value | source |
+|---|---|---|
+| epochs, batch_size, learning_rate | 3, 16, 2e-5 | 7.4 |
+| head.kind, head.dropout_rate | two layers, 0.1 before each | 7.4 |
+| max_len | 512 | 7.3: length 512 is pre-trained for the long inputs of some GLUE tasks |
+| lm_weight | 0.5, causal systems only | 7.4, as GPT: Radford et al. 2018, 4.1 |
+| dropout_rate | 0.1 | the systems' papers |
+| clip_norm, weight_decay, betas | 1.0, 0.01, (0.9, 0.999) | ours, as in BERT's code |
+| eps | 1e-6 | ours, as in pre-training |
+| schedule, warmup_rate | linear decay, no warm-up | ours; BERT: 10% of the steps, GPT: 0.2% |
+| group_batches | 50 | ours: batches of about equal lengths |
+| patience | off | ours: the last step's parameters are scored |
+| head.pretrained | BERT's pooler | ours, as in Devlin et al. 2019 |
 """
 
 import dataclasses
@@ -18,7 +35,7 @@ class Recipe:
 
     Attributes:
       source: where it comes from.
-      fields: dotted field -> value, where it differs from `thesis`.
+      fields: dotted field -> value, where it differs from `configs/finetune.py`.
       tasks: task -> dotted field -> value, on top.
       grid: dotted field -> values to choose from on dev, for each task.
     """
@@ -30,7 +47,7 @@ class Recipe:
 
 
 RECIPES = {
-    "thesis": Recipe("protocol, 'Fine-tuning': 3 epochs, batch 16, 2e-5, every task"),
+    "thesis": Recipe("the benchmark protocol, see above", {"max_len": 512, "lm_weight": 0.5}),
     "turc": Recipe(
         "Turc et al. 2019 as in their release of small BERTs (google-research/bert, README, March"
         " 2020): 4 epochs, rate and batch size by a grid; of theirs (rates 3e-4, 1e-4, 5e-5, 3e-5,"

@@ -1,4 +1,4 @@
-"""What is read of a labelled task, wherever it comes from: its rows, and what a label may be."""
+"""The records of a labelled task, from any source, and its valid labels."""
 
 import dataclasses
 import math
@@ -19,10 +19,10 @@ class Records:
     Attributes:
       texts: for each text column its texts, one a row.
       labels: [rows], int32 class indices or float32 scores; None for a set without labels.
-      source: where they were read.
+      source: the file or data set.
       digest: SHA-256 of the content.
-      num_empty: texts that hold nothing but white space; they are records like any other.
-      num_left_out: broken lines of an official release that were left out, as `read` says.
+      num_empty: texts of white space alone; they are records like any other.
+      num_left_out: broken lines of an official release that were left out, see `files.read`.
     """
 
     texts: tuple[list[str], ...]
@@ -38,7 +38,7 @@ class Records:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """What a label may be: one of some classes, or a score.
+    """The valid labels: classes, or scores.
 
     Attributes:
       classes: the labels as files spell them, in the order of their indices; None for scores.
@@ -55,7 +55,7 @@ class Labels:
           spelt: pairs of where a label stands, for messages, and the label.
 
         Raises:
-          ValueError: a label is none of these.
+          ValueError: a label is not valid.
         """
         if self.classes is None:
             return np.array([self._score(where, label) for where, label in spelt], np.float32)
@@ -68,7 +68,7 @@ class Labels:
         return np.array(found, np.int32)
 
     def wrong(self, label: str) -> str:
-        """The message about a label that is no class."""
+        """Returns the message about a label that is no class."""
         shown = label if len(label) <= SHOWN else label[:SHOWN] + "..."
         valid = ", ".join(map(repr, self.classes or ()))
         return f"the label {shown!r} is not one of this task's: {valid}"
@@ -83,5 +83,5 @@ class Labels:
 
 
 def num_empty(texts: tuple[list[str], ...]) -> int:
-    """How many texts hold nothing but white space."""
+    """Counts the texts of white space alone."""
     return sum(not text.strip() for column in texts for text in column)

@@ -53,7 +53,7 @@ def write(
         file = by_name[name].submission
         if file is None:
             continue
-        spelt = _spelt(task, f"{task.title} {name}", np.asarray(predicted), len(records))
+        spelt = _spell(task, f"{task.title} {name}", np.asarray(predicted), len(records))
         rows = (f"{index}\t{label}\n" for index, label in enumerate(spelt))
         contents[file] = HEADER + "".join(rows)
     directory = Path(directory)
@@ -64,14 +64,14 @@ def write(
 
 
 def official_files() -> dict[str, int]:
-    """All files of a whole submission, nine tasks, MNLI twice, and AX, with their rows."""
+    """Returns the rows of each file of a whole submission: nine tasks, MNLI twice, and AX."""
     tasks = [load_task(name) for name in task_names()]
     found = {s.submission: s.count or 0 for t in tasks for s in t.test_splits if s.submission}
     return dict(sorted(found.items()))
 
 
 def pack(workdir: Path) -> None:
-    """Makes WORKDIR/submission.zip of WORKDIR/submission/ and says what it lacks.
+    """Packs WORKDIR/submission/ into WORKDIR/submission.zip and prints what it lacks.
 
     Raises:
       OSError: the archive cannot be written.
@@ -92,11 +92,11 @@ def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
       path: the archive to write.
 
     Returns:
-      What the leaderboard, which wants them all and whole, will miss: files that are absent, and
-      those whose rows are not as many as the official test set has.
+      The faults of the submission: absent files, and files with another number of rows than the
+      official test set.
 
     Raises:
-      ValueError: there is none of them.
+      ValueError: the directory has no submission file.
     """
     directory, path = Path(directory), Path(path)
     wanted = official_files()
@@ -125,7 +125,7 @@ def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
     return lacks
 
 
-def _spelt(task: Task, where: str, predicted: np.ndarray, num_rows: int) -> list[str]:
+def _spell(task: Task, where: str, predicted: np.ndarray, num_rows: int) -> list[str]:
     """Checks the predictions of one split and spells them."""
     if predicted.shape != (num_rows,):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a downstream task is, and its data: which splits are there, and what they lack."""
+"""Downstream tasks: their description, their splits, and remarks on incomplete data."""
 
 import dataclasses
 import importlib
@@ -12,7 +12,7 @@ from scalelab.tasks import files, tfds
 from scalelab.tasks.files import Columns, WrongHeader
 from scalelab.tasks.records import Labels, Records
 
-ENOUGH = 100  # training rows for what is in none of them to mean something
+ENOUGH = 100  # training rows from which a punctuation mark that none has is worth a remark
 RELATIONS = ("single", "entailment", "similarity")
 METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
@@ -23,10 +23,10 @@ class Split:
 
     Attributes:
       name: "train", "dev", "matched", "test", ...: unique among a task's dev, and test, splits.
-      files: where it may be, from the folder of all tasks; the first that is there is read.
+      files: paths from the folder of all tasks; the first that exists is read.
       count: rows of the published set; None if there is none.
       tfds: config and split of TensorFlow Datasets' `glue`, such as "cola/train".
-      submission: name of the file that the leaderboard wants predictions in; for test splits.
+      submission: name of its file in a leaderboard submission; for test splits.
       broken_lines: whether the published file has lines that are broken in two.
     """
 
@@ -58,7 +58,7 @@ class Task:
       dev_splits: the splits that are scored, the main one first.
       test_splits: the splits without labels.
       labels: the labels as files and submissions spell them, in class order; None for regression.
-      classes: their names, where labels are but numbers: those of TensorFlow Datasets' `glue`.
+      classes: the names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
       score_range: least and greatest score of a regression, if it has bounds.
       tfds_texts: the text features in TensorFlow Datasets.
     """
@@ -86,12 +86,12 @@ class Task:
 
     @property
     def regression(self) -> bool:
-        """Whether a score is predicted, not a class."""
+        """Whether the task predicts a score, not a class."""
         return self.labels is None
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What its classes are called, in class order; none for regression."""
+        """The names of its classes, in class order; none for regression."""
         return self.classes or self.labels or ()
 
     @property
@@ -106,7 +106,7 @@ class Task:
 
     @property
     def valid_labels(self) -> Labels:
-        """What a label in its files may be."""
+        """The valid labels of its files."""
         return Labels(self.labels, self.score_range)
 
 
@@ -126,12 +126,12 @@ class Splits:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Names of the dev and test splits that are not there."""
+        """Names of the dev and test splits that are absent."""
         return tuple(name for name, r in (self.dev | self.test).items() if r is None)
 
     @property
     def digests(self) -> dict[str, str]:
-        """For each split that is there the SHA-256 of its content."""
+        """The SHA-256 of the content of each split that exists."""
         everything = {"train": self.train} | self.dev | self.test
         return {name: r.digest for name, r in everything.items() if r is not None}
 
@@ -146,7 +146,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
-        is not as it should be; the message says which file, where in it, and what was expected.
+        is malformed; the message names file, place and what was expected.
     """
     if data_dir is None:
         if task.train.tfds is None:
@@ -169,7 +169,7 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
 
 
 def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
-    """Says where the data is not the published task; a table that uses it must repeat this.
+    """Lists where the data differs from the published task; tables must repeat it.
 
     Args:
       task: the task.
@@ -194,20 +194,20 @@ def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
             if split in task.dev_splits and len(records) < split.count:
                 link = " carved or cut, NOT the official dev set of "
             parts.append(f"{split.name} {len(records):,}{link}{split.count:,}")
-    said = [f"{task.title} {'; '.join(parts)}"] if parts else []
+    found = [f"{task.title} {'; '.join(parts)}"] if parts else []
     for what, field in (("empty texts", "num_empty"), ("broken lines left out", "num_left_out")):
         counts = [(s.name, getattr(r, field)) for s, r in pairs if r is not None]
         counted = [f"{n:,} in {name}" for name, n in counts if n]
-        said += [f"{task.title} {what}: {', '.join(counted)}"] if counted else []
-    return said + [f"{task.title}: {what}" for what in _lost_marks(task, splits)]
+        found += [f"{task.title} {what}: {', '.join(counted)}"] if counted else []
+    return found + [f"{task.title}: {what}" for what in _lost_marks(task, splits)]
 
 
 def _lost_marks(task: Task, splits: Splits) -> list[str]:
-    """Punctuation that most rows of a dev set have and no training row: somebody took it out."""
+    """Lists punctuation marks that most rows of a dev set have and no training row."""
     if len(splits.train) < ENOUGH:
         return []
     seen = set("".join(map("".join, splits.train.texts)))
-    said = []
+    found = []
     for split in task.dev_splits:
         records = splits.dev[split.name]
         for mark in sorted(set(string.punctuation) - seen) if records is not None else ():
@@ -215,14 +215,14 @@ def _lost_marks(task: Task, splits: Splits) -> list[str]:
             count = sum(any(mark in text for text in row) for row in rows)
             if count > len(records) / 2:
                 share = f"{100 * count / len(records):.0f}% of the rows of {split.name}"
-                said.append(f"{mark!r} is in no training row and in {share}")
-    return said
+                found.append(f"{mark!r} is in no training row and in {share}")
+    return found
 
 
 def task_names() -> list[str]:
-    """Names of the task files in `scalelab/eval/`.
+    """Lists the names of the task files in `scalelab/eval/`.
 
-    Their source is looked at: importing what is a program may define its flags.
+    Reads their source, because importing a program may define its flags.
     """
     folder = Path(__file__).parent.parent / "eval"
     return [
@@ -245,7 +245,7 @@ def load_task(name: str) -> Task:
 
 
 def is_known(task: Task) -> bool:
-    """Whether a task's name says all of it, as that of a task file does, and not of a user's."""
+    """Returns True for the task of a task file, False for a user's own."""
     return task.name in task_names() and load_task(task.name) == task
 
 
@@ -273,9 +273,9 @@ def _read_files(task: Task, split: Split, root: Path, *, labelled: bool) -> Reco
 
 
 def _looks_like(error: WrongHeader) -> list[str]:
-    """Titles of the tasks whose labelled files begin so.
+    """Returns the titles of the tasks whose files have this header.
 
-    SST-2's columns are all among QNLI's, so a task counts only if no other explains more of it.
+    SST-2's columns are all among QNLI's, so a task counts only if no other matches more columns.
     """
     tasks = [load_task(name) for name in task_names()]
     names = {t: frozenset(t.columns.names) for t in tasks if t.columns.names}

@@ -19,8 +19,8 @@ def read(name: str, split: str, texts: tuple[str, ...], labels: Labels | None) -
       name: data set and config, such as "glue/cola".
       split: "train", "validation_matched", ...
       texts: the one or two text features.
-      labels: what a label may be, classes in the order of the data set's; None for a test split,
-        whose labels are all -1 and are not read.
+      labels: the valid labels, classes in the order of the data set; None for a test split, whose
+        labels are all -1 and are not read.
 
     Raises:
       ValueError: TensorFlow Datasets is not installed, cannot prepare the data set, has no such

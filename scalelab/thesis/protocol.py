@@ -52,8 +52,8 @@ VARIANTS = {  # 7.5.4, 7.5.5; "x0.5" multiplies
     "fewer_long_epochs": {"optim.total_epochs": 5.0, "long.epoch_rate": 0.6},
 }  # fmt: skip
 FINETUNING = {  # 7.4; what it leaves open is ours
-    "recipe": "thesis", "epochs": 3.0, "batch_size": 16, "max_len": 128,
-    "max_train_examples": None, "group_batches": 50, "dropout_rate": 0.1, "lm_weight": 0.0,
+    "recipe": "thesis", "epochs": 3.0, "batch_size": 16, "max_len": 512,
+    "max_train_examples": None, "group_batches": 50, "dropout_rate": 0.1, "lm_weight": 0.5,
     "feature_layers": None, "eval_every_epochs": 1.0, "patience": None, "order_seed": None,
     "weights_seed": None, "head.kind": "double", "head.dropout_rate": 0.1, "head.pretrained": True,
     "optim.learning_rate": 2e-5, "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-6,

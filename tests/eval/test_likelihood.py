@@ -13,7 +13,7 @@ import tiny
 from flax import linen as nn
 
 from scalelab import objectives as objectives_lib
-from scalelab.eval import likelihood, token_scores, windows
+from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.likelihood import Reading
 from scalelab.runs import pretrained
 
@@ -42,12 +42,11 @@ def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Rea
 
 def nats_of(opened: Any, tokens: np.ndarray, starts: np.ndarray, reading: Reading) -> np.ndarray:
     """What the program computes."""
-    rows = likelihood.rows_of(starts, reading)
+    rows = likelihood.lay_rows(starts, reading)
     batches = likelihood.plan(rows, reading, batch_size=2)
-    net = opened.net
     done: list[int] = []
-    tick = done.append
-    found = likelihood.token_nats(net, opened.params, tokens, rows, batches, reading, tick)
+    placed = placement.place(opened)
+    found = likelihood.token_nats(placed, tokens, rows, batches, reading, done.append)
     assert sum(done) == sum(len(batch.rows) * batch.length for batch in batches)
     return found
 
@@ -115,34 +114,34 @@ def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, syst
     check(pretrained_runs(system))
 
 
-def changed(made: windows.Windows, by: int) -> windows.Windows:
+def changed(made: likelihood.Windows, by: int) -> likelihood.Windows:
     """Windows whose first scored token, from the second window on, is off by `by`."""
     firsts = made.firsts.copy()
     firsts[1:] += by
-    return windows.Windows(made.starts, made.stops, firsts, made.lasts)
+    return likelihood.Windows(made.starts, made.stops, firsts, made.lasts)
 
 
 @pytest.mark.parametrize("wrong", ["twice", "left out", "place", "border"])
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
 def test_what_is_wrong_is_noticed(pretrained_runs: Runs, system: str, wrong: str, monkeypatch):
     one_by_one(pretrained_runs(system))
-    slide, fill = windows.slide, likelihood.fill
+    slide, fill = likelihood.slide, likelihood.fill
 
     def misplaced(*given: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         batch, places, targets = fill(*given)
         return batch, np.maximum(places - 1, 0), targets
 
-    def no_overlap(num_tokens: int, context: int, stride: int, ahead: int) -> windows.Windows:
+    def no_overlap(num_tokens: int, context: int, stride: int, ahead: int) -> likelihood.Windows:
         del stride, ahead
         return slide(num_tokens, context, context, 0)
 
     if wrong == "place":
         monkeypatch.setattr(likelihood, "fill", misplaced)
     elif wrong == "border":
-        monkeypatch.setattr(windows, "slide", no_overlap)
+        monkeypatch.setattr(likelihood, "slide", no_overlap)
     else:
         by = {"twice": -1, "left out": 1}[wrong]
-        monkeypatch.setattr(windows, "slide", lambda *given: changed(slide(*given), by))
+        monkeypatch.setattr(likelihood, "slide", lambda *given: changed(slide(*given), by))
     with pytest.raises(AssertionError):
         check(pretrained_runs(system))
 

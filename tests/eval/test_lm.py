@@ -18,7 +18,7 @@ import tiny
 from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
-from scalelab.eval import lm, lm_report, texts
+from scalelab.eval import likelihood, lm, lm_report
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -35,7 +35,7 @@ def test_bits_per_byte_by_hand() -> None:
     assert one.bits_per_byte == pytest.approx(1.0, rel=1e-12)
     # 36 + 2 bits over 10 predicted tokens, times 12 tokens, over 64 bytes.
     other = lm_report.Score(tokens=2, predicted=1, num_bytes=24, nll=2 * math.log(2))
-    both = lm_report.total_of([one, other])
+    both = lm_report.add_up([one, other])
     assert both.bits_per_byte == pytest.approx(3.8 * 12 / 64, rel=1e-12)
     assert lm_report.Score(1, 0, 5, 0.0).bits_per_byte is None
 
@@ -54,13 +54,13 @@ def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, syste
         config.data.corpus, spec, cache_dir, num_workers=1, progress=False
     )
     corpus = open_corpus(config.data.corpus)
-    made = texts.read(corpus, "valid", None, opened.tokenizer, lambda _: None)
+    made = likelihood.read_documents(corpus, "valid", None, opened.tokenizer, lambda _: None)
     documents = prepared.documents["valid"]
     np.testing.assert_array_equal(made.tokens, documents.tokens)
     expected = np.asarray(documents.sentence_starts)[documents.document_starts]
     np.testing.assert_array_equal(made.starts, expected)
     assert sum(made.num_bytes) == prepared.num_bytes["valid"]
-    few = texts.read(corpus, "valid", 3, opened.tokenizer, lambda _: None)
+    few = likelihood.read_documents(corpus, "valid", 3, opened.tokenizer, lambda _: None)
     np.testing.assert_array_equal(few.starts, made.starts[:4])
 
 
@@ -131,7 +131,7 @@ def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
 def test_what_a_tokenizer_loses_is_told(pretrained_runs: Runs) -> None:
     opened = opened_run(pretrained_runs("bert"))
     unknown, cls = (opened.tokenizer.special_ids[role] for role in ("unk", "cls"))
-    made = texts.Texts(np.array([unknown, 9, unknown, cls]), np.array([0, 4]), [9], ["x"])
+    made = likelihood.Documents(np.array([unknown, 9, unknown, cls]), np.array([0, 4]), [9], ["x"])
     assert lm_report.notes(opened, made) == [
         "2 tokens are the unknown one: what they stand for is not predicted"
     ]

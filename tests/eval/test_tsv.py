@@ -7,7 +7,7 @@ import types
 import pytest
 import tiny
 
-from scalelab import finetune
+from scalelab.eval import program
 from scalelab.eval.tsv import make_task
 from scalelab.lab.reading import task_runs
 from scalelab.tasks import recipes, submission
@@ -65,8 +65,8 @@ def test_a_folder_called_like_a_published_task_is_not_taken_for_it(folder, name)
 
 def test_fields_for_a_users_task_alone(monkeypatch):
     def settings(*given):
-        monkeypatch.setattr(finetune, "PER_TASK", types.SimpleNamespace(value=given))
-        return finetune.settings("my.task", ["my.task"])
+        monkeypatch.setattr(program, "PER_TASK", types.SimpleNamespace(value=given))
+        return program.task_fields("my.task", ["my.task"])
 
     found = settings("my.task.epochs=7", "my.task.optim.eps=1e-8")
     assert found == {"epochs": 7, "optim.eps": 1e-8}
@@ -130,14 +130,14 @@ def test_a_missing_folder(tmp_path):
 def test_the_program(folder):
     """What `python -m scalelab.eval.tsv` hands on is known once the flags are, and right."""
     program = (
-        "import runpy, sys, types, scalelab\n"
+        "import runpy, sys, types, scalelab.eval\n"
         "from absl import flags\n"
         "flags.DEFINE_string('data', None, '')\n"
         "def run(task):\n"
         "    flags.FLAGS(sys.argv)\n"
         "    try: print(task())\n"
         "    except ValueError as error: print(error)\n"
-        "scalelab.finetune = types.SimpleNamespace(run=run)\n"
+        "scalelab.eval.program = types.SimpleNamespace(run=run)\n"
         "runpy.run_module('scalelab.eval.tsv', run_name='__main__')\n"
     )
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.eval import windows
+from scalelab.eval import likelihood
 
 
-def as_lists(made: windows.Windows) -> list[tuple[int, ...]]:
+def as_lists(made: likelihood.Windows) -> list[tuple[int, ...]]:
     columns = made.starts, made.stops, made.firsts, made.lasts
     return [tuple(map(int, row)) for row in zip(*columns, strict=True)]
 
@@ -26,7 +26,7 @@ def as_lists(made: windows.Windows) -> list[tuple[int, ...]]:
     ],
 )
 def test_by_hand(num_tokens, context, stride, ahead, expected) -> None:
-    assert as_lists(windows.slide(num_tokens, context, stride, ahead)) == expected
+    assert as_lists(likelihood.slide(num_tokens, context, stride, ahead)) == expected
 
 
 @settings(max_examples=300, deadline=None)
@@ -35,7 +35,7 @@ def test_each_token_once_with_enough_around_it(data) -> None:
     num_tokens, context = (data.draw(st.integers(1, most)) for most in (200, 40))
     stride = data.draw(st.integers(1, context))
     ahead = data.draw(st.integers(0, context - stride))
-    made = windows.slide(num_tokens, context, stride, ahead)
+    made = likelihood.slide(num_tokens, context, stride, ahead)
     scored = []
     for start, stop, first, last in as_lists(made):
         assert 0 <= start <= first < last <= stop <= num_tokens and stop - start <= context

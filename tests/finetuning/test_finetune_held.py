@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,9 @@ from scalelab import finetune
 from scalelab.config.finetuning import override, resolve
 from scalelab.eval.tsv import make_task
 from scalelab.finetune import Options
-from scalelab.finetuning import loop as finetune_loop
-from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import plan, warm_start
 from scalelab.finetuning.run import TaskRun
-from scalelab.tasks import examples
+from scalelab.tasks import batches
 from scalelab.tasks.task import Task, load_task
 
 Runs = Callable[[str], pathlib.Path]
@@ -26,7 +26,7 @@ ROWS = "a\tb\tlabel\tother\nby do\tgo\t0\t1\nif in\tme no\t1\t1\nor up\tat by\t0
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch has the same shape: compiling takes longest."""
-    monkeypatch.setattr(examples, "BUCKETS", (32,))
+    monkeypatch.setattr(batches, "BUCKETS", (32,))
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def test_another_choice_of_the_same_files_is_another_run(
     """It is refused, with the field, by training and by --eval_only, and nothing is touched."""
     bert, work, options = str(pretrained_runs("bert")), tmp_path / "work", Options(data=str(data))
     again = Options(data=str(data), eval_only=True)
-    start = finetune_start.open_start(bert)
+    start = warm_start.open_start(bert)
     first = mine(data, "a", "label")
     (result,) = finetune.fine_tune(first, start, values, work, options)
     before = left(work)
     capsys.readouterr()
     assert finetune.fine_tune(first, start, values, work, options) == [result]
     assert "mine seed 0: finished already, not trained again" in capsys.readouterr().out
-    gpt = finetune_start.open_start(str(pretrained_runs("gpt2")))
+    gpt = warm_start.open_start(str(pretrained_runs("gpt2")))
     for task, began, fields, message in (
         (mine(data, "b", "label"), start, {}, r"columns: \['a', 'label'\] -> \['b', 'label'\]"),
         (mine(data, "a", "other"), start, {}, r"columns: .*'other'"),
@@ -99,14 +99,14 @@ def prepared(task: Task, data: Any, start: Any, values: dict[str, Any], folder: 
 
 
 def test_another_tokenizer_is_another_run(pretrained_runs: Runs, data, values, tmp_path) -> None:
-    """Where there are no weights to tell nets apart; folders from before it was told are read."""
+    """Where there are no weights to tell nets apart."""
     like = tmp_path / "like"
     shutil.copytree(pretrained_runs("bert"), like)
     path = like / "tokenizer/tokenizer.json"
     path.write_text(path.read_text().replace('"lowercase": true', '"lowercase": false') + " ")
     task, folder = mine(data, "a", "label"), tmp_path / "work"
     one, other = (
-        prepared(task, data, finetune_start.open_start("none", str(run)), values, folder)
+        prepared(task, data, warm_start.open_start("none", str(run)), values, folder)
         for run in (pretrained_runs("bert"), like)
     )
     one.claim(0)
@@ -115,10 +115,7 @@ def test_another_tokenizer_is_another_run(pretrained_runs: Runs, data, values, t
     assert one.claim(0) is None
     with pytest.raises(ValueError, match=r"another config.*\n.*tokenizer_digest: '"):
         other.claim(0)
-    del config["tokenizer_digest"]
-    (folder / "seed0/config.json").write_text(json.dumps(config))
-    assert other.claim(0) is None
-    del config["columns"]  # a run of a user's files from before they were told
+    del config["columns"]
     (folder / "seed0/config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"columns: 'absent' -> \['a', 'label'\]"):
         one.claim(0)
@@ -128,7 +125,7 @@ def test_of_a_task_of_the_labs_own_the_name_says_the_columns(
     pretrained_runs: Runs, data, values, tmp_path
 ) -> None:
     """So that what was finished before columns were told is still the same run."""
-    start = finetune_start.open_start(str(pretrained_runs("bert")))
+    start = warm_start.open_start(str(pretrained_runs("bert")))
     for name, columns in (("rte", None), ("mine", ["a", "b", "label"])):
         task = mine(data, "a", "b", "label") if name == "mine" else load_task(name)
         splits = finetune.task_lib.load(mine(data, "a", "b", "label"), data, tests=False)
@@ -141,22 +138,30 @@ def test_a_start_from_mnli_is_told_by_those_weights(
 ) -> None:
     """Each seed's own: MNLI trained otherwise is another start."""
     bert = str(pretrained_runs("bert"))
-    start = finetune_start.open_start(bert)
+    start = warm_start.open_start(bert)
     digests = {}
     for rate in (1e-2, 1e-3):
         folder = tmp_path / f"mnli-{rate}"
         of = override(values, {"optim.learning_rate": rate})
         run = prepared(mine(data, "a", "label"), data, start, of, folder)
-        finetune_loop.train(run, [0, 1])
+        finetune.train([run, run], [0, 1])
         for seed in (0, 1):
             path = folder / f"seed{seed}/config.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | {"task": "mnli"}))
-        began = finetune_start.open_start(bert, None, str(folder))
+        began = warm_start.open_start(bert, None, str(folder))
         assert began.mnli_first
         rte = prepared(mine(data, "a", "b", "label"), data, began, values, tmp_path / "rte")
         for seed in (0, 1):
             digests[rate, seed] = rte.describe(seed)["init"]
     assert len({start.digest(0), *digests.values()}) == 5
+
+
+def start_of(*, causal: bool = False, max_len: int = 512) -> Any:
+    """What a plan asks of the initial weights."""
+    net = types.SimpleNamespace(max_len=max_len)
+    config = types.SimpleNamespace(net=net, system="gpt2" if causal else "bert")
+    opened = types.SimpleNamespace(config=config, system=types.SimpleNamespace(CAUSAL=causal))
+    return types.SimpleNamespace(classifier=None, opened=opened)
 
 
 def test_what_the_user_has_set_wins_over_the_recipe() -> None:
@@ -165,12 +170,26 @@ def test_what_the_user_has_set_wins_over_the_recipe() -> None:
 
     def planned(recipe: str, fixed: tuple[str, ...] = (), **fields: Any) -> tuple[Any, Any]:
         given = made(f"recipe={recipe}").to_dict() | {"epochs": 1.0, "batch_size": 4}
-        return finetune._planned(load_task("rte"), given, Options(fixed=fixed), fields)
+        return plan.plan(load_task("rte"), start_of(), given, Options(fixed=fixed), fields)
 
     assert planned("layerwise")[0]["epochs"] == 10.0
     assert planned("layerwise", ("epochs",))[0]["epochs"] == 1.0
     assert planned("layerwise", ("epochs",), epochs=5.0)[0]["epochs"] == 5.0
-    of, axes = planned("turc", ("batch_size", "epochs"))
-    assert of["batch_size"] == 4 and list(axes) == ["optim.learning_rate"]
+    values, axes = planned("turc", ("batch_size", "epochs"))
+    assert values["batch_size"] == 4 and list(axes) == ["optim.learning_rate"]
     assert list(planned("turc", batch_size=16)[1]) == ["optim.learning_rate"]
     assert not planned("turc", ("batch_size", "optim.learning_rate"))[1]
+
+
+def test_the_protocols_length_and_auxiliary_loss() -> None:
+    """512 tokens, or the net's positions; a masked net has no auxiliary loss, and refuses it."""
+    given = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
+    task, options = load_task("rte"), Options()
+    for start, length in ((start_of(), 512), (start_of(causal=True, max_len=64), 64)):
+        values, _ = plan.plan(task, start, given, options, {})
+        assert (values["max_len"], values["lm_weight"]) == (length, 0.5)
+    assert (
+        plan.plan(task, start_of(max_len=64), given, options, {"max_len": 96})[0]["max_len"] == 96
+    )
+    with pytest.raises(ValueError, match="lm_weight"):
+        plan.plan(task, start_of(), given, options, {"lm_weight": 0.5})

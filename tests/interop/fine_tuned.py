@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from scalelab import objectives as objectives_lib
 from scalelab.config.finetuning import override, resolve
-from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.interop.importing import Weights
@@ -85,14 +85,15 @@ def make(
 def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
     made = tiny.config_module("finetune").get_config().to_dict()
     small = {
-        "epochs": 1.0, "batch_size": 2, "max_len": 64, "machine.cache_dir": str(cache_dir),
+        "epochs": 1.0, "batch_size": 2, "max_len": 64, "lm_weight": 0.0,
+        "machine.cache_dir": str(cache_dir),
         "machine.compile_cache_dir": None, "machine.eval_batch_size": 4,
     }  # fmt: skip
     return override(made, small | {k.replace("__", "."): v for k, v in fields.items()})
 
 
 def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
-    start, task_of = finetune_start.open_start(str(init)), load_task(task)
+    start, task_of = warm_start.open_start(str(init)), load_task(task)
     return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
 
 

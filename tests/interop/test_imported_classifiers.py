@@ -17,17 +17,13 @@ from fine_tuned import prepare, values
 
 from scalelab import finetune
 from scalelab.config.finetuning import resolve
-from scalelab.finetuning import group as finetune_group
-from scalelab.finetuning import loop as finetune_loop
-from scalelab.finetuning import outcome as finetune_outcome
-from scalelab.finetuning import said as finetune_said
-from scalelab.finetuning import start as finetune_start
-from scalelab.finetuning import step as finetune_step
+from scalelab.finetuning import results as finetune_results
+from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.lab.reading import predictions
 from scalelab.runs import pretrained
-from scalelab.tasks import examples
+from scalelab.tasks import batches
 from scalelab.tasks.task import load, load_task
 
 Runs = Callable[[str], pathlib.Path]
@@ -36,7 +32,7 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 
 @pytest.fixture(autouse=True)
 def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "BUCKETS", (64,))
+    monkeypatch.setattr(batches, "BUCKETS", (64,))
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def data(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
     """What --eval_only does."""
     options = finetune.Options(data=str(data), eval_only=True)
-    start = finetune_start.open_start(str(init))
+    start = warm_start.open_start(str(init))
     return finetune.fine_tune(load_task(task), start, of, folder, options)
 
 
@@ -91,7 +87,7 @@ def test_an_import_scores_as_the_run_that_was_exported(
     (result,) = score(tmp_path / "back", "rte", data, tmp_path / "scored", values(cache_dir))
     task = load_task("rte")
     splits = load(task, data, tests=False)
-    measured = finetune_outcome.measure(task, splits, {"dev": expected})
+    measured = finetune_results.measure(task, splits, {"dev": expected})
     assert result["eval"] == measured
     assert result["steps"] == 0 and result["init"] == str(tmp_path / "back")
     assert any("matched by name" in remark for remark in result["remarks"])
@@ -113,10 +109,9 @@ def run_params(run: TaskRun) -> Any:
 
 
 def outputs(run: TaskRun, params: Any) -> np.ndarray:
-    _, predict = finetune_step.compiled(run.learner, 1)
     examples = next(iter(run.dev.values()))
     assert examples is not None
-    return run.predict(predict, params, {}, examples, 1)[0]
+    return run.predict_with(params, examples)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +127,7 @@ def test_what_does_not_fit_is_not_scored(
         score(back, "rte", data, tmp_path / "scored", values(cache_dir))
     assert not (tmp_path / "scored/seed0/result.json").exists()
     with pytest.raises(ValueError, match="--mnli gives weights, and so does the classifier"):
-        finetune_start.open_start(str(back), None, str(tmp_path))
+        warm_start.open_start(str(back), None, str(tmp_path))
 
 
 def test_a_fine_tuning_begins_with_body_and_head(
@@ -140,23 +135,23 @@ def test_a_fine_tuning_begins_with_body_and_head(
 ) -> None:
     given = pretrained.load_trained(back)
     run = prepare(back, "mnli", data, tmp_path / "mnli", **values(cache_dir))
-    state = finetune_group.Group([run], [0]).state
-    jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
-    ours, theirs = state.params["head"], given["head"]
+    params = run.first_params(0)
+    jax.tree.map(np.testing.assert_array_equal, params["body"], given["body"])
+    ours, theirs = params["head"], given["head"]
     jax.tree.map(np.testing.assert_array_equal, ours["dense"], theirs["dense"])
     # MNLI's order is entailment, neutral, contradiction.
     np.testing.assert_array_equal(ours["out"]["kernel"], theirs["out"]["kernel"][:, [1, 2, 0]])
     np.testing.assert_array_equal(ours["out"]["bias"], theirs["out"]["bias"][np.array([1, 2, 0])])
-    assert "has the head of" in finetune_said.facts(
+    assert "has the head of" in finetune_results.describe(
         run
-    ) and "matched by name" in finetune_said.facts(run)
+    ) and "matched by name" in finetune_results.describe(run)
     other = prepare(back, "rte", data, tmp_path / "rte", **values(cache_dir))
-    state = finetune_group.Group([other], [0]).state
-    jax.tree.map(np.testing.assert_array_equal, state.params["body"], given["body"])
-    assert state.params["head"]["out"]["kernel"].shape[-1] == 2
-    assert "RTE gets a new head: their classes do not fit" in finetune_said.facts(other)
+    params = other.first_params(0)
+    jax.tree.map(np.testing.assert_array_equal, params["body"], given["body"])
+    assert params["head"]["out"]["kernel"].shape[-1] == 2
+    assert "RTE gets a new head: their classes do not fit" in finetune_results.describe(other)
     single = prepare(back, "mnli", data, tmp_path / "x", **values(cache_dir, head__kind="single"))
-    assert single.head is None and "is 'double'" in finetune_said.facts(single)
+    assert single.head is None and "is 'double'" in finetune_results.describe(single)
 
 
 @pytest.mark.slow
@@ -172,7 +167,7 @@ def test_it_is_fine_tuned_and_exported_again(
     importing.run(str(tmp_path / "out"), tmp_path / "back")
     options = finetune.Options(data=str(data))
     of = values(cache_dir, head__kind=kind)
-    start = finetune_start.open_start(str(tmp_path / "back"))
+    start = warm_start.open_start(str(tmp_path / "back"))
     (result,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", options)
     assert result["steps"] == 2
     exporting.run(tmp_path / "mrpc/seed0", tmp_path / "again")
@@ -192,8 +187,8 @@ def test_the_head_is_of_the_kind_of_the_import(
 ) -> None:
     """Unless another is asked for; without an import it is the protocol's."""
     kinds = []
-    monkeypatch.setattr(finetune_loop, "train", lambda run, _: kinds.append(run.config.head.kind))
-    start = finetune_start.open_start(str(back))
+    monkeypatch.setattr(finetune, "train", lambda runs, _: kinds.append(runs[0].config.head.kind))
+    start = warm_start.open_start(str(back))
     for kind in ("double", "single"):
         as_if = dataclasses.replace(start.classifier, kind=kind)
         for asked in (None, "single", "double"):

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from scalelab import systems
-from scalelab.finetuning.step import Learner, losses
+from scalelab.finetuning.step import FinetuneStep, losses
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 
@@ -50,7 +50,7 @@ def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None)
     double = system in ("bert", "roberta")
     head = TwoLayerHead(count, width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
     net = Classifier(body, head, reads or module.ADAPTATION.reads)
-    learner = Learner(net, optax.identity(), regression)
+    learner = FinetuneStep(net, optax.identity(), regression)
     batch = make_batch(system)
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:

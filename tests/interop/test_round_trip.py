@@ -14,13 +14,13 @@ import tiny
 from damage import rename
 from safetensors.numpy import load_file, save_file
 
+from scalelab import finetune
 from scalelab.config.finetuning import override
 from scalelab.config.finetuning import resolve as resolve_finetuning
 from scalelab.config.pretraining import resolve
 from scalelab.eval.tsv import make_task
-from scalelab.finetuning import loop as finetune_loop
 from scalelab.finetuning import run as finetune_run
-from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import warm_start
 from scalelab.interop import classifiers, exporting, importing, maps
 from scalelab.runs import pretrained, run_folder
 from scalelab.runs.clocks import Clocks
@@ -160,11 +160,11 @@ def test_what_a_fine_tuning_leaves(
     run = finetune_run.TaskRun(
         task,
         load(task, data, tests=False),
-        finetune_start.open_start(str(pretrained_runs(system))),
+        warm_start.open_start(str(pretrained_runs(system))),
         resolve_finetuning(override(values, small)),
         tmp_path / "moods-run",
     )
-    finetune_loop.train(run, [0])
+    finetune.train([run], [0])
     said = exporting.run(tmp_path / "moods-run/seed0", tmp_path / "out")
     assert "ForSequenceClassification" in said[0]
     config = json.loads((tmp_path / "out/config.json").read_text())
@@ -333,7 +333,7 @@ def test_what_is_in_hugging_face_layout_is_to_be_imported_first(
 ) -> None:
     exporting.run(pretrained_runs("bert"), tmp_path / "theirs")
     said = "import it first: python -m scalelab.interop.hf import .*theirs --workdir=runs/theirs"
-    for use in (pretrained.load, finetune_start.open_start):
+    for use in (pretrained.load, warm_start.open_start):
         with pytest.raises(ValueError, match=said):
             use(str(tmp_path / "theirs"))
     with pytest.raises(ValueError, match=said):

@@ -181,7 +181,7 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count: int) -> None:
     """A fine-tuned run, which for GPT and GPT-2 has a bias that their class has not."""
     from scalelab.data.tokenizers import Tokenizer
-    from scalelab.tasks import rows
+    from scalelab.tasks.examples import assemble
 
     task = {} if count == 3 else {"task": "own", "labels": None, "regression": True}
     net, params = fine_tuned.make(
@@ -194,15 +194,15 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     frame = Frame(*(tuple(map(tokenizer.token_id, part)) for part in (a.begin, a.between, a.end)))
     pairs = [("bada gedu", "dodo."), ("gedu", "bada [MASK] dodo gedu"), ("dodo", "x")]
     first, second = (tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
-    made = rows.assemble(first, second, frame, 60)
-    length = int(np.diff(made.starts).max())
+    made = assemble(first, second, frame, 60)
+    length = int(np.diff(made["starts"]).max())
     rows = np.zeros((len(pairs), length), np.int32)
-    for row, start, end in zip(rows, made.starts, made.starts[1:], strict=False):
-        row[: end - start] = made.tokens[start:end]
+    for row, start, end in zip(rows, made["starts"], made["starts"][1:], strict=False):
+        row[: end - start] = made["tokens"][start:end]
     batch = {
         "tokens": rows,
-        "lengths": np.diff(made.starts).astype(np.int32),
-        "boundaries": made.boundaries,
+        "lengths": np.diff(made["starts"]).astype(np.int32),
+        "boundaries": made["boundaries"],
         "examples": np.arange(len(pairs), dtype=np.int32),
     }
     scores, _ = net.apply({"params": params}, batch, train=False)

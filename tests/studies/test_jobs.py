@@ -17,7 +17,7 @@ import task_folders
 
 from scalelab import finetune, population, study
 from scalelab.config import cli
-from scalelab.finetuning import start as finetune_start
+from scalelab.finetuning import warm_start
 from scalelab.lab import shape_rules
 from scalelab.lab.reading import study_runs
 from scalelab.runs import environment
@@ -349,7 +349,7 @@ def test_seeds_are_fine_tuned_together_on_an_accelerator(
     monkeypatch.setattr(jobs, "SMALL", small)
     monkeypatch.setattr(environment, "has_accelerator", lambda: accelerator)
     monkeypatch.setattr(tasks, "prepare", lambda *_: None)
-    monkeypatch.setattr(finetune_start, "open_start", lambda *_: None)
+    monkeypatch.setattr(warm_start, "open_start", lambda *_: None)
     asked: list[finetune.Options] = []
     monkeypatch.setattr(finetune, "fine_tune", lambda *given: asked.append(given[4]))
     job.main([f"--workdir={tmp_path}", "--study=two", "--kind=finetune", f"--run={name}"])

@@ -11,7 +11,7 @@ import glue_folder
 import numpy as np
 import pytest
 
-import scalelab
+import scalelab.eval
 from scalelab.tasks.files import Columns
 from scalelab.tasks.task import Split, Splits, Task, load, load_task, remarks, task_names
 
@@ -102,9 +102,8 @@ def test_a_probe_is_none_of_glue(name):
 @pytest.mark.parametrize("name", NAMES + PROBES)
 def test_a_task_file_run_as_a_program_hands_its_task_on(monkeypatch, name):
     given = []
-    monkeypatch.setattr(
-        scalelab, "finetune", types.SimpleNamespace(run=given.append), raising=False
-    )
+    program = types.SimpleNamespace(run=given.append)
+    monkeypatch.setattr(scalelab.eval, "program", program, raising=False)
     runpy.run_path(str(Path(scalelab.__file__).parent / f"eval/{name}.py"), run_name="__main__")
     assert given == [load_task(name)]
 

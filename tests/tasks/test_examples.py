@@ -8,17 +8,10 @@ import pytest
 from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats.documents import Frame
-from scalelab.tasks import examples as task_examples
+from scalelab.tasks import batches as task_batches
 from scalelab.tasks import files
-from scalelab.tasks.examples import (
-    BUCKETS,
-    TaskBatches,
-    TaskExamples,
-    bucket,
-    digest,
-    encode,
-    evaluation_batches,
-)
+from scalelab.tasks.batches import BUCKETS, TaskBatches, bucket, evaluation_batches
+from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, kept_lengths
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels
 
@@ -102,7 +95,7 @@ def test_buckets() -> None:
 
 def test_fewer_buckets_on_an_accelerator(monkeypatch) -> None:
     """Its steps are short whatever the padding, and each length is a program to compile."""
-    monkeypatch.setattr(task_examples, "_on_accelerator", lambda: True)
+    monkeypatch.setattr(task_batches, "_on_accelerator", lambda: True)
     assert [bucket(n, 100) for n in (1, 16, 33, 65, 100)] == [32, 32, 64, 100, 100]
     assert bucket(3, 8) == 8
 
@@ -154,3 +147,44 @@ def test_digests_of_texts() -> None:
     """Where one text ends and the next begins is part of the content."""
     lists = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"])
     assert len({digest(texts) for texts in lists}) == len(lists)
+
+
+# --- Rows with special tokens ----------------
+
+
+def slowly(first: int, second: int, room: int) -> tuple[int, int]:
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+def test_longest_first_truncation() -> None:
+    """Against a loop that removes one token at a time."""
+    lengths = np.array([(a, b) for a in range(12) for b in range(12)])
+    for room in range(1, 24):
+        made = kept_lengths(lengths[:, 0], lengths[:, 1], room)
+        expected = [slowly(a, b, room) for a, b in lengths]
+        np.testing.assert_array_equal(np.stack(made, axis=1), expected)
+
+
+def test_rows_by_hand() -> None:
+    def ids(*lengths: int) -> list[np.ndarray]:
+        return [np.arange(10, 10 + n, dtype=np.int32) for n in lengths]
+
+    frame = Frame((1,), (2, 3), (4,))
+    pairs = [[1, 10, 11, 2, 3, 10, 4], [1, 10, 11, 12, 2, 3, 10, 11, 4], [1, 2, 3, 10, 4]]
+    singles = [[1, 10, 11, 4], [1, 10, 11, 12, 13, 4], [1, 4]]
+    for second, most, rows, boundaries in (
+        (ids(1, 2, 1), 9, pairs, [5, 6, 3]),
+        (None, 6, singles, [4, 6, 2]),
+    ):
+        made = assemble(ids(2, 5, 0), second, frame, most)
+        found = np.split(made["tokens"], made["starts"][1:-1])
+        assert [row.tolist() for row in found] == rows
+        assert made["boundaries"].tolist() == boundaries
+        assert made["truncated"].tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="max_len = 4 leaves no room"):
+        assemble(ids(1), ids(1), frame, 4)

@@ -1,25 +1,26 @@
-"""How far a seed of a fine-tuning has come, and whether it goes on."""
+"""The progress of one seed of a fine-tuning, and early stopping."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from scalelab.runs import metrics
 from scalelab.runs.clocks import Clocks
 
 
 @dataclasses.dataclass
-class Course:
-    """How far a seed has come, beside its parameters; plain json in checkpoints.
+class Progress:
+    """How far a seed has come, beside its parameters; plain JSON in checkpoints.
 
     Attributes:
       clocks: its clocks.
-      totals: (sum, weight) pairs of the steps not yet logged.
+      totals: (sum, weight) pairs of the steps that are not logged yet.
       epoch: (sum, weight) of the training loss of each step of the last epoch, newest last.
-      evals: what each evaluation found: {"step", "dev": {split: {metric: value}}}.
+      evals: the evaluations: {"step", "dev": {split: {metric: value}}}.
       best: index in `evals` of the best one.
-      stopped: step after which early stopping ended it; None: still going.
-      failed: what went wrong; None: nothing.
-      over: whether nothing more is done for it: it has ended, and an evaluation noticed.
+      stopped: step at which early stopping ended it; None: it did not.
+      failed: the reason of a failure; None: there is none.
+      over: whether it takes no more steps: an evaluation found it stopped or failed.
     """
 
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
@@ -32,24 +33,32 @@ class Course:
     over: bool = False
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Course":
-        """What dataclasses.asdict made."""
+    def from_json(cls, values: dict[str, Any]) -> "Progress":
+        """Reverses dataclasses.asdict."""
         return cls(**values | {"clocks": Clocks(**values["clocks"])})
 
+    def add(self, pairs: metrics.Pairs, step: int, steps_per_epoch: int) -> None:
+        """Adds the (sum, weight) pairs of a step that has ended at or before `step`."""
+        if not pairs["finite"][0] and self.failed is None:
+            self.failed = f"loss or gradient not finite at or before step {step}"
+        metrics.add(self.totals, pairs)
+        self.epoch.append((float(pairs["loss"][0]), float(pairs["loss"][1])))
+        del self.epoch[:-steps_per_epoch]
+
     def loss(self, num_steps: int) -> float | None:
-        """Mean training loss over the examples of the last so many steps of an epoch at most."""
+        """Returns the mean training loss over the last `num_steps` steps, an epoch at most."""
         pairs = self.epoch[-num_steps:]
         return sum(s for s, _ in pairs) / sum(w for _, w in pairs) if pairs else None
 
     def judge(
         self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
     ) -> bool:
-        """Notes an evaluation.
+        """Records an evaluation, and stops the seed if it is due.
 
         Args:
-          step: after which.
+          step: steps taken.
           dev: split -> metric -> value.
-          score: dev -> the number that decides.
+          score: dev -> the number that is compared.
           patience: evaluations without a better score after which to stop; None: never.
 
         Returns:

@@ -1,0 +1,65 @@
+"""Puts a pre-trained net on all devices, for evaluation and decoding."""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from scalelab import objectives, sharding
+from scalelab.runs.pretrained import Pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A pre-trained net on the devices of a mesh.
+
+    Attributes:
+      net: the unbound net.
+      params: its parameters, sharded by the table of training.
+      mesh: the devices.
+    """
+
+    net: nn.Module
+    params: Any
+    mesh: Mesh
+
+    @property
+    def rows(self) -> NamedSharding:
+        """The sharding of arrays whose first axis is the batch."""
+        return sharding.batch_sharding(self.mesh)
+
+    @property
+    def ways(self) -> int:
+        """The number of parts of a batch; its size must be a multiple."""
+        return sharding.batch_ways(self.mesh)
+
+    def round_up(self, size: int) -> int:
+        """Returns the least size of a batch that holds `size` rows."""
+        return -(-size // self.ways) * self.ways
+
+    def put(self, batch: Any) -> Any:
+        """Splits the rows of every array of a batch over the devices."""
+        return jax.device_put(batch, self.rows)
+
+
+def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
+    """Puts the net of a run on all devices.
+
+    Args:
+      opened: the run.
+      tensor_parallel: devices that share heads, FFN and vocabulary.
+
+    Raises:
+      ValueError: tensor_parallel does not divide the number of devices.
+    """
+
+    def fresh(key: jax.Array) -> Any:
+        max_len = opened.config.short.max_len
+        return objectives.init_params(key, opened.net, opened.objectives, max_len=max_len)
+
+    mesh = sharding.make_mesh(tensor=tensor_parallel)
+    boxed = jax.eval_shape(fresh, jax.random.key(0))
+    params = jax.device_put(opened.params, sharding.shardings(boxed, mesh))
+    return Placed(opened.net, params, mesh)

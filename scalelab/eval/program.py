@@ -1,0 +1,152 @@
+"""The program of every task's file: its flags, and what they ask of `scalelab.finetune`."""
+
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from scalelab.config import cli
+from scalelab.config.finetuning import FinetuneConfig
+from scalelab.resources import malloc
+from scalelab.tasks import recipes, submission
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.task import Task
+
+if TYPE_CHECKING:
+    from scalelab.finetuning.plan import Options
+
+INIT = cli.INIT
+flags.declare_key_flag("init")
+LIKE = flags.DEFINE_string(
+    "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
+)
+DATA = flags.DEFINE_string(
+    "data",
+    None,
+    "Folder that holds CoLA/, SST-2/, ...; without it, TensorFlow Datasets' glue.",
+)
+flags.DEFINE_string(
+    "recipe",
+    None,
+    f"Short for --config=configs/finetune.py:recipe=...: {', '.join(recipes.RECIPES)}.",
+)
+PER_TASK = flags.DEFINE_list(
+    "per_task",
+    [],
+    "Fields for one task alone, such as rte.epochs=10,mrpc.optim.learning_rate=5e-5.",
+)
+SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
+TOGETHER = flags.DEFINE_integer(
+    "seeds_together", 1, "Seeds, or rates of a grid, that train in one program; changes no number."
+    " For accelerators: on a CPU it is slower than one after another.", lower_bound=1,
+)  # fmt: skip
+MNLI = flags.DEFINE_string(
+    "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."
+)
+EVAL_ONLY = flags.DEFINE_bool(
+    "eval_only",
+    False,
+    "Evaluate finished runs, or an imported classifier, as they are; train nothing.",
+)
+SUBMIT = flags.DEFINE_bool(
+    "submit", False, "Predict the test sets; write the leaderboard's files and submission.zip."
+)
+BEST = flags.DEFINE_bool(
+    "show_best",
+    False,
+    "Show the best-on-dev score beside the protocol's, labelled: it is too high.",
+)
+
+
+def run(task: Task | Callable[[], Task]) -> None:
+    """Runs the program of a task's file: reads the flags, fine-tunes, prints a table.
+
+    Args:
+      task: the task, or a function that makes it once the flags are read.
+    """
+
+    def main(argv: list[str]) -> None:
+        del argv
+        malloc.keep()
+        chosen = task() if callable(task) else task
+        workdir = cli.workdir()
+        # Imported here, once the flags are known to be right: --help and typos answer at once.
+        from scalelab import finetune
+        from scalelab.finetuning import warm_start
+        from scalelab.lab.tasks import glue_table
+
+        start = warm_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
+        overrides = task_fields(chosen.name, [chosen.name])
+        finetune.fine_tune(chosen, start, cli.config_values(), workdir, options(), overrides)
+        if SUBMIT.value and chosen.name in task_lib.task_names():
+            submission.pack(workdir)
+        print(glue_table.of_task(workdir, chosen.name, best=BEST.value))
+
+    program(main)
+
+
+def program(main: Callable[[list[str]], None]) -> None:
+    """Runs a binary whose --config is configs/finetune.py unless another is named."""
+    for name in ("config", "workdir"):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    for flag in flags.FLAGS.get_key_flags_for_module(__name__):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    names = [argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]]
+    if "config" not in names:
+        path = pathlib.Path(__file__).resolve().parent.parent / "configs/finetune.py"
+        recipe = ""
+        for argument, following in itertools.pairwise([*sys.argv[1:], ""]):
+            name, equals, value = argument.lstrip("-").partition("=")
+            if name == "recipe" and argument.startswith("-"):
+                recipe = f":recipe={value if equals else following}"
+        sys.argv.insert(1, f"--config={path}{recipe}")
+    elif "recipe" in names:
+        cli.fail("--recipe is short for --config=configs/finetune.py:recipe=...: give one of them")
+    cli.run(main, FinetuneConfig)
+
+
+def options() -> "Options":
+    """Returns the options that the flags set."""
+    from scalelab.finetuning.plan import Options
+
+    return Options(
+        tuple(range(SEEDS.value)), TOGETHER.value, DATA.value, EVAL_ONLY.value, SUBMIT.value,
+        tuple(cli.typed_fields()),
+    )  # fmt: skip
+
+
+def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
+    """Returns the fields that --per_task sets for one task.
+
+    Args:
+      task: its name.
+      tasks: names of all tasks that are run.
+
+    Raises:
+      ValueError: a setting is not task.field=value, or names a task that is not run.
+    """
+    found = {}
+    for part in PER_TASK.value:
+        field, equals, value = part.partition("=")
+        own = [name for name in tasks if field.startswith(f"{name}.")]  # which may have dots
+        name, dot, field = (own[0], ".", field[len(own[0]) + 1 :]) if own else field.partition(".")
+        if not equals or not dot:
+            raise ValueError(
+                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"
+            )
+        if name not in tasks:
+            task_lib.load_task(name)
+            raise ValueError(
+                f"--per_task {part!r}: {name} is not among the tasks that are run:"
+                f" {', '.join(tasks)}"
+            )
+        if name == task:
+            try:
+                found[field] = json.loads(value.replace("None", "null"))
+            except ValueError:
+                found[field] = value
+    return found

@@ -1,0 +1,86 @@
+"""The plan of a fine-tuning: the options, and a task's fields as recipe and user set them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from scalelab.config.finetuning import override, resolve, with_head_kind
+from scalelab.finetuning import grid
+from scalelab.finetuning.warm_start import WarmStart, check_fits
+from scalelab.tasks import recipes
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The requests to a fine-tuning beside its config.
+
+    Attributes:
+      seeds: the seeds to run.
+      together: how many of them train in one program.
+      data: folder of the tasks' data; None: TensorFlow Datasets.
+      eval_only: evaluate finished runs again.
+      submit: predict the test sets too.
+      fixed: dotted fields that the user has set; a recipe's overrides and grid leave them as set.
+    """
+
+    seeds: tuple[int, ...] = (0,)
+    together: int = 1
+    data: str | None = None
+    eval_only: bool = False
+    submit: bool = False
+    fixed: tuple[str, ...] = ()
+
+
+def plan(
+    task: Task,
+    start: WarmStart,
+    values: Mapping[str, Any],
+    options: Options,
+    overrides: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a task's values, and the axes of the recipe's grid that the user has left open.
+
+    A recipe's max_len is lowered to the net's positions, and its lm_weight to 0 on a frozen net.
+
+    Raises:
+      ValueError: a field cannot be set so, or does not fit the net.
+    """
+    fixed = {*options.fixed, *overrides}
+    if "recipe" in fixed:
+        raise ValueError("`config.recipe` is only a label; to change the recipe use --recipe=NAME")
+    if start.classifier is not None:
+        values = with_head_kind(values, start.classifier.kind)
+    recipe, opened = recipes.get(values["recipe"]), start.opened
+    own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
+    planned = override(dict(values), own | dict(overrides))
+    if "max_len" not in fixed:
+        planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
+    if planned["feature_layers"] and "lm_weight" not in fixed:
+        planned["lm_weight"] = 0.0
+    if "lm_weight" in fixed and planned["lm_weight"] and not opened.system.CAUSAL:
+        raise ValueError(
+            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a causal language"
+            f" model, and {opened.config.system} is none; set --config.lm_weight=0"
+        )
+    return planned, {k: points for k, points in recipe.grid.items() if k not in fixed}
+
+
+def check(
+    task: Task,
+    start: WarmStart,
+    values: Mapping[str, Any],
+    options: Options,
+    overrides: Mapping[str, Any],
+) -> None:
+    """Refuses what `fine_tune` would refuse, before any task of several is trained.
+
+    Raises:
+      ValueError: a field or the task's data is wrong, or does not fit the net.
+    """
+    splits = task_lib.load(task, options.data, tests=options.submit)
+    values, axes = plan(task, start, values, options, overrides)
+    for fields in grid.points(axes).values():
+        config = resolve(override(values, fields))
+        check_fits(start.opened, config, task.title, num_examples=len(splits.train))

@@ -1,0 +1,297 @@
+"""The results of a fine-tuned seed: scores, predictions, result.json, submission files."""
+
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from scalelab.config import files
+from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
+from scalelab.config.shape import Shape
+from scalelab.finetuning.progress import Progress
+from scalelab.finetuning.run import TaskRun
+from scalelab.lab import curves, scores
+from scalelab.lab.reading import predictions
+from scalelab.resources import flops
+from scalelab.runs import environment, pretrained, records, run_folder
+from scalelab.runs.records import COMPLETED, FAILED, TaskResult
+from scalelab.tasks import recipes, submission
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.task import Splits, Task
+
+Outputs = Mapping[str, np.ndarray]  # dev split -> the head's outputs [n, C]
+Scores = dict[str, dict[str, float | None]]  # dev split -> metric -> value
+
+# --- Scores ----------------
+
+
+def answers(task: Task, outputs: np.ndarray) -> np.ndarray:
+    """Returns the predicted classes or scores [n] of the head's outputs [n, C]."""
+    return outputs[:, 0] if task.regression else outputs.argmax(axis=-1)
+
+
+def measure(task: Task, splits: Splits, outputs: Outputs) -> Scores:
+    """Computes the task's metrics on each dev split; None where an output is not finite."""
+    measured: Scores = {}
+    for split, values in outputs.items():
+        gold = splits.dev[split]
+        assert gold is not None
+        finite = bool(np.isfinite(values).all())
+        measured[split] = {
+            name: scores.METRICS[name](gold.labels, answers(task, values)) if finite else None
+            for name in task.metrics
+        }
+    return measured
+
+
+def main_score(task: Task, dev: Scores) -> float:
+    """Returns the main metric on the main split; -inf where it is None."""
+    value = next(iter(dev.values()))[task.metrics[0]]
+    return -np.inf if value is None else value
+
+
+def judge(
+    run: TaskRun, progress: Progress, step: int, outputs: Outputs
+) -> tuple[bool, dict[str, float]]:
+    """Records an evaluation; returns whether it is the best so far, and its metrics to log."""
+    dev = measure(run.task, run.splits, outputs)
+    best = progress.judge(step, dev, lambda d: main_score(run.task, d), run.config.patience)
+    named = {f"eval/{split}/{m}": v for split, found in dev.items() for m, v in found.items()}
+    return best, {name: value for name, value in named.items() if value is not None}
+
+
+def dev_outputs(run: TaskRun, params: Any) -> Outputs:
+    """Computes the head's outputs on each dev split with parameters {"body", "head"}."""
+    return {
+        split: run.predict_with(params, examples)
+        for split, examples in run.dev.items()
+        if examples is not None
+    }
+
+
+# --- Files ----------------
+
+
+def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params: Any) -> None:
+    """Writes predictions, pictures and, last, result.json.
+
+    Args:
+      run: the task's run.
+      seed: which seed.
+      progress: its progress.
+      outputs: its outputs on the dev splits.
+      params: the parameters {"body", "head"} that gave them.
+    """
+    task, start = run.task, run.start
+    opened, folder = start.opened, run.folder(seed)
+    write_predictions(run, folder, outputs)
+    unit = "squared error" if task.regression else "nats"
+    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}", unit)
+    main, *_ = outputs
+    gold = run.splits.dev[main]
+    assert gold is not None
+    train_loss = progress.loss(run.steps_per_epoch)
+    degenerate = progress.failed or scores.degenerate(
+        gold.labels,
+        answers(task, outputs[main]),
+        train_loss=train_loss,
+        train_gold=run.train.labels,
+        regression=task.regression,
+    )
+    chosen = run_folder.read_json(run.workdir / "grid.json") or {}
+    net, clocks = opened.config.net, progress.clocks
+    shape = Shape(net.num_heads, net.width, net.num_layers)
+    read = {"train": run.train, **run.dev}
+    result = TaskResult(
+        status=FAILED if progress.failed else COMPLETED,
+        task=task.name,
+        system=opened.config.system,
+        shape=shape,
+        n_model=shape.n_model,
+        params=flops.count_parameters(params),
+        seed=seed,
+        pretrain_seed=opened.config.seed,
+        recipe=run.config.recipe,
+        init=start.label,
+        init_digest=start.digest(seed),
+        mnli_first=start.mnli_first,
+        steps=clocks.steps,
+        tokens=clocks.tokens,
+        flops=clocks.flops,
+        seconds=clocks.secs,
+        eval=measure(task, run.splits, outputs),
+        best=None if progress.best is None else progress.evals[progress.best],
+        early_stopping=run.config.patience is not None,
+        stopped=progress.stopped,
+        train_loss=train_loss,
+        degenerate=degenerate,
+        remarks=tuple(remarks(run)),
+        truncated={name: e.num_truncated for name, e in read.items() if e is not None},
+        data=run.splits.digests,
+        settings=settings(run.config),
+        chosen=chosen.get("chosen"),
+        peak_memory_bytes=environment.peak_memory_bytes(),
+    )
+    records.write_result(folder, result)
+
+
+def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> None:
+    """Writes predictions*.tsv and draws predictions*.png, one of each a dev split."""
+    task = run.task
+    for place, (split, values) in enumerate(outputs.items()):
+        given = run.splits.dev[split]
+        assert given is not None and given.labels is not None
+        ending = f"-{split}" if place else ""
+        predictions.write(
+            folder / f"predictions{ending}.tsv",
+            texts=given.texts,
+            gold=given.labels,
+            outputs=values,
+            labels=task.labels,
+        )
+        predictions.draw(
+            folder / f"predictions{ending}.png",
+            gold=given.labels,
+            predicted=answers(task, values),
+            labels=task.labels,
+            title=f"{task.title} {split}, {run.start.opened.config.system}",
+        )
+
+
+def evaluate_again(run: TaskRun, seed: int) -> Scores:
+    """Evaluates a finished seed's parameters and writes its predictions anew.
+
+    Raises:
+      ValueError: the seed is not finished, or has another config or other data.
+    """
+    params = load_params(run, seed)
+    run.claim(seed)
+    outputs = dev_outputs(run, params)
+    write_predictions(run, run.folder(seed), outputs)
+    return measure(run.task, run.splits, outputs)
+
+
+def score_import(run: TaskRun) -> None:
+    """Scores an imported classifier as it is; writes the files of a fine-tuning of no steps.
+
+    Args:
+      run: starts from the classifier, with no epochs.
+
+    Raises:
+      ValueError: its classes do not fit the task's, or the folder holds another run.
+    """
+    if run.head is None:
+        reason = run.head_note.partition(": ")[2]
+        raise ValueError(
+            f"--eval_only scores the classifier as it was imported, and it does not fit: {reason};"
+            " without --eval_only it is fine-tuned, with a new head"
+        )
+    run.claim(0)
+    run_folder.describe(run.folder(0), run.describe(0))
+    params = load_params(run, 0)
+    write(run, 0, Progress(), dev_outputs(run, params), params)
+    print(run.head_note)
+
+
+def load_params(run: TaskRun, seed: int) -> Any:
+    """Returns {"body", "head"} of a finished seed, or of an imported classifier as it is."""
+    if not run.config.epochs:
+        return {"body": run.start.opened.params, "head": run.head}
+    return pretrained.load_trained(run.folder(seed))
+
+
+def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
+    """Predicts the test sets with the seed that is best on dev; writes the leaderboard's files.
+
+    If every seed has failed, nothing is predicted, and files of an earlier start are removed.
+    """
+    results = {seed: run.result(seed) for seed in seeds}
+    sound = [seed for seed in seeds if results[seed]["status"] == "completed"]
+    if not sound:
+        shutil.rmtree(run.workdir / "submission", ignore_errors=True)
+        print(f"{run.task.title}: every seed has failed; the test sets are not predicted")
+        return
+    seed = max(sound, key=lambda s: main_score(run.task, results[s]["eval"]))
+    if why := results[seed]["degenerate"]:
+        print(f"{run.task.title}: seed {seed}, the best on dev, is degenerate: {why}")
+    params = load_params(run, seed)
+    found = {
+        split: answers(run.task, run.predict_with(params, examples))
+        for split, examples in run.test.items()
+        if examples is not None
+    }
+    written = submission.write(run.task, run.splits, found, run.workdir / "submission")
+    if written:
+        print(f"{run.task.title}: wrote {', '.join(map(str, written))} from seed {seed}")
+    absent = [name for name, examples in run.test.items() if examples is None]
+    if absent:
+        print(f"{run.task.title}: test sets not found, not predicted: {', '.join(absent)}")
+
+
+# --- Remarks ----------------
+
+
+def describe(run: TaskRun) -> str:
+    """Describes a run at its start: sizes, cut examples, initial weights."""
+    parts = []
+    for name, examples in {"train": run.train, **run.dev, **run.test}.items():
+        if examples is not None:
+            cut = examples.num_truncated
+            parts.append(f"{name} {len(examples):,}" + f" ({cut:,} cut)" * bool(cut))
+    line = (
+        f"{run.task.title}: {', '.join(parts)}; {run.num_steps:,} steps of batch"
+        f" {run.config.batch_size}, recipe {run.config.recipe}, from {run.start.label}"
+    )
+    return "\n".join(filter(None, [line, run.head_note]))
+
+
+def remarks(run: TaskRun) -> list[str]:
+    """Lists what a table must say about the data, the initial weights and departures of a run."""
+    title, config = run.task.title, run.config
+    lines = [*task_lib.remarks(run.task, run.splits), *run.start.remarks]
+    lines += [run.head_note] if run.head_note else []
+    if not config.epochs:
+        lines.append(f"{title} scored as it was imported, without fine-tuning")
+    elif own := beyond_recipe(config, run.task.name):
+        fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
+        lines.append(f"{title}: other than recipe {config.recipe} has it: {fields}")
+    if len(run.train) < len(run.splits.train):
+        lines.append(
+            f"{title} trained on the first {len(run.train):,} of {len(run.splits.train):,} examples"
+        )
+    cut = [
+        f"{examples.num_truncated:,} of {len(examples):,} ({name})"
+        for name, examples in {"train": run.train, **run.dev}.items()
+        if examples is not None and examples.num_truncated
+    ]
+    if cut:
+        lines.append(f"{title}: cut to {config.max_len} tokens: {', '.join(cut)}")
+    fixed = {
+        "the order of the examples": config.order_seed,
+        "head and dropout": config.weights_seed,
+    }
+    for what, seed in fixed.items():
+        if seed is not None:
+            lines.append(f"{title}: {what} of seed {seed} in all seeds' runs")
+    return lines
+
+
+def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
+    """Returns the fields that differ from the recipe's for a task.
+
+    Left out: the fields of the recipe's grid, and `max_train_examples` and the fixed seeds, which
+    have remarks of their own.
+    """
+    recipe = recipes.get(config.recipe)
+    made = files.load(files.FOLDER / "finetune.py")
+    values = made.get_config(f"recipe={config.recipe}").to_dict()
+    plain = settings(resolve(override(values, recipe.tasks.get(task, {}))))
+    known = {"max_train_examples", "order_seed", "weights_seed", *recipe.grid}
+    known |= {name.removeprefix("optim.") for name in recipe.grid}
+    return {
+        name: value
+        for name, value in settings(config).items()
+        if name not in known and plain[name] != value
+    }

@@ -1,0 +1,131 @@
+"""The batches of a task: bucketed by length; batch t is a pure function of (seed, t)."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from scalelab.formats.draws import key as draws_key
+from scalelab.runs.environment import has_accelerator
+from scalelab.tasks.examples import TaskExamples
+
+# Lengths to which rows are padded: few enough to compile one program each.
+BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
+FEW_BUCKETS = (32, 64, 128, 256, 512)
+
+
+def bucket(length: int, max_len: int) -> int:
+    """Returns the least bucket that holds `length` tokens, or `max_len` if that is less."""
+    buckets = FEW_BUCKETS if _on_accelerator() else BUCKETS
+    return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
+
+
+@functools.cache
+def _on_accelerator() -> bool:
+    return has_accelerator()
+
+
+class _Epoch(NamedTuple):
+    """The batches of an epoch."""
+
+    ids: np.ndarray  # [S, B] int64, the examples of each; -1 behind the last
+    longest: list[int]  # tokens of the longest row of each
+    tokens: list[int]  # of all examples of each, in one order
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskBatches:
+    """The training batches of a task; batch t is a pure function of (seed, t).
+
+    An epoch holds every example once. Its order is a random permutation; within each stretch of
+    `group_batches` batches examples are sorted by length, so that a batch's rows are about equally
+    long, and the stretch's batches are shuffled. The epoch's last batch may hold fewer examples.
+
+    Attributes:
+      examples: of the training split.
+      batch_size: B.
+      max_len: the longest bucket.
+      seed: of the order.
+      group_batches: batches in a stretch; 0: nothing is sorted.
+      ways: devices that share a batch; B is padded to a multiple with rows that count nothing.
+    """
+
+    examples: TaskExamples
+    batch_size: int
+    max_len: int
+    seed: int
+    group_batches: int
+    ways: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.examples) < self.batch_size:
+            raise ValueError(
+                f"there are {len(self.examples)} training examples, fewer than one batch of"
+                f" {self.batch_size}; use a smaller --config.batch_size"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch, the last one included."""
+        return -(-len(self.examples) // self.batch_size)
+
+    @functools.cached_property
+    def _epoch(self) -> Callable[[int], "_Epoch"]:
+        """Plans an epoch; the last plan is kept."""
+        return functools.lru_cache(maxsize=1)(self._plan)
+
+    def _plan(self, epoch: int) -> "_Epoch":
+        rng = np.random.Generator(np.random.Philox(key=draws_key(self.seed, epoch)))
+        order = rng.permutation(len(self.examples))
+        size, lengths = self.batch_size, self.examples.lengths
+        whole = len(order) - len(order) % size
+        stretch = size * (self.group_batches or 1)
+        batches = np.full((self.steps_per_epoch, size), -1)
+        batches.reshape(-1)[: len(order)] = order
+        if self.group_batches:
+            for start in range(0, whole, stretch):
+                ids = order[start : min(start + stretch, whole)]
+                ids = ids[np.argsort(lengths[ids], kind="stable")].reshape(-1, size)
+                batches[start // size : start // size + len(ids)] = rng.permutation(ids)
+        tokens = np.where(batches >= 0, lengths[batches], 0)
+        return _Epoch(batches, tokens.max(axis=1).tolist(), tokens.sum(axis=1).tolist())
+
+    def _at(self, step: int) -> tuple["_Epoch", int]:
+        """Returns the epoch of a step, and the step's place in it."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return self._epoch(epoch), place
+
+    def ids(self, step: int) -> np.ndarray:
+        """Returns the examples of batch `step`: [B] int64, -1 behind the last of an epoch."""
+        epoch, place = self._at(step)
+        return epoch.ids[place]
+
+    def length(self, step: int) -> int:
+        """Returns the bucket of batch `step`."""
+        epoch, place = self._at(step)
+        return bucket(epoch.longest[place], self.max_len)
+
+    def num_tokens(self, step: int) -> int:
+        """Returns the tokens in all rows of batch `step`, special ones included, padding not."""
+        epoch, place = self._at(step)
+        return epoch.tokens[place] * self.examples.num_orders
+
+    def __call__(self, step: int, length: int | None = None) -> dict[str, np.ndarray]:
+        """Gathers batch `step`, padded to its bucket or to `length`; see `TaskExamples.gather`."""
+        ids = np.pad(self.ids(step), (0, -self.batch_size % self.ways), constant_values=-1)
+        return self.examples.gather(ids, length or self.length(step))
+
+
+def evaluation_batches(
+    examples: TaskExamples, batch_size: int, max_len: int
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields every example once, the short ones first: (ids [B], batch); -1 fills the last."""
+    order = np.argsort(examples.lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        ids = order[start : start + batch_size]
+        length = bucket(int(examples.lengths[ids].max()), max_len)
+        ids = np.pad(ids, (0, batch_size - len(ids)), constant_values=-1)
+        yield ids, examples.gather(ids, length)

@@ -1,0 +1,25 @@
+"""Fine-tuning, evaluation and decoding use all devices, and equal one device."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import tiny
+
+PROGRAM = pathlib.Path(__file__).with_name("mesh_program.py")
+
+
+def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None:
+    """On 2 and 4 simulated devices, by data, fsdp and tensor parallelism, to 1e-5."""
+    tests = tiny.ROOT / "tests"
+    arguments = [pretrained_runs("gpt2"), pretrained_runs("bert"), cache_dir, tmp_path]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": f"{tiny.ROOT}:{tests}"},
+        capture_output=True,
+        text=True,
+        timeout=550,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("equal") == 4
