@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from scalelab.runs.run import Recorder
     from scalelab.state import Model, TrainState
+    from scalelab.step import Evaluate
 
 BeforeStep = Callable[[int, dict[str, Any]], None]
 
@@ -143,7 +144,7 @@ def train(
             curves.draw(recorder.workdir, recorder.name)
             if recorder.over:
                 results[recorder.workdir] = recorder.finish()
-                print(recorder.describe_end())
+                print(f"finished {recorder.name}. Results: {recorder.workdir}/result.json")
             else:
                 stopped.append(f"{recorder.run.clocks.steps}, which is saved in {recorder.workdir}")
         messages = list(failed.values())
@@ -192,12 +193,12 @@ class _Trainer:
         interrupt: cli.Interrupt,
         before_step: BeforeStep | None,
     ) -> None:
-        from scalelab.helpers import eta
+        from scalelab.helpers.progress import Eta, Progress
         from scalelab.runs import metrics
 
         self._model, self._mesh, self._placed, self._all = model, mesh, placed, recorders
         self._interrupt, self._before_step = interrupt, before_step
-        self._in_flight, self._progress, self._left = metrics.InFlight(), eta.Progress(), eta.Eta()
+        self._in_flight, self._progress, self._left = metrics.InFlight(), Progress(), Eta()
         self._compiled: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
@@ -224,7 +225,7 @@ class _Trainer:
         state = jax.device_put(state, vmapped.shardings(self._placed, count))
         for recorder in group:
             recorder.run.state = None  # whose memory is wanted
-        train_step, eval_step = self._compile(group, state, batch_at(start))
+        train_step, evaluate = self._compile(group, state, batch_at(start))
         training, failed = dict(enumerate(group)), {}  # place in the program -> run; run -> why
 
         def settle() -> None:
@@ -260,7 +261,7 @@ class _Trainer:
                 settle()
                 for place, recorder in list(training.items()):
                     recorder.run.state = unstack(place)
-                    self._attend(recorder, eval_step)
+                    self._attend(recorder, evaluate)
                     if recorder.phase_over:
                         del training[place]
                     else:
@@ -277,27 +278,21 @@ class _Trainer:
         self._show(group)
         return failed
 
-    def _attend(self, recorder: "Recorder", eval_step: Any) -> None:
+    def _attend(self, recorder: "Recorder", evaluate: "Evaluate") -> None:
         """Logs, validates and saves a run where that is due."""
-        from scalelab import step as step_lib
-        from scalelab.runs import metrics
-
-        machine, model = recorder.config.machine, self._model
+        machine = recorder.config.machine
         if recorder.is_due(machine.log_every_steps):
             recorder.log()
         if recorder.is_due(recorder.config.eval.every_steps):
-            with metrics.timed(recorder.timers, "eval_secs"):
-                params, batches = recorder.run.state.params, recorder.validation_batches()
-                found = step_lib.evaluate(eval_step, params, batches, model.objectives, self._mesh)
-                means = metrics.summarise_eval(metrics.sum_pairs(found), model.token_losses)
-            print(f"\n{recorder.workdir.name}: {recorder.record_validation(means)}")
+            found = recorder.validate(evaluate, self._model.token_losses)
+            print(f"\n{recorder.workdir.name}: {found}")
         if recorder.is_due(machine.checkpoint_every_steps):
             recorder.save()
 
     def _compile(
         self, group: "Sequence[Recorder]", state: "TrainState", batch: dict[str, Any]
-    ) -> tuple[Any, Any]:
-        """Returns the train step of the group and the eval step of one run, compiled."""
+    ) -> "tuple[Any, Evaluate]":
+        """Returns the train step of the group and the evaluation of one run, compiled."""
         import jax
 
         from scalelab import sharding
@@ -327,15 +322,10 @@ class _Trainer:
                 )
                 first = vmapped.unstack_state(state, 0, count)
                 single = sharding.put_batch(vmapped.unstack(batch, 0, count), mesh, size)
-                eval_step = step_lib.compile_eval(
-                    step_lib.make_eval_step(model.net, model.objectives),
-                    mesh,
-                    placed.params,
-                    jax.device_put(first.params, placed.params),
-                    single,
-                    jax.random.key(0),
+                evaluate = step_lib.compile_evaluation(
+                    model, mesh, placed.params, jax.device_put(first.params, placed.params), single
                 )
-            self._compiled[key] = train_step, eval_step
+            self._compiled[key] = train_step, evaluate
             print(f"phase {key[0] + 1}: compiled for {count} runs, length {group[0].phase.max_len}")
         for recorder in group:
             recorder.timers["compile_secs"] += spent["compile_secs"] / count

@@ -5,6 +5,7 @@ taken, because they depend on the prepared batch alone; so the split into microb
 the loss.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from scalelab.state import Model, TrainState
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
+Evaluate = Callable[[Any, Iterable[dict[str, np.ndarray]]], list[Metrics]]
 
 
 NUM_EVAL_DRAWS = 4
@@ -229,18 +231,18 @@ def compile_eval(
         return jitted.lower(params, batch, rng).compile()
 
 
-def compile_steps(
-    model: Model,
-    mesh: Mesh,
-    placed: TrainState,
-    state: TrainState,
-    batch: Batch,
-    num_microbatches: int,
-) -> tuple[Any, Any]:
-    """Compiles the train step and the eval step of a run; see `compile_train`, `compile_eval`."""
-    train = make_train_step(model.net, model.objectives, model.tx, num_microbatches)
-    evaluate = make_eval_step(model.net, model.objectives)
-    return (
-        compile_train(train, mesh, placed, state, batch),
-        compile_eval(evaluate, mesh, placed.params, state.params, batch, jax.random.key(0)),
-    )
+def compile_evaluation(
+    model: Model, mesh: Mesh, placed: Any, params: Any, batch: Batch
+) -> Evaluate:
+    """Compiles an evaluation of one run: (params, global host batches) -> as of `evaluate`.
+
+    Args:
+      model: the parts of the program.
+      mesh: the devices.
+      placed: shardings of the parameters.
+      params: the parameters, concrete or abstract.
+      batch: a batch, concrete or abstract.
+    """
+    step = make_eval_step(model.net, model.objectives)
+    eval_step = compile_eval(step, mesh, placed, params, batch, jax.random.key(0))
+    return functools.partial(evaluate, eval_step, objectives=model.objectives, mesh=mesh)

@@ -56,7 +56,7 @@ def train(
     from scalelab import step as step_lib
     from scalelab.data import batches as batches_lib
     from scalelab.data import load_data
-    from scalelab.helpers import eta
+    from scalelab.helpers.progress import Eta, Progress
     from scalelab.lab import curves
     from scalelab.resources import flops
     from scalelab.runs import environment, metrics, run_folder, warm_start
@@ -117,7 +117,7 @@ def train(
         recorder.timers["setup_secs"] = time.perf_counter() - started
 
         # --- The loop: phases, and the steps of each ----------------
-        progress, time_left, in_flight = eta.Progress(), eta.Eta(), metrics.InFlight()
+        progress, time_left, in_flight = Progress(), Eta(), metrics.InFlight()
         interrupt, stopped = stack.enter_context(cli.Interrupt()), False
         while not recorder.over and not stopped:
             phase = recorder.enter_phase()
@@ -126,8 +126,17 @@ def train(
                 batch = batches(run.clocks.steps)
                 del batch["num_tokens"]
                 on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
-                train_step, eval_step = step_lib.compile_steps(
-                    model, mesh, placed, run.state, on_devices, machine.num_microbatches
+                train_step = step_lib.compile_train(
+                    step_lib.make_train_step(
+                        model.net, model.objectives, model.tx, machine.num_microbatches
+                    ),
+                    mesh,
+                    placed,
+                    run.state,
+                    on_devices,
+                )
+                evaluate = step_lib.compile_evaluation(
+                    model, mesh, placed.params, run.state.params, on_devices
                 )
             if mesh.devices.flat[0].platform == "cpu":
                 scratch = train_step.memory_analysis().temp_size_in_bytes
@@ -158,14 +167,7 @@ def train(
                     if recorder.is_due(machine.log_every_steps):
                         recorder.log()
                     if recorder.is_due(config.eval.every_steps):
-                        with metrics.timed(recorder.timers, "eval_secs"):
-                            params, held_out = run.state.params, recorder.validation_batches()
-                            found = step_lib.evaluate(
-                                eval_step, params, held_out, model.objectives, mesh
-                            )
-                            sums = metrics.sum_pairs(found)
-                            means = metrics.summarise_eval(sums, model.token_losses)
-                        say(f"\n{recorder.record_validation(means)}")
+                        say(f"\n{recorder.validate(evaluate, model.token_losses)}")
                     if recorder.is_due(machine.checkpoint_every_steps):
                         recorder.save()
                     in_flight.restart()
@@ -196,7 +198,7 @@ def train(
                 cli.PREEMPTED if interrupt.received == "SIGTERM" else cli.FAILED,
             )
         result = recorder.finish()
-        say(recorder.describe_end())
+        say(f"finished {recorder.name}. Results: {workdir}/result.json, curves.png, metrics.jsonl")
         return result
 
 

@@ -124,23 +124,6 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
         assert_close(lines(runs[0][1]), lines(runs[1][1]))
 
 
-@pytest.mark.slow
-def test_order_alone_may_vary_in_both_phases(lab: Lab, tmp_path: pathlib.Path) -> None:
-    given = lab.config("system=bert,steps=12", long__example_rate=0.1)
-    runs, single = (
-        compatibility.expand_runs(given, tmp_path / name, orders=["0", "7"])
-        for name in ("together", "single")
-    )
-    lab.run_together(runs)
-    own, other = (lab.run(folder, config) for config, folder in single)
-    for (_, ours), (_, theirs) in zip(runs, single, strict=True):
-        assert_same_run(ours, theirs)
-    lengths = [own.batches[step]["tokens"].shape[1] for step in (0, 11)]
-    assert lengths[0] < lengths[1]
-    for step in (0, 11):
-        assert not np.array_equal(own.batches[step]["tokens"], other.batches[step]["tokens"])
-
-
 def test_seconds_are_shares(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
     """The clocks of those that trained together agree, and add up to less than what passed."""
     import time

@@ -123,15 +123,22 @@ class Writer:
     Args:
       workdir: the run folder.
       step: continue after this step: later lines of a killed run are dropped.
+      expected: lines that were written up to that step; None if not known.
 
     Attributes:
       num_lines: lines that the file holds.
     """
 
-    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+    def __init__(self, workdir: pathlib.Path, step: int, expected: int | None = None) -> None:
         path = workdir / "metrics.jsonl"
         kept = [line for line in _readable_lines(path) if line["step"] <= step]
         self.num_lines = len(kept)
+        if expected is not None and self.num_lines < expected:
+            print(
+                f"warning: {path} holds {self.num_lines} of the {expected} lines written up to step"
+                f" {step}; the rest was deleted or damaged, so curves and tables of this run have"
+                " a gap there"
+            )
         files.write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a")
         self._board = _Board(workdir / "tensorboard")

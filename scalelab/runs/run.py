@@ -4,7 +4,7 @@ import collections
 import math
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,24 +99,13 @@ class Recorder:
         self.now = clocks.at(self._plan.clock)
         self._settled = clocks.tokens, clocks.steps
         if self._writes:
-            self._writer = metrics.Writer(self.workdir, clocks.steps)
-            self._report_missing(self._writer.num_lines)
+            self._writer = metrics.Writer(self.workdir, clocks.steps, self.run.num_lines)
+            self.run.num_lines = self._writer.num_lines
             run_folder.describe(self.workdir, self.config)
             tokenizer = self.workdir / "tokenizer"
             if self._data.tokenizer_dir.resolve() != tokenizer.resolve():
                 shutil.copytree(self._data.tokenizer_dir, tokenizer, dirs_exist_ok=True)
         return self.run
-
-    def _report_missing(self, found: int) -> None:
-        """Says so if metrics.jsonl has lost lines since the checkpoint was saved."""
-        expected = self.run.num_lines
-        if expected is not None and found < expected:
-            print(
-                f"warning: {self.workdir}/metrics.jsonl holds {found} of the {expected} lines"
-                f" written up to step {self.run.clocks.steps}; the rest was deleted or damaged, so"
-                " curves and tables of this run have a gap there"
-            )
-        self.run.num_lines = found
 
     # --- Where it is ----------------
 
@@ -134,11 +123,6 @@ class Recorder:
     def done(self) -> float:
         """The share of the budget that is used."""
         return self.now / self._plan.total
-
-    @property
-    def flops_per_sec(self) -> float:
-        """FLOPs of training a second, over the last steps that were waited for."""
-        return self.steps_per_sec * self._plan.flops[self.run.phase].train
 
     @property
     def phase(self) -> PhaseData:
@@ -173,12 +157,6 @@ class Recorder:
         seed = self.config.seed if order is None else order
         start = self.run.phase_start
         return Batches(phase.train, phase.batch_size, phase.max_len, seed, rows, start)
-
-    def validation_batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the global batches of a validation at the length of the phase in progress."""
-        phase = self.phase
-        count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-        return evaluation_batches(phase.valid, phase.batch_size, phase.max_len, count)
 
     def is_due(self, num_steps: int) -> bool:
         """Whether something is due that happens every `num_steps`, and when a phase ends."""
@@ -250,9 +228,26 @@ class Recorder:
             values["train/tokens_per_sec"] = self.tokens_per_sec
             self._write(values)
 
-    def record_validation(self, means: dict[str, float]) -> str:
-        """Writes a validation and saves; returns it for a terminal."""
-        run, length = self.run, self.phase.max_len
+    def validate(
+        self,
+        evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], list[metrics.Pairs]],
+        token_losses: Sequence[str],
+    ) -> str:
+        """Validates at the length of the phase in progress, writes the metrics, and saves.
+
+        Args:
+          evaluate: (params, global batches) -> metrics of each batch, on the host.
+          token_losses: names of the losses that are means over tokens.
+
+        Returns:
+          The metrics, for a terminal.
+        """
+        run, phase, length = self.run, self.phase, self.phase.max_len
+        with metrics.timed(self.timers, "eval_secs"):
+            count = math.ceil(self.config.eval.num_examples / phase.batch_size)
+            batches = evaluation_batches(phase.valid, phase.batch_size, length, count)
+            sums = metrics.sum_pairs(evaluate(run.state.params, batches))
+            means = metrics.summarise_eval(sums, token_losses)
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
@@ -326,19 +321,11 @@ class Recorder:
           peak: FLOP/s of all devices.
           time_left: for people.
         """
+        rate = self.steps_per_sec * self._plan.flops[self.run.phase].train
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
-            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {self.flops_per_sec / peak:.0%}"
+            f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / peak:.0%}"
             f" | ETA {time_left}"
-        )
-
-    def describe_end(self) -> str:
-        """Returns what the run says of itself when it is finished."""
-        clocks, workdir = self.run.clocks, self.workdir
-        return (
-            f"finished {self.name}: {clocks.steps} steps, {clocks.tokens:,} tokens in"
-            f" {clocks.secs:.0f} s of training\n  look at {workdir}/curves.png,"
-            f" {workdir}/metrics.jsonl, {workdir}/result.json"
         )
 
     def describe(self) -> str:
