@@ -2,14 +2,13 @@
 
 import itertools
 import json
-import pathlib
 import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from scalelab.config import cli
+from scalelab.config import cli, files
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.resources import malloc
 from scalelab.tasks import recipes, submission
@@ -97,7 +96,7 @@ def program(main: Callable[[list[str]], None]) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     names = [argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]]
     if "config" not in names:
-        path = pathlib.Path(__file__).resolve().parent.parent / "configs/finetune.py"
+        path = files.FOLDER / "finetune.py"
         recipe = ""
         for argument, following in itertools.pairwise([*sys.argv[1:], ""]):
             name, equals, value = argument.lstrip("-").partition("=")
