@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from scalelab.lab.compare import contrasts
+from scalelab.lab.compare import estimates
 from scalelab.lab.reading.study_runs import BASELINE, Shape
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
@@ -45,24 +45,25 @@ class Invented:
             curve = truth(row, "curve")
             if curve is not None:
                 noise = rng.normal(0, sd, num_seeds)
-                self.found_curves[row] = [{128: np.array(curve) + [0, x]} for x in noise]
+                self.found_curves[row] = {
+                    k: {128: np.array(curve) + [0, x]} for k, x in enumerate(noise)
+                }
         self.value = functools.cache(self.slow_value)
 
     def slow_value(self, row, score):
         numbers = self.numbers.get((row, score))
         seed = zlib.crc32(f"{row.label} {score}".encode())
-        return None if numbers is None else contrasts.student([(1.0, numbers)], seed=seed)
+        return None if numbers is None else estimates.student(numbers, seed=seed)
 
-    def difference(self, a, b, score):
-        return self.contrast([{a: -1.0, b: 1.0}], score).estimate
+    def contrast(self, weights, score):
+        parts = [(w, dict(enumerate(self.numbers[row, score]))) for row, w in weights.items()]
+        return estimates.contrast_numbers(parts)
 
-    def contrast(self, blocks, score):
-        return contrasts.of_numbers(
-            [[(w, self.numbers[row, score]) for row, w in b.items()] for b in blocks]
-        )
+    def untestable(self, rows, score):
+        return ""
 
     def curves(self, row):
-        return self.found_curves.get(row, [])
+        return self.found_curves.get(row, {})
 
     def passes(self, row):
         return [1.0]

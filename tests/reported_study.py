@@ -184,6 +184,7 @@ def write(
         "question": "Does width help one objective more than the other?",
         "protocol": "7.5.1",
         "scale": "tiny",
+        "comparison": "scalelab.thesis.comparison",
         "matched": "steps",
         "free": ["system", "shape", "variant", "seed"],
         "allow": [],

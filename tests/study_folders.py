@@ -10,7 +10,8 @@ FACTS = {
     "name": "invented", "title": "An invented study", "question": "Which?", "scale": "tiny",
     "matched": "steps", "free": ["system", "shape", "variant", "seed"], "allow": [], "tables": [],
     "figures": [], "hypotheses": [], "tasks": [], "recipe": "thesis", "finetune_seeds": 100,
-    "finetune": {}, "departures": {}, "variants": {}, "stages": {},
+    "finetune": {}, "comparison": "scalelab.thesis.comparison",
+    "departures": {}, "variants": {}, "stages": {},
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.name = "formats"
     config.title = "Objective and format, crossed"
     config.question = "What of BERT's lead on sentence pairs is NSP, what is the format?"
+    config.comparison = "scalelab.thesis.comparison"
     sentences, left = ("objective=mlm", "data.format=doc_sentences"), ("tokenizer.kind=wordpiece",)
     left += ("tokenizer.lowercase=False",)
     if config.scale == "full":
@@ -58,5 +59,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = ("main", "one_side")
     config.tables = ("strategies", "large")
     config.figures = ("loss_by_tokens",)
-    config.hypotheses = ("f1", "f2", "f3", "f4", "f5")
+    config.hypotheses = ("f1", "f2", "f3", "f4", "f5") if config.seeds > 1 else ()
     return config

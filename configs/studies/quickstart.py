@@ -25,6 +25,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.name = "quickstart"
     config.title = "Quickstart: three styles at equal tokens"
     config.question = "Which of three pre-training styles carries over best to two probe tasks?"
+    config.comparison = "scalelab.thesis.comparison"
     config.scale = "quickstart"
     pretrain = config.pretrain
     pretrain.tokenizer.vocab_size, pretrain.tokenizer.lowercase = 4096, True
@@ -34,7 +35,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain.eval.every_steps = 200
     config.fields = ("optim.learning_rate=3e-3",)
     config.stages.main = dict(
-        systems=("bert", "gpt2", "roberta"), shapes=("2x64x2",), variants=("baseline",),
+        systems=("bert", "roberta", "gpt2"), shapes=("2x64x2",), variants=("baseline",),
         finetune="all",
     )  # fmt: skip
     config.finetune.tasks = ("same_document", "swapped_words")

@@ -32,8 +32,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Scaling several shape dimensions"
     config.question = "Does growing several dimensions beat growing one, at equal size?"
     config.protocol = "7.5.2"
+    config.comparison = "scalelab.thesis.comparison"
     config.stages.main = dict(
-        systems=("bert", "gpt2", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
+        systems=("bert", "roberta", "gpt2"), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
@@ -44,7 +45,6 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.rows.beside = study.rows("One dimension alone, to stand beside", shapes=beside)
     config.tables = ("large:several", "small:several", "large:beside", "small:beside")
     config.figures = ("score_by_size", "loss_by_time")
-    config.hypotheses = ("3", "4a") if config.scale == "tiny" else ("3", "4a", "4b")
     if config.seeds > 1:
-        config.hypotheses += ("5",)
+        config.hypotheses = ("3", "4a", "5") if config.scale == "tiny" else ("3", "4a", "4b", "5")
     return config

@@ -28,6 +28,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Validation loss against seconds"
     config.question = "At a fixed time, does a larger net that takes fewer steps win?"
     config.protocol = "7.5.3"
+    config.comparison = "scalelab.thesis.comparison"
     variant, after = "baseline", "the protocol's epochs"
     if config.scale != "full":
         variant, secs = "equal_seconds", SECS[config.scale]
@@ -47,5 +48,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.rows.sizes = study.rows(f"Nets of several sizes after {after}")
     config.tables = ("loss:sizes",)
     config.figures = ("loss_by_time", "loss_by_tokens")
-    config.hypotheses = ("6",)
+    config.hypotheses = ("6",) if config.seeds > 1 else ()
     return config

@@ -21,6 +21,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Number of steps and batch size"
     config.question = "What is lost by half the steps, what by half the batch, and what time won?"
     config.protocol = "7.5.4"
+    config.comparison = "scalelab.thesis.comparison"
     budget = "total_epochs" if config.scale == "full" else "total_tokens"
     half = [f"optim.{budget}=x0.5"]
     half += [] if config.scale == "full" else ["optim.warmup_tokens=x0.5"]
@@ -34,5 +35,5 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
     config.tables = ("strategies", "strategies_small")
     config.figures = ("loss_by_time", "loss_by_tokens")
-    config.hypotheses = ("7a", "7b")
+    config.hypotheses = ("7a", "7b") if config.seeds > 1 else ()
     return config

@@ -67,6 +67,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = "Systematic scaling"
     config.question = "Which shape is best at one size, and does scaling it up keep it so?"
     config.protocol = "7.5.5"
+    config.comparison = "scalelab.thesis.comparison"
     config.variants.short_only = ("long.epoch_rate=0.0",)
     config.stages.grid = dict(
         systems=("bert",), shapes=study.of_scale(SHAPES, config.scale), variants=("short_only",),

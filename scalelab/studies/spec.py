@@ -74,6 +74,7 @@ class StudySpec:
     title: str
     question: str
     protocol: str | None
+    comparison: str | None
     scale: str
     seeds: int
     matched: str
@@ -178,15 +179,16 @@ def _check(spec: StudySpec) -> None:
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
-    from scalelab.lab.compare import comparability, finetunings, matched
+    from scalelab.lab.compare import comparability, finetunings, hypotheses, matched
+    from scalelab.lab.compare.comparison import load_comparison
     from scalelab.lab.reports.study_figures import FIGURES
     from scalelab.lab.reports.study_tables import TABLES
-    from scalelab.thesis import hypotheses
 
     matched.check(spec.matched, "config.matched")
     _check_tables(spec, TABLES)
     _check_names(spec.figures, FIGURES, "config.figures")
-    _check_names(spec.hypotheses, hypotheses.names(), "config.hypotheses")
+    known = hypotheses.names(load_comparison(spec.comparison))
+    _check_names(spec.hypotheses, known, "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *finetunings.WORDS]
     known = [*field_names(Config), *(finetunings.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

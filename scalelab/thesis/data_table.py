@@ -7,7 +7,7 @@ its sequences, and its text. Formats repeat text within an epoch, so these are t
 
 from collections.abc import Sequence
 
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading import phases
 from scalelab.lab.reading.phases import Phase
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study

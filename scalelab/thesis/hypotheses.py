@@ -1,85 +1,35 @@
-"""Statements that a study confirms or refutes: the seven observations of the benchmark's thesis.
+"""Observations 1 to 4 of the thesis as hypotheses: objectives, growth, and shapes of equal size.
 
-And f1 to f5, on objective and format, which the thesis leaves open.
+Each function's docstring says which rows enter, what is compared, and what confirms or refutes the
+statement; otherwise it is undecided, or not testable. Claims are few, means over all shapes or
+systems that enter; single cases are counted beside them without a test.
 
-`evaluate` holds them against a study, or against the published tables. Each statement is a function
-here or in of_*.py, whose docstring says which rows enter, what is compared, and what makes it
-confirmed or refuted; what is neither is undecided, with the reason. Tests, intervals and Holm's
-correction are as claims.py says: claims are few, means over all shapes or systems that enter; in
-how many single cases a statement holds is counted beside them, without test.
-
-Unless a docstring says otherwise: rows are of the baseline variant; the score is GLUE-Large; the
-statement is confirmed if all its claims are, and refuted if one of them is.
+Unless a docstring says otherwise: rows are of the baseline variant, the score is GLUE-Large, and
+the statement is confirmed if all its claims are and refuted if one of them is.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from scalelab.helpers.names import nearest
-from scalelab.lab.compare.claims import (
-    ABOVE,
-    ANY,
-    BELOW,
-    MOST,
-    Case,
-    Claim,
-    Finding,
-    Region,
-    decide,
-)
-from scalelab.lab.evidence.evidence import Evidence
-from scalelab.thesis import of_formats, of_shapes, of_training, select
-from scalelab.thesis.parts import (
-    DIMENSIONS,
-    MARGIN,
-    SIMILAR,
-    Blocks,
-    all_values,
+from scalelab.lab.compare.claims import ABOVE, ANY, BELOW, MOST, Case, Claim, Finding, Region
+from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.hypotheses import (
+    Block,
+    Row,
     block_cases,
-    compare,
+    build_claim,
     make_finding,
     value,
+    weighted,
 )
-from scalelab.thesis.select import Row
+from scalelab.thesis import select
 
 # The systems of the thesis by what they are trained on.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
+MARGIN = 0.02  # of a score: about what a doubling of N brings at the upper end of Table 7.3
+SIMILAR = Region(-MARGIN, MARGIN)
 COLA_MARGIN = Region(-0.05, 0.05)  # Matthews' correlation on 1,043 sentences has an error of 0.03
-
-
-def evaluate(
-    evidence: Evidence, ids: Iterable[str] | None = None, *, score: str = "large"
-) -> list[Finding]:
-    """Holds statements against the evidence.
-
-    Args:
-      evidence: a study's scores, or published.evidence().
-      ids: of statements, such as "1a" or "f1", or of observations, such as "2" for all of 2a to
-        2d; None: all.
-      score: to use instead of GLUE-Large, a name in evidence.SCORES.
-
-    Returns:
-      A finding for each, in the order of the thesis; Holm's correction is over all their claims.
-
-    Raises:
-      ValueError: an unknown id or score.
-    """
-    chosen = list(HYPOTHESES) if ids is None else [x for name in ids for x in _named(name)]
-    findings = [HYPOTHESES[name](evidence, score) for name in HYPOTHESES if name in chosen]
-    return decide(findings, counts_only=evidence.counts_only)
-
-
-def names() -> list[str]:
-    """What `ids` may name: statements, and observations."""
-    return list(dict.fromkeys([*HYPOTHESES, *(x.rstrip("abcd") for x in HYPOTHESES)]))
-
-
-def _named(name: str) -> list[str]:
-    """Statements of an id, or of an observation."""
-    found = [x for x in HYPOTHESES if x == name or x.rstrip("abcd") == name]
-    if not found:
-        raise ValueError(f"no hypothesis {name!r}: {nearest(name, names())}")
-    return found
+DIMENSIONS = {"width": "width", "depth": "num_layers"}  # of a shape, in words and as fields
 
 
 def best_objective(evidence: Evidence, score: str) -> Finding:
@@ -122,7 +72,7 @@ def growth(evidence: Evidence, score: str) -> Finding:
     for name in DIMENSIONS:
         blocks = _ends(evidence, name)
         what = f"largest minus smallest {name}"
-        claims.append(compare(evidence, what, ABOVE, blocks, score, f"no ladder of {name}"))
+        claims.append(build_claim(evidence, what, ABOVE, blocks, score, f"no ladder of {name}"))
         cases += block_cases(evidence, blocks, ABOVE, score, name)
     return make_finding(
         evidence, "2a", "In most cases the score grows when width or depth grows alone.",
@@ -132,21 +82,18 @@ def growth(evidence: Evidence, score: str) -> Finding:
 
 
 def saturation(evidence: Evidence, score: str) -> Finding:
-    """2b: it grows up to a level.
+    """2b: that growth ends at a level.
 
     Rows: ladders of three or more. Claims, one a dimension: the gain per doubling of N of the last
     step minus that of the first, mean over systems, is below 0. Cases: systems and dimensions.
     """
     claims, cases = [], []
     for name, dimension in DIMENSIONS.items():
-        blocks = []
-        for rows in select.baselines(evidence).values():
-            steps = select.ladder(rows, dimension)
-            if len(steps) > 2:
-                blocks.append(_slowing(steps))
+        ladders = [select.ladder(r, dimension) for r in select.baselines(evidence).values()]
+        blocks = [_slowing(steps) for steps in ladders if len(steps) > 2]
         what = f"gain per doubling of N, last minus first step of {name}"
         missing = f"no ladder of three in {name}"
-        claims.append(compare(evidence, what, BELOW, blocks, score, missing))
+        claims.append(build_claim(evidence, what, BELOW, blocks, score, missing))
         cases += block_cases(evidence, blocks, BELOW, score, name)
     return make_finding(
         evidence, "2b", "That growth ends at a level: the last step gains less than the first.",
@@ -156,7 +103,7 @@ def saturation(evidence: Evidence, score: str) -> Finding:
 
 
 def different_growth(evidence: Evidence, score: str) -> Finding:
-    """2c: how it grows depends on the objective.
+    """2c: how the score grows depends on the objective.
 
     Rows: ladder shapes that two systems share. Claims, one a dimension and pair of systems: the
     growth of one minus that of the other lies beyond the margin. Confirmed if one of them is,
@@ -167,10 +114,10 @@ def different_growth(evidence: Evidence, score: str) -> Finding:
     claims, cases = [], []
     for name, dimension in DIMENSIONS.items():
         for a, b in itertools.combinations((MLM_NSP, MLM, CLM), 2):
-            block = _growth_apart(of_system.get(a, []), of_system.get(b, []), dimension)
+            blocks = _growth_apart(of_system.get(a, []), of_system.get(b, []), dimension)
             what = f"growth with {name}, {a} minus {b}"
             missing = f"no ladder of {name} that both have"
-            claims.append(compare(evidence, what, outside, block, score, missing))
+            claims.append(build_claim(evidence, what, outside, blocks, score, missing))
             if claims[-1].effect is not None:
                 cases.append(Case(what, outside.holds(claims[-1].effect)))
     return make_finding(
@@ -183,25 +130,23 @@ def different_growth(evidence: Evidence, score: str) -> Finding:
 def growth_of_cola(evidence: Evidence, score: str) -> Finding:
     """2d: CoLA grows with width alone.
 
-    Rows as in 2a, whatever the score asked for it is CoLA's. Claims, means over systems: largest
-    minus smallest width is above 0; largest minus smallest depth lies within the margin. Cases:
-    systems with both ladders.
+    Rows as in 2a; the score is always CoLA's. Claims, means over systems: largest minus smallest
+    width is above 0; largest minus smallest depth lies within the margin. Cases: systems with both
+    ladders.
     """
     del score
     blocks = {name: _ends(evidence, name) for name in DIMENSIONS}
     claims = [
-        compare(evidence, f"largest minus smallest {name}", region, blocks[name], "cola",
-                f"no ladder of {name}")
+        build_claim(evidence, f"largest minus smallest {name}", region, blocks[name], "cola",
+                    f"no ladder of {name}")
         for name, region in (("width", ABOVE), ("depth", COLA_MARGIN))
     ]  # fmt: skip
-    cases = []
     wide, deep = ({next(iter(b)).system: b for b in blocks[name]} for name in DIMENSIONS)
-    for system in wide:
-        if system in deep:
-            gains = [all_values(evidence, b, "cola") for b in (wide[system], deep[system])]
-            if gains[0] is not None and gains[1] is not None:
-                holds = ABOVE.holds(gains[0]) and COLA_MARGIN.holds(gains[1])
-                cases.append(Case(system, holds))
+    cases = []
+    for system in wide.keys() & deep.keys():
+        gains = [weighted(evidence, b, "cola") for b in (wide[system], deep[system])]
+        if gains[0] is not None and gains[1] is not None:
+            cases.append(Case(system, ABOVE.holds(gains[0]) and COLA_MARGIN.holds(gains[1])))
     return make_finding(
         evidence, "2d", "On CoLA the score grows with width alone.",
         f"it grows with width, and with depth changes by less than {COLA_MARGIN.high:g}",
@@ -209,38 +154,90 @@ def growth_of_cola(evidence: Evidence, score: str) -> Finding:
     )  # fmt: skip
 
 
-HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
-    "1a": best_objective,
-    "1b": worst_objective,
-    "2a": growth,
-    "2b": saturation,
-    "2c": different_growth,
-    "2d": growth_of_cola,
-    "3": of_shapes.several_dimensions,
-    "4a": of_shapes.similar_shapes,
-    "4b": of_shapes.heads_follow_width,
-    "5": of_training.unreliable_loss,
-    "6": of_training.larger_for_less,
-    "7a": of_training.steps_gain_little,
-    "7b": of_training.batch_saves_time,
-    "f1": of_formats.gain_of_nsp,
-    "f2": of_formats.gain_of_pairs,
-    "f3": of_formats.gain_of_pairs_unique,
-    "f4": of_formats.gain_of_both,
-    "f5": of_formats.gain_of_both_sides,
-}
+def several_dimensions(evidence: Evidence, score: str) -> Finding:
+    """3: at equal N, growing several dimensions beats growing one.
+
+    Rows: of each system those in neither ladder, each with the ladders' row of equal N and A.
+    Claims, means over these pairs: balanced minus wide, balanced minus deep, are above 0. Cases:
+    balanced rows; they beat each of their partners.
+    """
+    pairs = {
+        name: [pair for rows in select.baselines(evidence).values()
+               for pair in select.balanced(rows, dimension)]
+        for name, dimension in DIMENSIONS.items()
+    }  # fmt: skip
+    claims = [
+        build_claim(
+            evidence, f"width and depth grown minus {name} alone", ABOVE,
+            [{both: 1.0, single: -1.0} for single, both in pairs[name]], score,
+            f"no row of equal N that has grown in both, beside one grown in {name}",
+        )
+        for name in DIMENSIONS
+    ]  # fmt: skip
+    partners: dict[Row, list[Row]] = {}
+    for single, both in itertools.chain.from_iterable(pairs.values()):
+        partners.setdefault(both, []).append(single)
+    cases = []
+    for both, singles in partners.items():
+        found = [weighted(evidence, {both: 1.0, single: -1.0}, score) for single in singles]
+        gains = [gain for gain in found if gain is not None]
+        if len(gains) == len(found):
+            cases.append(Case(both.label, min(gains) > 0))
+    return make_finding(
+        evidence, "3", "At equal N, growing several dimensions beats growing one.",
+        "rows grown in both are above the wide ones and above the deep ones",
+        claims, cases, score,
+    )  # fmt: skip
+
+
+def similar_shapes(evidence: Evidence, score: str) -> Finding:
+    """4a: at equal N, scores are similar over a wide range of shapes, if A follows H.
+
+    Rows: of one system and one variant, those with a score, in groups of equal N and different L,
+    heads at most select.WIDEST_HEAD wide. Claim: widest minus deepest row, mean over groups, lies
+    within the margin: its 95% interval does. Cases: pairs of rows of a group.
+    """
+    groups = [of for rows in _scored(evidence, score) for of in select.equal_sizes(rows)]
+    found = build_claim(
+        evidence, "widest minus deepest shape of equal N", SIMILAR,
+        [{of[-1]: 1.0, of[0]: -1.0} for of in groups], score,
+        f"no two shapes of equal N and other L whose heads are at most {select.WIDEST_HEAD} wide",
+    )  # fmt: skip
+    pairs = [{b: 1.0, a: -1.0} for of in groups for a, b in itertools.combinations(of, 2)]
+    return make_finding(
+        evidence, "4a", "At equal N scores are similar over many shapes, if A follows H.",
+        f"the widest and the deepest shape differ by less than {MARGIN:g}",
+        [found], block_cases(evidence, pairs, SIMILAR, score), score,
+    )  # fmt: skip
+
+
+def heads_follow_width(evidence: Evidence, score: str) -> Finding:
+    """4b: a wide net gains from more heads.
+
+    Rows: of one system and one variant, pairs of equal H and L, of which one has heads wider than
+    select.WIDEST_HEAD. Claim: more minus fewer heads, mean over pairs, is above 0. Cases: pairs.
+    """
+    pairs = [p for rows in _scored(evidence, score) for p in select.more_heads(rows)]
+    blocks = [{more: 1.0, fewer: -1.0} for fewer, more in pairs]
+    missing = f"no wide net both with and without heads wider than {select.WIDEST_HEAD}"
+    return make_finding(
+        evidence, "4b", "A wide net gains when the number of heads follows its width.",
+        "with more heads the score of the same H and L is higher",
+        [build_claim(evidence, "more minus fewer heads", ABOVE, blocks, score, missing)],
+        block_cases(evidence, blocks, ABOVE, score), score,
+    )  # fmt: skip
 
 
 def _apart(evidence: Evidence, a: str, b: str, score: str) -> Claim:
-    """Whether A is above B in the mean over the shapes that both have."""
+    """Claims that A is above B in the mean over the shapes that both have."""
     blocks = [{of[a]: 1.0, of[b]: -1.0} for of in select.by_shape(evidence, (a, b))]
-    return compare(evidence, f"{a} minus {b}", ABOVE, blocks, score, "no shape that both have")
+    return build_claim(evidence, f"{a} minus {b}", ABOVE, blocks, score, "no shape that both have")
 
 
 def _ranked(
     evidence: Evidence, score: str, holds: Callable[[dict[str, float]], bool]
 ) -> list[Case]:
-    """The shapes that all three systems have a score for, and whether `holds` says so of them."""
+    """Makes a case of each shape that all three systems have a score for."""
     cases = []
     for of in select.by_shape(evidence, (MLM_NSP, MLM, CLM)):
         found = {name: value(evidence, row, score) for name, row in of.items()}
@@ -250,14 +247,15 @@ def _ranked(
     return cases
 
 
-def _ends(evidence: Evidence, name: str) -> Blocks:
-    """Of each system the largest row of its ladder minus the smallest."""
-    found = (select.ladder(rows, DIMENSIONS[name]) for rows in select.baselines(evidence).values())
-    return [{steps[-1]: 1.0, steps[0]: -1.0} for steps in found if steps]
+def _ends(evidence: Evidence, name: str) -> list[Block]:
+    """Returns, for each system, the largest row of its ladder minus the smallest."""
+    rows = select.baselines(evidence).values()
+    ladders = [select.ladder(of_system, DIMENSIONS[name]) for of_system in rows]
+    return [{steps[-1]: 1.0, steps[0]: -1.0} for steps in ladders if steps]
 
 
-def _slowing(steps: list[Row]) -> dict[Row, float]:
-    """Gain per doubling of N in the last step of a ladder minus that in the first."""
+def _slowing(steps: list[Row]) -> Block:
+    """Returns the gain per doubling of N in the last step of a ladder minus that in the first."""
     weights = dict.fromkeys((steps[0], steps[1], steps[-2], steps[-1]), 0.0)
     for sign, a, b in ((-1.0, steps[0], steps[1]), (1.0, steps[-2], steps[-1])):
         per_doubling = sign / select.doublings(a, b)
@@ -266,11 +264,21 @@ def _slowing(steps: list[Row]) -> dict[Row, float]:
     return weights
 
 
-def _growth_apart(a: list[Row], b: list[Row], dimension: str) -> Blocks:
-    """Growth of A minus that of B, between the ends of what their ladders share."""
+def _growth_apart(a: list[Row], b: list[Row], dimension: str) -> list[Block]:
+    """Returns the growth of A minus that of B, between the ends of the ladder that both have."""
     one, two = ({r.shape: r for r in select.ladder(rows, dimension)} for rows in (a, b))
     shared = [shape for shape in one if shape in two]
     if len(shared) < 2:
         return []
     low, high = shared[0], shared[-1]
     return [{one[high]: 1.0, one[low]: -1.0, two[high]: -1.0, two[low]: 1.0}]
+
+
+def _scored(evidence: Evidence, score: str) -> list[list[Row]]:
+    """Returns rows with a score by system and variant; all rows, if none has it.
+
+    Only the best shapes of a grid are fine-tuned, and groups are made of these.
+    """
+    groups = list(select.by_variant(evidence).values())
+    found = [[r for r in of if value(evidence, r, score) is not None] for of in groups]
+    return found if any(found) else groups

@@ -1,12 +1,12 @@
-"""The numbers that the benchmark's thesis printed, to hold ours against.
+"""The numbers that the benchmark's thesis printed, to compare ours with.
 
-Table 7.1 is `epochs`, what its corpus made. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
-published/, are of runs: a row's system, shape and variant,
-then scores as printed, in percent. Each is of one pre-training and one fine-tuning, so none has an
-interval. published/doubts.csv names the cells that cannot be right, or not exactly: they are shown
-as doubtful and never used; GLUE-Large then is the mean of the three that it is the mean of.
+Table 7.1, `epochs`, describes the corpus. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
+published/, have one run a row: system, shape and variant, then scores as printed, in percent. Each
+is of one pre-training and one fine-tuning, so none has an interval. published/doubts.csv names the
+cells that are wrong, or not exact: they are shown as doubtful and never used; a doubtful GLUE-Large
+is replaced by the mean of its three parts.
 
-Metrics that the thesis does not name: "mrpc" must be F1 (81.2 is that of "all are paraphrases");
+Metrics that the thesis does not name: "mrpc" must be F1 (81.2 is the F1 of "all are paraphrases");
 whether "qqp" is accuracy or F1, and "stsb" Pearson's or Spearman's, is open. The printed N of three
 shapes is misprinted; N here is that of the shape.
 """
@@ -15,15 +15,14 @@ import csv
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.compare.contrasts import Contrast, without_interval
-from scalelab.lab.evidence.evidence import LARGE
+from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
+from scalelab.lab.compare.evidence import LARGE, Evidence
 from scalelab.lab.reading.study_runs import BASELINE, Shape
 
 TITLES = {
@@ -131,7 +130,7 @@ def table(name: str) -> Table:
     return Table(name, TITLES[name], scores, rows)
 
 
-class Published:
+class Published(Evidence):
     """All tables as Evidence: values without intervals.
 
     Attributes:
@@ -149,8 +148,9 @@ class Published:
                 known = self.cells.setdefault(row, {})
                 for score, cell in cells.items():
                     known.setdefault(score, cell)
-                    if cell.doubt:
-                        self.doubts.setdefault(score, []).append(_remark(name, row, score, cell))
+                    if cell.doubt is not None:
+                        remark = _remark(name, row, score, cell)
+                        self.doubts.setdefault(score, []).append(remark)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -158,7 +158,7 @@ class Published:
         return tuple(self.cells)
 
     def value(self, row: Row, score: str) -> Estimate | None:
-        """A score, without interval; None: not printed, or doubtful."""
+        """Returns a score without interval; None: not printed, or doubtful."""
         cell = self.cells[row].get(score)
         if cell is None:
             return None
@@ -168,35 +168,28 @@ class Published:
         values = [part.value for part in parts if part]
         return without_interval(float(np.mean(values))) if len(values) == len(LARGE) else None
 
-    def difference(self, a: Row, b: Row, score: str) -> Estimate | None:
-        """Score of B minus that of A, without interval."""
-        one, two = self.value(a, score), self.value(b, score)
-        return without_interval(two.value - one.value) if one and two else None
+    def contrast(self, weights: Mapping[Row, float], score: str) -> Contrast | None:
+        """Returns a weighted sum of scores without interval."""
+        values = [(weight, self.value(row, score)) for row, weight in weights.items()]
+        if any(value is None for _, value in values):
+            return None
+        total = sum(weight * value.value for weight, value in values if value)
+        return Contrast(total, None, NO_INTERVAL)
 
-    def contrast(self, blocks: Sequence[Mapping[Row, float]], score: str) -> Contrast | None:
-        """Mean over blocks of a weighted sum of scores, without interval."""
-        sums = []
-        for block in blocks:
-            values = [(weight, self.value(row, score)) for row, weight in block.items()]
-            if any(value is None for _, value in values):
-                return None
-            sums.append(sum(weight * value.value for weight, value in values if value))
-        return Contrast(float(np.mean(sums)), None, NO_INTERVAL)
+    def untestable(self, rows: Iterable[Row], score: str) -> str:
+        """Returns "": the thesis prints no losses of single objectives."""
+        return ""
 
     def passes(self, row: Row) -> list[float | None]:
-        """None: the tables have steps."""
+        """Returns []: the tables have steps."""
         return []
 
-    def curves(self, row: Row) -> list[dict[int, np.ndarray]]:
-        """None: the thesis has them as pictures alone."""
-        return []
-
-    def caveats(self, scores: Iterable[str]) -> list[str]:
-        """None beyond the remarks."""
-        return []
+    def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
+        """Returns {}: the thesis has curves as pictures alone."""
+        return {}
 
     def remarks(self, score: str) -> list[str]:
-        """Which cells of a score are doubtful, and what is done about them."""
+        """Returns the doubtful cells of a score, and what is done about them."""
         return self.doubts.get(score, [])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scalelab.lab import shape_rules
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE
 
 NEAR = shape_rules.EQUAL  # sizes N whose ratio is at most this are equal

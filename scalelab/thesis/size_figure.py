@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scalelab.lab import palette, shape_rules
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE, Point, Study
 from scalelab.lab.reports import study_tables
 

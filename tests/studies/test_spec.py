@@ -89,7 +89,13 @@ def test_what_can_be_matched(clock: str) -> None:
 def test_what_may_be_allowed_and_asked_for() -> None:
     allow = ("optim.learning_rate", "data", "numerics", "matched", "finetune.epochs")
     allow += ("finetune.data", "finetune.init", "finetune.optim.learning_rate")
-    made = a_study.make(allow=allow, hypotheses=("1", "4b"), tables=("data",), figures=())
+    made = a_study.make(
+        allow=allow,
+        comparison="scalelab.thesis.comparison",
+        hypotheses=("1", "4b"),
+        tables=("data",),
+        figures=(),
+    )
     assert made.allow == allow
 
 

@@ -12,7 +12,7 @@ import task_folders
 import tiny
 
 from scalelab.lab.compare import comparability
-from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import scored_table, study_tables
 from scalelab.lab.reports.scored_table import Value

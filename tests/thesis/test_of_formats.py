@@ -6,9 +6,10 @@ import pytest
 import study_folders
 from planted import PLANTED, Invented
 
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
-from scalelab.thesis import hypotheses
+from scalelab.thesis import comparison
 
 VARIANTS = ("mlm_on_sentences", "mlm_on_pairs_unique")
 
@@ -39,10 +40,10 @@ class Reading(Invented):
 def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
     evidence = Reading(PLANTED[name][0], 0.001)
     evidence.read = {variant: passes}
-    (found,) = hypotheses.evaluate(evidence, [name])
+    (found,) = hypotheses.evaluate(comparison, evidence, [name])
     assert found.verdict == verdict
     if passes == [None]:
-        assert f"the files of bert 2x128x2 {variant} do not tell" in found.why
+        assert f"the files of bert 2x128x2 {variant} do not record" in found.why
     elif verdict == "undecided":
         assert "unique text is not equal to 5%: passes over the corpus" in found.why
         assert found.cases == ()
@@ -52,7 +53,7 @@ def test_below_one_pass_a_finding_says_what_that_means() -> None:
     for read, num in ((0.01, 1), (0.99, 0), (3.0, 0)):
         evidence = Reading(PLANTED["f3"][0], 0.001)
         evidence.read = {x: [read] for x in VARIANTS}
-        (found,) = hypotheses.evaluate(evidence, ["f3"])
+        (found,) = hypotheses.evaluate(comparison, evidence, ["f3"])
         assert found.verdict == "confirmed"
         assert sum("below one pass" in remark for remark in found.remarks) == num
 
@@ -61,7 +62,7 @@ def test_the_others_are_not_of_equal_text() -> None:
     for name in ("f1", "f2", "f5"):
         evidence = Reading(PLANTED[name][0], 0.001)
         evidence.read = {x: [7.0] for x in ("mlm_on_pairs", "baseline", "mlm_on_sentences")}
-        assert hypotheses.evaluate(evidence, [name])[0].verdict == "confirmed"
+        assert hypotheses.evaluate(comparison, evidence, [name])[0].verdict == "confirmed"
 
 
 def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = None):
@@ -83,7 +84,7 @@ def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = N
             said["phases"] = [{"examples": 10, "tokens": pass_tokens[run["variant"]]}]
         result.write_text(json.dumps(said))
     path.write_text(json.dumps(facts))
-    (found,) = hypotheses.evaluate(StudyScores(study_runs.read(tmp_path)), ["f3"])
+    (found,) = hypotheses.evaluate(comparison, StudyScores(study_runs.read(tmp_path)), ["f3"])
     return found
 
 
@@ -99,6 +100,6 @@ def test_passes_are_read_from_the_runs(tmp_path) -> None:
 
 def test_runs_from_before_passes_were_told(tmp_path) -> None:
     none = dict.fromkeys(VARIANTS)
-    assert "do not tell" in study(tmp_path / "a", none).why
+    assert "do not record" in study(tmp_path / "a", none).why
     assert study(tmp_path / "b", none, epochs=10.0).verdict == "confirmed"
-    assert "do not tell" in study(tmp_path / "c", dict.fromkeys(VARIANTS, 0)).why
+    assert "do not record" in study(tmp_path / "c", dict.fromkeys(VARIANTS, 0)).why

@@ -5,7 +5,7 @@ import pytest
 import setuptools
 import tiny
 
-from scalelab.lab.evidence.evidence import LARGE, SCORES
+from scalelab.lab.compare.evidence import LARGE, SCORES
 from scalelab.lab.reading.study_runs import BASELINE, Shape
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
@@ -95,7 +95,7 @@ def test_doubtful_cells_are_not_used() -> None:
     assert evidence.value(roberta, "sst2") is None
     assert evidence.value(roberta, "large").value == pytest.approx(0.750)
     assert evidence.difference(roberta, BERT_5, "sst2") is None
-    assert evidence.contrast([{roberta: 1.0, BERT_5: -1.0}], "sst2") is None
+    assert evidence.contrast({roberta: 1.0, BERT_5: -1.0}, "sst2") is None
     assert sum(map(len, evidence.doubts.values())) == 7
     (remark,) = evidence.remarks("large")
     assert "large 68.9: not the mean of its parts" in remark
@@ -106,7 +106,7 @@ def test_evidence_has_values_without_intervals() -> None:
     a, b = (Row(system, Shape(2, 256, 9), BASELINE) for system in ("roberta", "bert"))
     assert len(evidence.rows) == 27 + 9 + 4 + 9 + 3  # 7.2 with 7.3, 7.4, 7.5, 7.6, 7.7 with 7.8
     assert evidence.difference(a, b, "large").value == pytest.approx(0.036)
-    found = evidence.contrast([{b: 1.0, a: -1.0}, {BERT_5: 1.0}], "qnli")
+    found = evidence.contrast({b: 0.5, a: -0.5, BERT_5: 0.5}, "qnli")
     assert found.value == pytest.approx(((0.825 - 0.783) + 0.686) / 2)
     assert found.estimate is None and "without interval" in found.why
     assert evidence.value(b, "loss").value == 3.24

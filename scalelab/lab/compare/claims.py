@@ -1,4 +1,4 @@
-"""Claims about true values, and findings that rest on them: confirmed, refuted, undecided.
+"""Claims about true values, and findings that rest on them.
 
 A claim says that a number, such as a difference of scores, lies in a region: above 0, or within 2
 points. Its test is two-sided at 5%, from the resamples of an estimate: for the claim, that the
@@ -6,7 +6,11 @@ number is not outside the region; against it, that it is not inside. Within a ma
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
-R resamples give no p below 2 / (R + 1): of the lab's 2,000 that is 0.001, which Holm's correction
+A verdict first asks whether the treatment took (treatment.py). A claim on rows where it did not is
+no test and enters no correction; a finding that such claims leave open is NOT_TESTABLE, whatever
+the numbers are.
+
+R resamples give no p below 2 / (R + 1): with the lab's 2,000 that is 0.001, which Holm's correction
 for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
 """
 
@@ -16,24 +20,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.compare.contrasts import Contrast
-from scalelab.lab.compare.resampling import ROUNDING
-from scalelab.lab.compare.summaries import LEVEL, holm
+from scalelab.lab.compare.estimates import LEVEL, ROUNDING, Contrast, Estimate, holm
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
-LEAST_CASES = 2  # to be told from counts
-ALL, MOST, ANY = "all", "most", "any"  # of what a statement is made of must hold
+NOT_TESTABLE = "not testable at this scale"
+VERDICTS = (CONFIRMED, REFUTED, UNDECIDED, NOT_TESTABLE)
+LEAST_CASES = 2  # for a verdict from counts
+ALL, MOST, ANY = "all", "most", "any"  # of a statement's claims or cases must hold
 
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """Where a number is claimed to lie.
+    """An interval in which a number is claimed to lie.
 
     Attributes:
       low: its lower end, which is outside.
       high: its upper end, likewise.
-      outside: whether the claim is that it lies outside of [low, high] instead.
+      outside: whether the number is claimed to lie outside of [low, high] instead.
     """
 
     low: float
@@ -47,8 +50,8 @@ class Region:
     def p_values(self, resamples: np.ndarray) -> tuple[float, float]:
         """Two-sided p-values for and against the claim, from resamples [R].
 
-        What lies on the border, to rounding, speaks against either: of no difference at all nothing
-        is told.
+        A resample on the border, to rounding, counts against both, so that no difference at all
+        decides nothing.
         """
         total = len(resamples) + 1
         low, high = self.low, self.high
@@ -71,17 +74,18 @@ ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Claim:
-    """A comparison, and what is claimed of it.
+    """A comparison, and the region in which it is claimed to lie.
 
     Attributes:
-      what: what is compared.
-      region: where it is claimed to lie.
-      effect: what it is at hand; None if it cannot be compared.
+      what: the comparison, in words.
+      region: where its true value is claimed to lie.
+      effect: its value at hand; None if it cannot be compared.
       estimate: with its interval; None if it has none.
-      why: what the interval is over, or why there is none.
+      why: the source of the interval, or the reason for its absence.
       p_for: uncorrected p-value for the claim; None without interval.
       p_against: likewise against it.
       corrected: Holm's p-value of the smaller of the two; None until it is worked out.
+      untestable: why the treatment of its rows did not take; "": it took.
     """
 
     what: str
@@ -92,11 +96,12 @@ class Claim:
     p_for: float | None = None
     p_against: float | None = None
     corrected: float | None = None
+    untestable: str = ""
 
     @property
     def p_value(self) -> float | None:
-        """The smaller of the two p-values."""
-        if self.p_for is None or self.p_against is None:
+        """The smaller of the two p-values; None without interval, or if nothing can be tested."""
+        if self.p_for is None or self.p_against is None or self.untestable:
             return None
         return min(self.p_for, self.p_against)
 
@@ -107,7 +112,9 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """What is certain: CONFIRMED, REFUTED or UNDECIDED."""
+        """One of VERDICTS."""
+        if self.untestable:
+            return NOT_TESTABLE
         if self.corrected is None or self.corrected >= 1 - LEVEL:
             return UNDECIDED
         return CONFIRMED if self.p_for == self.p_value else REFUTED
@@ -133,7 +140,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finding:
-    """What a study says of a statement.
+    """A statement, and the verdict of a study on it.
 
     Attributes:
       id: such as "1a".
@@ -143,9 +150,9 @@ class Finding:
       cases: those that are counted.
       needs: which must hold: ALL claims, and ALL or MOST cases where there are counts alone; or
         ANY of them.
-      verdict: CONFIRMED, REFUTED or UNDECIDED.
-      why: why it is undecided, or what it rests on.
-      remarks: what else must be said.
+      verdict: one of VERDICTS.
+      why: the claims that it rests on, or why it is open.
+      remarks: further sentences.
     """
 
     id: str
@@ -175,14 +182,14 @@ class Finding:
         return max(found) if found else None
 
 
-def claim(what: str, region: Region, found: Contrast | str) -> Claim:
+def claim(what: str, region: Region, found: Contrast | str, untestable: str = "") -> Claim:
     """Makes a claim of a contrast, or of the reason why there is none."""
     if isinstance(found, str):
-        return Claim(what, region, None, None, found)
+        return Claim(what, region, None, None, found, untestable=untestable)
     if found.estimate is None:
-        return Claim(what, region, found.value, None, found.why)
+        return Claim(what, region, found.value, None, found.why, untestable=untestable)
     p = region.p_values(found.estimate.resamples)
-    return Claim(what, region, found.value, found.estimate, found.why, *p)
+    return Claim(what, region, found.value, found.estimate, found.why, *p, untestable=untestable)
 
 
 def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Finding]:
@@ -234,41 +241,39 @@ def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
     verdicts = [c.verdict for c in finding.claims]
     ends = (REFUTED, CONFIRMED) if finding.needs == ANY else (CONFIRMED, REFUTED)
     if verdicts and all(v == ends[0] for v in verdicts):
-        return ends[0], _rests(finding, ends[0])
+        return ends[0], _names(finding, ends[0])
     if ends[1] in verdicts:
-        return ends[1], _rests(finding, ends[1])
+        return ends[1], _names(finding, ends[1])
     if not verdicts:
         return UNDECIDED, "nothing to compare"
-    reasons = []
-    for c in finding.claims:
-        if c.verdict != UNDECIDED:
-            continue
-        if c.effect is None or c.estimate is None:
-            reasons.append(f"{c.what}: {c.why}")
-        else:
-            at_most = ""
-            if c.detectable is not None:
-                at_most = f", the smallest that could be found {c.detectable:.3g}"
-            reasons.append(
-                f"{c.what}: {c.effect:.3g} [{c.estimate.low:.3g}, {c.estimate.high:.3g}] is not"
-                f" told from the border of '{c.region}' (corrected p {c.corrected:.2g}){at_most}"
-                + _too_coarse(c, num_claims)
-            )
+    if NOT_TESTABLE in verdicts:
+        return NOT_TESTABLE, "; ".join(
+            dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
+        )
+    reasons = [_open(c, num_claims) for c in finding.claims if c.verdict == UNDECIDED]
     return UNDECIDED, "; ".join(reasons)
 
 
-def _too_coarse(claim: Claim, num_claims: int) -> str:
-    """What to say of a claim whose p is the least that its resamples give, and yet too large."""
-    assert claim.estimate is not None and claim.p_value is not None
+def _open(claim: Claim, num_claims: int) -> str:
+    """Returns why a claim is undecided."""
+    if claim.effect is None or claim.estimate is None:
+        return f"{claim.what}: {claim.why}"
+    low, high = claim.estimate.low, claim.estimate.high
+    text = (
+        f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is not told from the border of"
+        f" '{claim.region}' (corrected p {claim.corrected:.2g})"
+    )
+    if claim.detectable is not None:
+        text += f", smallest detectable {claim.detectable:.3g}"
     num = len(claim.estimate.resamples)
     least = 2 / (num + 1)
-    if claim.p_value > least:
-        return ""
-    return (
-        f"; {num:,} resamples give no p below {least:.2g}, too large where {num_claims} claims are"
-        " corrected together: a study of fewer claims can decide this"
-    )
+    if claim.p_value is not None and claim.p_value <= least:
+        text += (
+            f"; {num:,} resamples give no p below {least:.2g}, too large where {num_claims} claims"
+            " are corrected together: a study of fewer claims can decide this"
+        )
+    return text
 
 
-def _rests(finding: Finding, verdict: str) -> str:
+def _names(finding: Finding, verdict: str) -> str:
     return "; ".join(c.what for c in finding.claims if c.verdict == verdict)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.compare.summaries import LEVEL
+from scalelab.lab.compare.estimates import LEVEL
 from scalelab.lab.fits import robust, scatter
 from scalelab.lab.fits.forms import FORMS, Bounds, Form
 from scalelab.lab.fits.law_points import MIN_SPAN, MORE_POINTS, Points, check

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
-from scalelab.lab.compare.summaries import LEVEL
+from scalelab.lab.compare.estimates import LEVEL
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scalelab.lab import curves, palette
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import Point, Study
 from scalelab.lab.reports import study_figures, study_notes, study_tables, task_figure
 from scalelab.lab.reports.scored_table import Column

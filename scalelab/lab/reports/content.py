@@ -7,7 +7,7 @@ from typing import Any
 
 from scalelab.lab.compare import matched
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.evidence.evidence import SCORES, Evidence
+from scalelab.lab.compare.evidence import SCORES, Evidence
 from scalelab.lab.reading import run_check, run_files, study_plan, study_runs
 from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import chart_data, shown_findings, study_notes, study_tables

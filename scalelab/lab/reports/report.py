@@ -12,16 +12,16 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab.lab import tables
-from scalelab.lab.compare import collapsed, comparability, finetunings, study_findings
+from scalelab.lab.compare import comparability, finetunings, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.evidence.evidence import Evidence
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare.comparison import load_comparison
+from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import card, content, page, scored_table, study_figures, study_notes
 from scalelab.lab.reports.content import Report
 from scalelab.lab.reports.scored_table import Table
-from scalelab.thesis import published as published_tables
 
 CAPTIONS = {
     "score_by_size": "GLUE-Large against N, with 95% intervals; equals in N stand a little apart.",
@@ -53,11 +53,17 @@ def make(
     """
     study = finetunings.checked(study_runs.checked(study_runs.read(workdir, name, tolerant=True)))
     footnotes = comparability.check(study, allow)
-    evidence = StudyScores(study)
-    findings = collapsed.remarked(study, study_findings.of_study(study, evidence))
+    comparison = load_comparison(study.facts.get("comparison"))
+    evidence = StudyScores(study, treatments=comparison.TREATMENTS)
+
+    def evaluate(some: Study) -> list[Finding]:
+        own = evidence if some is study else StudyScores(some, treatments=comparison.TREATMENTS)
+        return hypotheses.of_study(some, own, comparison)
+
+    findings = hypotheses.remark_on_collapsed(study, evaluate(study), evaluate)
     return write(
         study, folder or workdir / "reports" / study.name, evidence=evidence, findings=findings,
-        published=published_tables.evidence(), footnotes=footnotes,
+        published=comparison.published(), footnotes=footnotes,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from scalelab.helpers.names import nearest
 from scalelab.lab import curves, palette
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading import losses as losses_of
 from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
 from scalelab.lab.reports import study_notes, task_figure

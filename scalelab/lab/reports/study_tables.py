@@ -20,8 +20,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.evidence.evidence import Evidence
+from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE, Point, Study
 from scalelab.lab.reports import study_notes, table_rows
 from scalelab.lab.reports.scored_table import Cell, Column, Table, Value

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.lab import palette, scores
-from scalelab.lab.evidence.evidence import OF_TASKS, Evidence
+from scalelab.lab.compare.evidence import OF_TASKS, Evidence
 from scalelab.lab.reading.study_runs import Study
 from scalelab.lab.reports import study_tables
 from scalelab.lab.reports.scored_table import Column

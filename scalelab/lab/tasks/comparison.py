@@ -12,8 +12,8 @@ import zlib
 
 import numpy as np
 
-from scalelab.lab.compare import bootstrap, summaries
-from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.predictions import Predictions
 from scalelab.lab.reading.task_runs import SHORT, SeedRun, TaskRuns
@@ -58,7 +58,7 @@ class Claim:
         """What may be said of B: "better", "worse", or "undecided"."""
         if self.corrected is None:
             return ""
-        if min(self.num_seeds) < 2 or self.corrected >= 1 - summaries.LEVEL:
+        if min(self.num_seeds) < 2 or self.corrected >= 1 - estimates.LEVEL:
             return UNDECIDED
         return "better" if self.difference.value > 0 else "worse"
 
@@ -106,7 +106,7 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[list[C
         _check_recipes(a, b, shared)
     claims = [claim for name in shared for claim in _claims(a, b, name)]
     main = [claim for claim in claims if claim.main]
-    corrected = iter(summaries.holm([claim.difference.p_value for claim in main]))
+    corrected = iter(estimates.holm([claim.difference.p_value for claim in main]))
     claims = [dataclasses.replace(c, corrected=next(corrected)) if c.main else c for c in claims]
     if len(shared) > 1:
         claims.append(_mean(claims, shared))

@@ -4,9 +4,8 @@ import dataclasses
 import zlib
 from collections.abc import Callable, Mapping
 
-from scalelab.lab.compare import bootstrap, summaries
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.compare.summaries import Summary
+from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare.estimates import Estimate, Summary
 from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
 
@@ -68,7 +67,7 @@ def score(task: TaskRuns, key: tuple[str, str], missing: list[str]) -> Score:
     degenerate = sum(bool(run.result.get("degenerate")) for run in task.finished)
     failed = sum(run.failed is not None for run in task.runs)
     unfinished = sum(run.unfinished for run in task.runs)
-    summary = summaries.summarise(task.values(key), failed, degenerate)
+    summary = estimates.summarise(task.values(key), failed, degenerate)
     try:
         examples, predicted = task_runs.stack(task, key[0])
     except (FileNotFoundError, ValueError) as error:
@@ -84,7 +83,7 @@ def of_task(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> li
     """One row for every metric on every split; one without scores if no run is finished."""
     if not task.finished:
         failed = sum(run.failed is not None for run in task.runs)
-        empty = Score(summaries.summarise([], failed), None, len(task.runs) - failed)
+        empty = Score(estimates.summarise([], failed), None, len(task.runs) - failed)
         keys = baseline.keys[:1] if baseline else []
         beside = [score(baseline, key, missing) for key in keys] if baseline else []
         return [Row(task.title, task.name, "", "", empty, beside[0] if beside else None)]

@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 
 from scalelab.lab import tables
-from scalelab.lab.compare.bootstrap import Estimate
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.reading import task_runs
 from scalelab.lab.tasks import glue_rows, notes
 from scalelab.lab.tasks.glue_rows import Row, Score

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scalelab.lab.compare import claims, contrasts, summaries
+from scalelab.lab.compare import claims, estimates
 from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, MOST, Case, Finding, Region
 
 WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
 
 
-def of(numbers, region=ABOVE, what="x") -> claims.Claim:
-    return claims.claim(what, region, contrasts.of_numbers([[(1.0, numbers)]]))
+def of(numbers, region=ABOVE, what="x", untestable="") -> claims.Claim:
+    found = estimates.contrast_numbers([(1.0, dict(enumerate(numbers)))])
+    return claims.claim(what, region, found, untestable)
 
 
 def finding(*made, name="1a", cases=(), **fields) -> Finding:
@@ -60,11 +61,11 @@ def test_verdicts_and_the_correction() -> None:
     )
     found = claims.decide([finding(good), finding(good, weak, name="1b"), finding(noisy, name="2")])
     p = [c.p_value for c in (good, weak, noisy)]
-    corrected = summaries.holm(p)
+    corrected = estimates.holm(p)
     assert found[0].claims[0].corrected == found[1].claims[0].corrected == corrected[0]
     assert found[1].claims[1].corrected == corrected[1] > p[1]
     assert [f.verdict for f in found] == ["confirmed", "undecided", "undecided"]
-    assert found[1].why.startswith("y: 1 [") and "is not told from the border" in found[1].why
+    assert found[1].why.startswith("y: 1 [")
     assert found[1].detectable == pytest.approx(weak.estimate.detectable)
     alone = claims.decide([finding(good)])[0]
     assert alone.claims[0].corrected == good.p_value
@@ -90,10 +91,10 @@ def test_all_or_any() -> None:
 
 def test_what_cannot_be_compared_says_so() -> None:
     missing = claims.claim("x", ABOVE, "no MNLI in this study")
-    alone = claims.claim("y", ABOVE, contrasts.of_numbers([[(1.0, [2.0])]]))
+    alone = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
     (found,) = claims.decide([finding(missing, alone, of([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
-    assert found.why == f"x: no MNLI in this study; y: {contrasts.ALONE}"
+    assert found.why == f"x: no MNLI in this study; y: {estimates.ALONE}"
     assert [c.holds for c in found.claims] == [None, True, True]
     assert found.claims[0].corrected is None
 
@@ -134,3 +135,17 @@ def test_no_difference_at_all_is_no_difference() -> None:
     found = of([0.0, 0.0, 0.0])
     assert (found.p_for, found.p_against) == (1.0, 1.0)
     assert of([0.0, 0.0, 0.0], WITHIN).p_for < 0.01
+
+
+def test_a_claim_whose_treatment_did_not_take_is_no_test() -> None:
+    """However sure the numbers: it is never refuted, and enters no correction."""
+    sure, other = [-1.0, -1.1, -0.9, -1.0], of([1.0, 1.1, 0.9, 1.0], what="y")
+    off = of(sure, untestable="NSP is at chance")
+    assert (off.p_value, off.verdict) == (None, claims.NOT_TESTABLE)
+    (alone,) = claims.decide([finding(off)])
+    assert (alone.verdict, alone.why) == (claims.NOT_TESTABLE, "NSP is at chance")
+    (mixed,) = claims.decide([finding(off, other)])
+    assert mixed.verdict == claims.NOT_TESTABLE
+    assert mixed.claims[1].corrected == other.p_value
+    (refuted,) = claims.decide([finding(off, of(sure, what="z"))])  # by a claim that is a test
+    assert refuted.verdict == "refuted"

@@ -9,10 +9,11 @@ import pytest
 import reported_study
 
 from scalelab.lab import palette
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import card, report, study_figures
-from scalelab.thesis import hypotheses, size_figure
+from scalelab.thesis import comparison, size_figure
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & $_^'
 
@@ -27,7 +28,7 @@ def made(tmp_path_factory):
     )  # fmt: skip
     study = study_runs.read(folder)
     evidence = StudyScores(study)
-    findings = hypotheses.evaluate(evidence, ["1a"], score="qnli")
+    findings = hypotheses.evaluate(comparison, evidence, ["1a"], score="qnli")
     path = report.write(
         study, folder / "out", evidence=evidence, findings=findings, footnotes=[NASTY]
     )

@@ -7,10 +7,11 @@ import browser
 import pytest
 import reported_study
 
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare import hypotheses
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import report
-from scalelab.thesis import hypotheses
+from scalelab.thesis import comparison
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,7 +24,7 @@ def page(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("page")
     study = study_runs.read(reported_study.write(folder, title="Two <objectives> & a 'question'"))
     evidence = StudyScores(study)
-    findings = hypotheses.evaluate(evidence, ["1a", "6"])
+    findings = hypotheses.evaluate(comparison, evidence, ["1a", "6"])
     return report.write(study, folder / "report", evidence=evidence, findings=findings)
 
 

@@ -14,8 +14,8 @@ import scipy.stats
 import task_folders
 
 from scalelab.lab import tables
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reading.study_runs import Point, Shape
 from scalelab.lab.reports import report, scored_table, study_figures, study_tables

@@ -6,8 +6,8 @@ import reported_study
 
 from scalelab.lab.compare import bootstrap, claims
 from scalelab.lab.compare.claims import ABOVE, Finding
-from scalelab.lab.compare.contrasts import Contrast
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare.estimates import Contrast
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.reading import study_runs
 from scalelab.lab.reports import content, report, study_figures, study_notes, task_figure
 

@@ -1,12 +1,11 @@
-"""What tables, figures and hypotheses are made from: rows, and their scores by name."""
+"""The scores that tables, figures and hypotheses are made from: rows, and their scores by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from scalelab.lab.compare.bootstrap import Estimate
-from scalelab.lab.compare.contrasts import Contrast
+from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
 from scalelab.lab.reading.study_runs import Shape
 
 # Score -> task, dev split, metric.
@@ -26,13 +25,19 @@ OF_TASKS = {
     "same_document": ("same_document", "dev", "accuracy"),
     "swapped_words": ("swapped_words", "dev", "accuracy"),
 }
-LARGE = ("mnli_m", "qqp", "qnli")  # GLUE-Large is their mean (protocol, "Fine-tuning")
+# GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
+MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
+LARGE = MEANS["large"]
 OF_PRETRAINING = ("loss", "seconds")
-SCORES = ("large", *OF_TASKS, *OF_PRETRAINING)
+SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
+TITLES = {
+    "large": "GLUE-Large", "large_f1": "GLUE-Large with QQP's F1", "loss": "validation loss",
+    "seconds": "seconds of pre-training",
+}  # fmt: skip
 
 
 class Row(Protocol):
-    """What is scored: study_runs.Point, published.Row."""
+    """A row of a table: study_runs.Point, or a printed one."""
 
     @property
     def system(self) -> str:
@@ -46,7 +51,7 @@ class Row(Protocol):
 
     @property
     def variant(self) -> str:
-        """What else differs; study_runs.BASELINE: nothing."""
+        """The study's name for further differences; study_runs.BASELINE: none."""
         ...
 
     @property
@@ -56,7 +61,7 @@ class Row(Protocol):
 
 
 class Evidence(Protocol):
-    """The scores of a study, or the published ones.
+    """The scores of a study, or printed ones.
 
     Attributes:
       counts_only: whether no value has an interval, so that cases can be counted and no more.
@@ -70,32 +75,37 @@ class Evidence(Protocol):
         ...
 
     def value(self, row: Any, score: str) -> Estimate | None:
-        """A score of one of the rows; None: there is none."""
+        """Returns a score of one of the rows; None: there is none."""
+        ...
+
+    def contrast(self, weights: Mapping[Any, float], score: str) -> Contrast | None:
+        """Returns a weighted sum of rows' scores; None: one is missing, or they do not compare."""
         ...
 
     def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
-        """Score of B minus that of A; None: one is missing, or they do not compare."""
+        """Returns the score of B minus that of A; None: one is missing, or they do not compare."""
+        found = self.contrast({b: 1.0, a: -1.0}, score)
+        return found and (found.estimate or without_interval(found.value))
+
+    def untestable(self, rows: Iterable[Any], score: str) -> str:
+        """Returns the reason why the rows' scores cannot test anything; "": they can."""
         ...
 
-    def contrast(self, blocks: Sequence[Mapping[Any, float]], score: str) -> Contrast | None:
-        """Mean over blocks of a weighted sum of scores, {row: weight}; None: one is missing."""
-        ...
-
-    def curves(self, row: Any) -> list[dict[int, np.ndarray]]:
-        """Of each pre-training of a row: maximum length -> validation loss by seconds, [K, 2]."""
+    def curves(self, row: Any) -> dict[int, dict[int, np.ndarray]]:
+        """Returns seed -> maximum length -> [K, 2] validation losses by seconds, of a row."""
         ...
 
     def passes(self, row: Any) -> list[float | None]:
-        """Passes over its corpus of each pre-training of a row; None: that cannot be told."""
+        """Returns each pre-training's passes over its corpus; None: that is not recorded."""
         ...
 
     def remarks(self, score: str) -> list[str]:
-        """What must be said of a score's values."""
+        """Returns remarks on a score's values."""
         ...
 
     def caveats(self, scores: Iterable[str]) -> list[str]:
-        """What of some scores could not be used, or does not compare."""
-        ...
+        """Returns what of some scores could not be used, beyond the remarks."""
+        return []
 
 
 def check(score: str) -> None:
@@ -105,10 +115,10 @@ def check(score: str) -> None:
 
 
 def parts_of(score: str) -> tuple[str, ...]:
-    """The scores that a score is the mean of."""
-    return LARGE if score == "large" else (score,)
+    """Returns the scores that a score is the mean of."""
+    return MEANS.get(score, (score,))
 
 
 def tasks_of(score: str) -> tuple[str, ...]:
-    """The tasks that it takes."""
+    """Returns the tasks that a score takes."""
     return tuple(OF_TASKS[part][0] for part in parts_of(score))

@@ -10,9 +10,10 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab.compare import bootstrap, contrasts
-from scalelab.lab.evidence.evidence import LARGE, SCORES
-from scalelab.lab.evidence.study_scores import StudyScores
+from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare.evidence import LARGE, SCORES
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.compare.treatment import Treatment
 from scalelab.lab.reading import study_runs
 
 
@@ -66,7 +67,7 @@ def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     gold, one = stacked("qnli", BERT)
     theirs = bootstrap.compare(
         gold, one, stacked("qnli", GPT2)[1], "accuracy",
-        paired=False, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
+        paired=True, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
     )  # fmt: skip
     ours = scores.difference(a, b, "qnli")
     np.testing.assert_array_equal(ours.resamples, theirs.resamples)
@@ -114,12 +115,11 @@ def test_loss_and_seconds_have_students_interval(tmp_path) -> None:
     low, high = scipy.stats.t.interval(0.95, 2, 3.3, error)
     assert (found.value, found.low, found.high) == pytest.approx((3.3, low, high))
     assert np.quantile(found.resamples, 0.975) == pytest.approx(high, rel=0.01)
-    apart = scores.difference(bert, gpt2, "loss")
-    welch = scipy.stats.ttest_ind([5.0, 5.3], [3.0, 3.2, 3.7], equal_var=False)
-    assert apart.degrees == pytest.approx(welch.df)
-    interval = welch.confidence_interval()
+    apart = scores.difference(bert, gpt2, "loss")  # of the seeds that both have
+    paired = scipy.stats.ttest_rel([5.0, 5.3], [3.0, 3.2])
+    interval = paired.confidence_interval()
+    assert apart.degrees == paired.df
     assert (apart.low, apart.high) == pytest.approx((interval.low, interval.high))
-    assert apart.p_value == pytest.approx(welch.pvalue, abs=0.002)
     assert scores.value(bert, "seconds").value == 10
 
 
@@ -146,8 +146,8 @@ def test_what_is_missing_is_none(tmp_path) -> None:
         assert scores.value(gpt2, name) is None
         assert scores.difference(bert, gpt2, name) is None
     assert scores.num_runs(gpt2, "large") == (0, 0)
-    assert scores.unfinished == ["gpt2 2x32x2: 0 of 2 pre-trainings finished"]
-    with pytest.raises(ValueError, match="unknown score 'glue': expected one of large, mnli_m"):
+    assert scores.remarks("loss") == ["Unfinished: 1 of 2 rows; tables name them."]
+    with pytest.raises(ValueError, match="unknown score 'glue'"):
         scores.value(bert, "glue")
 
 
@@ -185,7 +185,7 @@ def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
     )
     scores = StudyScores(study_runs.read(tmp_path))
     assert scores.difference(*scores.rows, "qqp") is None
-    assert "do not compare on qqp: 60 dev examples against 50" in scores.notes[0]
+    assert "gpt2 2x32x2 does not compare on qqp" in scores.notes[0]
 
 
 def test_from_scratch(tmp_path) -> None:
@@ -194,35 +194,31 @@ def test_from_scratch(tmp_path) -> None:
     assert scores.value(scores.rows[0], "qqp").value == pytest.approx(1 - 21 / 60)
 
 
-def test_contrasts_are_over_seeds_or_over_shapes(tmp_path) -> None:
+def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
+    """One shape has three seeds, the other two of them; the third system a single one."""
+    have = {"2x32x2": 3, "2x64x2": 2}
     runs = [
-        {
-            "system": system,
-            "shape": shape,
-            "seed": s,
-            "loss": loss + s,
-            "tasks": large(wrong, wrong),
-        }
+        {"system": system, "shape": shape, "seed": s, "loss": loss + s,
+         "tasks": large(wrong + s, wrong + s)}
         for system, wrong, loss in (("bert", 10, 3.0), ("gpt2", 30, 5.0))
-        for shape in ("2x32x2", "2x64x2")
-        for s in range(2 if shape == "2x32x2" else 1)
-    ]
+        for shape, num in have.items() for s in range(num)
+    ]  # fmt: skip
+    runs.append({"system": "roberta", "shape": "2x32x2", "seed": 0, "tasks": large(20, 20)})
     scores = read(tmp_path, runs)
     rows = {row.label: row for row in scores.rows}
-    blocks = [{rows[f"bert {shape}"]: 1.0, rows[f"gpt2 {shape}"]: -1.0}
-              for shape in ("2x32x2", "2x64x2")]  # fmt: skip
-    found = scores.contrast(blocks[:1], "large")
+    weights = {
+        rows[f"{x} {shape}"]: w for shape in have for x, w in (("bert", 0.5), ("gpt2", -0.5))
+    }
+    found = scores.contrast(weights, "large")
     assert found.value == pytest.approx(20 / 60) == found.estimate.value
-    assert found.why == contrasts.SEEDS and found.estimate.low > 0
-    assert scores.contrast(blocks, "qqp").why == contrasts.BLOCKS
-    alone = scores.contrast(blocks[1:], "large")
-    assert (alone.estimate, alone.why) == (None, contrasts.ALONE)
-    assert scores.contrast(blocks, "loss").value == pytest.approx(-2)
-    assert scores.contrast(blocks, "rte") is None
-    with pytest.raises(ValueError, match="share no row"):
-        scores.contrast([blocks[0], blocks[0]], "large")
-    with pytest.raises(ValueError, match="one at least"):
-        scores.contrast([], "large")
+    assert found.why == estimates.SEEDS and found.estimate.low > 0
+    assert scores.contrast(weights, "loss").value == pytest.approx(-2)
+    alone = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
+    assert alone.value == pytest.approx(10 / 60)
+    assert (alone.estimate, alone.why) == (None, estimates.ALONE)
+    assert scores.contrast(weights, "rte") is None
+    with pytest.raises(ValueError, match="one row at least"):
+        scores.contrast({}, "large")
 
 
 def test_curves_are_apart_by_length(tmp_path) -> None:
@@ -233,7 +229,7 @@ def test_curves_are_apart_by_length(tmp_path) -> None:
     longer = now | {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
     trained = now | {"seconds": 2, "train/loss": 1}
     path.write_text(path.read_text() + f"{json.dumps(longer)}\n{json.dumps(trained)}\n")
-    (found,) = scores.curves(scores.rows[0])
+    found = scores.curves(scores.rows[0])[0]
     np.testing.assert_array_equal(found[128], [[1.0, 9.0], [2.0, 8.0]])
     np.testing.assert_array_equal(found[512], [[3.0, 7.0]])
     assert found.keys() == {128, 512}
@@ -251,12 +247,55 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
     assert scores.remarks("loss") == []
 
 
-@pytest.mark.parametrize("seconds, said", [(104.0, []), (120.0, ["20% apart (bert 2x32x2)"])])
-def test_uneven_seconds_are_named(seconds: float, said: list[str], tmp_path) -> None:
+@pytest.mark.parametrize(("seconds", "named"), [(104.0, False), (120.0, True)])
+def test_uneven_seconds_are_named(seconds: float, named: bool, tmp_path) -> None:
     """As many steps in 100 seconds by one run and in more by the other."""
     run = {"system": "bert", "shape": "2x32x2"}
     runs = [run | {"seed": 0}, run | {"seed": 1, "seconds": seconds}]
     study_folders.write_study(tmp_path, runs)
     remarks = StudyScores(study_runs.read(tmp_path)).remarks("seconds")
-    assert len(remarks) == len(said)
-    assert all(part in remark for part, remark in zip(said, remarks, strict=True))
+    assert [("20%" in x and "bert 2x32x2" in x) for x in remarks] == [True] * named
+
+
+# --- Whether the treatment took -------------------------------------------------------------------
+
+NSP = Treatment("nsp_accuracy", 0.5, 0.05, higher_is_better=True)
+MLM = Treatment("mlm_loss", None, 0.5)
+
+
+def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = None) -> str:
+    """Why a study of two seeds tests nothing: unigram entropy 7 nats, best constant answer 0.5."""
+    run = {"system": "bert", "shape": "2x32x2", "tasks": large(wrong, wrong + 1)}
+    if scratch is not None:
+        run["scratch"] = large(scratch, scratch)
+    study_folders.write_study(workdir, [run | {"seed": s} for s in range(2)])
+    for path in workdir.glob("runs/*/result.json"):
+        result = json.loads(path.read_text())
+        result["eval"]["512"] |= {"nsp_accuracy": nsp, "mlm_loss": mlm}
+        path.write_text(json.dumps(result | {"unigram_nats": 7.0}))
+    scores = StudyScores(study_runs.read(workdir), treatments=(NSP, MLM))
+    return scores.untestable(scores.rows, "qnli")
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({}, []),
+        ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
+        ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
+        ({"wrong": 28}, ["qnli is on its floor"]),
+        ({"scratch": 5}, ["not ahead of the same nets from scratch"]),
+        ({"scratch": 20}, []),
+    ],
+)
+def test_what_makes_scores_untestable(fields, names, tmp_path) -> None:
+    given = {"nsp": 0.8, "mlm": 5.0, "wrong": 10} | fields
+    why = treated(tmp_path, **given)
+    assert all(name in why for name in names) and bool(why) == bool(names)
+
+
+def test_time_needs_no_treatment(tmp_path) -> None:
+    treated(tmp_path, 0.5, 7.0, 30)
+    scores = StudyScores(study_runs.read(tmp_path), treatments=(NSP, MLM))
+    assert scores.untestable(scores.rows, "seconds") == ""
+    assert "nsp_accuracy" in scores.untestable(scores.rows, "loss")

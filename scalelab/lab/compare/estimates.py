@@ -1,0 +1,251 @@
+"""Estimates with intervals, Student's interval over seeds, and the correction of several claims.
+
+A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. A
+pre-training seed is one split, order and masking of the corpus, the same for every row that has it.
+So a contrast is taken within each seed first, and varies over seeds: what a seed does to all rows
+stays in the interval, and what it does to both sides of a difference cancels.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+LEVEL = 0.95  # of intervals; a test's is 1 - LEVEL
+POWER = 0.8  # with which the smallest detectable difference is found
+ROUNDING = 1e-12  # equal resamples may differ by this much
+HALF = 1000  # resamples on each side of the value
+GRID = 20_000  # quantiles of each term of a sum of Student's
+SEEDS = "over pre-training seeds"
+ALONE = "a single pre-training seed: how much another would differ is unknown"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """A score, or a weighted sum of scores, with its uncertainty.
+
+    Attributes:
+      value: of the runs and examples at hand.
+      low: lower end of the 95% interval.
+      high: its upper end.
+      standard_error: of `value`.
+      degrees: Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
+      resamples: [R] the resampled values, which widening may move out of the metric's range.
+      bounds: least and greatest possible value, to which the interval is cut.
+    """
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    degrees: float
+    resamples: np.ndarray
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p of the hypothesis that the true value is 0.
+
+        Twice the share of resamples on the other side of 0 (Sellam et al. 2022 have the one-sided
+        share), with the value at hand as one of them, so it is never 0. A resample that differs
+        from 0 by rounding alone counts on both sides.
+        """
+        below = (self.resamples <= ROUNDING).sum()
+        above = (self.resamples >= -ROUNDING).sum()
+        return min(1.0, 2 * float(min(below, above) + 1) / (len(self.resamples) + 1))
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest true value that a two-sided test at 5% tells from 0 with power 80%.
+
+        (t_0.975 + t_0.8) standard errors (Cohen 1988, "Statistical Power Analysis"). None if the
+        resamples do not vary, as when every run predicts one class: that says nothing of runs that
+        have learnt something.
+        """
+        if self.standard_error < ROUNDING:
+            return None
+        return smallest_detectable(self.standard_error, self.degrees)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contrast:
+    """A weighted sum of scores.
+
+    Attributes:
+      value: of the runs at hand.
+      estimate: with its interval; None if it has none.
+      why: the source of the interval, or the reason for its absence.
+    """
+
+    value: float
+    estimate: Estimate | None
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The scores of several seeds; median, mean and sd are NaN where there are too few.
+
+    Attributes:
+      num: finished runs, degenerate ones included.
+      median: of their scores.
+      mean: likewise.
+      sd: with num - 1 in the denominator.
+      num_failed: runs that gave no score.
+      num_degenerate: finished runs that learnt nothing.
+    """
+
+    num: int
+    median: float
+    mean: float
+    sd: float
+    num_failed: int = 0
+    num_degenerate: int = 0
+
+
+def summarise(values: Sequence[float], num_failed: int = 0, num_degenerate: int = 0) -> Summary:
+    """Summarises the scores of several seeds."""
+    if not len(values):
+        return Summary(0, math.nan, math.nan, math.nan, num_failed, num_degenerate)
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    median, mean = float(np.median(values)), float(np.mean(values))
+    return Summary(len(values), median, mean, sd, num_failed, num_degenerate)
+
+
+def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
+    """Estimates the mean of independent numbers with Student's interval.
+
+    Args:
+      numbers: one a pre-training seed.
+      seed: of the order of the resamples.
+
+    Returns:
+      An estimate whose resamples are quantiles of Student's distribution about the mean, in random
+      order; `without_interval` for a single number.
+    """
+    value, num = float(np.mean(numbers)), len(numbers)
+    if num < 2:
+        return without_interval(value)
+    error = float(np.std(numbers, ddof=1)) / math.sqrt(num)
+    degrees = num - 1.0 if error > 0 else math.inf
+    at = min(degrees, 1e9)
+    half = error * scipy.special.stdtrit(at, (np.arange(HALF) + 0.5) / (2 * HALF))
+    reach = error * float(scipy.special.stdtrit(at, 1 - (1 - LEVEL) / 2))
+    resamples = value + np.random.default_rng(seed).permutation(np.concatenate([half, -half]))
+    return Estimate(value, value - reach, value + reach, error, degrees, resamples)
+
+
+def normal_scores(resamples: np.ndarray) -> np.ndarray:
+    """Returns the standard normal quantiles of the resamples' ranks."""
+    if np.ptp(resamples) < ROUNDING:
+        return np.zeros_like(resamples)
+    ranks = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
+    return scipy.special.ndtri((ranks + 0.5) / len(resamples))
+
+
+def student_resamples(
+    resamples: np.ndarray,
+    value: float,
+    terms: Sequence[tuple[float, float]],
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> Estimate:
+    """Makes an estimate that keeps the order of resamples and takes Student's distributions.
+
+    The chance in the value is a sum of independent terms, each Student's times its standard error
+    (the fiducial distribution of Behrens and Fisher): it holds with very few seeds, where one
+    Student's distribution with Satterthwaite's degrees of freedom is too narrow.
+
+    Args:
+      resamples: [R] values, of which the order is kept.
+      value: the middle.
+      terms: standard errors, and their degrees of freedom.
+      limits: least and greatest possible value.
+    """
+    terms = [(error, degrees) for error, degrees in terms if error > ROUNDING]
+    num = len(resamples)
+    if not terms or np.ptp(resamples) < ROUNDING:
+        return Estimate(value, value, value, 0.0, math.inf, np.full(num, value), limits)
+    rng = np.random.default_rng(0)
+    shares = (np.arange(GRID) + 0.5) / GRID
+    total = sum(
+        error * rng.permutation(scipy.special.stdtrit(min(degrees, 1e9), shares))
+        for error, degrees in terms
+    )
+    total = np.sort(np.concatenate([total, -total]))
+    order = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
+    moved = value + np.quantile(total, (np.arange(num) + 0.5) / num)[order]
+    reach = float(np.quantile(total, 1 - (1 - LEVEL) / 2))
+    low, high = np.clip((value - reach, value + reach), *limits)
+    error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
+    return Estimate(value, float(low), float(high), error, degrees, moved, limits)
+
+
+def without_interval(value: float) -> Estimate:
+    """An estimate with a value alone: the rest is NaN, and there are no resamples."""
+    return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
+
+
+def contrast_numbers(
+    parts: Sequence[tuple[float, Mapping[int, float]]], *, seed: int = 0
+) -> Contrast | None:
+    """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
+
+    Args:
+      parts: weight, and seed -> number, of each row.
+      seed: of the order of the resamples.
+
+    Returns:
+      Student's interval over the weighted sums of the seeds that all rows have; None if there is no
+      such seed.
+    """
+    common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
+    if not common:
+        return None
+    sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]
+    if len(sums) < 2:
+        return Contrast(sums[0], None, ALONE)
+    return Contrast(float(np.mean(sums)), student(sums, seed=seed), SEEDS)
+
+
+def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Returns the standard error of a sum of independent terms, and its degrees of freedom.
+
+    Args:
+      variances: of each term its variance and the degrees of freedom of that.
+    """
+    total = sum(v for v, _ in variances)
+    if total == 0:
+        return 0.0, math.inf
+    return math.sqrt(total), total**2 / sum(v**2 / d for v, d in variances if v > 0)
+
+
+def interval(
+    resamples: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[float, float]:
+    """Returns the 95% percentile interval, cut to limits."""
+    ends = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
+    low, high = np.clip(ends, *limits)
+    return float(low), float(high)
+
+
+def smallest_detectable(standard_error: float, degrees: float = math.inf) -> float:
+    """Returns the smallest true difference that a two-sided test at 5% finds with power 80%."""
+    quantiles = scipy.stats.t.ppf([1 - (1 - LEVEL) / 2, POWER], degrees)
+    return float(quantiles.sum() * standard_error)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Corrects the p-values of several claims (Holm 1979, Scand. J. Stat. 6), in the same order.
+
+    A claim whose corrected p is below 5% stands; the chance that any standing claim is wrong is
+    then at most 5%.
+    """
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p, kind="stable")
+    grown = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(grown, 1.0)
+    return corrected.tolist()

@@ -1,0 +1,269 @@
+"""Hypotheses of a study: how claims are made of rows, and the findings of a report.
+
+A hypothesis is a function of the evidence that returns a finding. A study's comparison brings its
+own (comparison.py); for every two systems there is one more, that the first scores higher than the
+second in the mean over the shapes and variants that both have. All claims of a report are corrected
+together (Holm).
+
+A verdict that rests on collapsed nets is one of whether these train at all. So where a fifth of a
+row's fine-tunings is degenerate, each finding says what it would be without such rows.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from scalelab.helpers.names import nearest
+from scalelab.lab.compare import claims
+from scalelab.lab.compare.claims import (
+    ABOVE,
+    ALL,
+    UNDECIDED,
+    Case,
+    Claim,
+    Finding,
+    Region,
+)
+from scalelab.lab.compare.comparison import Comparison
+from scalelab.lab.compare.evidence import LARGE, OF_TASKS, TITLES, Evidence, parts_of
+from scalelab.lab.reading.study_runs import Point, Study
+
+COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
+RULE = "the first scores higher on every score named, refuted if it scores lower on one"
+
+Row = Any  # evidence.Row of one Evidence
+Block = Mapping[Row, float]  # weights of rows
+
+
+# --- Making findings ------------------------------------------------------------------------------
+
+
+def value(evidence: Evidence, row: Row, score: str) -> float | None:
+    """Returns a score without its interval."""
+    found = evidence.value(row, score)
+    return None if found is None else found.value
+
+
+def weighted(evidence: Evidence, block: Block, score: str) -> float | None:
+    """Returns the weighted sum of a block's scores; None if one is missing."""
+    found = [(weight, value(evidence, row, score)) for row, weight in block.items()]
+    values = [weight * x for weight, x in found if x is not None]
+    return sum(values) if len(values) == len(found) else None
+
+
+def build_claim(
+    evidence: Evidence, what: str, region: Region, blocks: Sequence[Block], score: str, missing: str
+) -> Claim:
+    """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
+
+    Args:
+      evidence: has the scores.
+      what: the comparison in words.
+      region: of the claim.
+      blocks: weights of rows; those that lack a score are left out, and counted.
+      score: a name in evidence.SCORES.
+      missing: why there may be no block.
+    """
+    title = TITLES.get(score, score)
+    usable = [b for b in blocks if weighted(evidence, b, score) is not None]
+    label = f"{what}, {title}, mean of {len(usable)}" if len(usable) > 1 else f"{what}, {title}"
+    if len(usable) < len(blocks):
+        label += f" ({len(blocks) - len(usable)} without)"
+    if not blocks:
+        return claims.claim(label, region, f"{missing} in this study")
+    if not usable:
+        return claims.claim(label, region, _missing_score(evidence, score))
+    weights: dict[Row, float] = {}
+    for block in usable:
+        for row, weight in block.items():
+            weights[row] = weights.get(row, 0.0) + weight / len(usable)
+    found = evidence.contrast(weights, score)
+    reason = f"{title} of these rows does not compare, see the notes"
+    untestable = evidence.untestable(weights, score)
+    return claims.claim(label, region, reason if found is None else found, untestable)
+
+
+def block_cases(
+    evidence: Evidence, blocks: Iterable[Block], region: Region, score: str, name: str = ""
+) -> list[Case]:
+    """Makes one case of each block that has its scores: whether its value lies in the region."""
+    cases = []
+    for block in blocks:
+        found = weighted(evidence, block, score)
+        rows = list(block)
+        label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
+        if found is not None:
+            cases.append(Case(label, region.holds(found)))
+    return cases
+
+
+def make_finding(
+    evidence: Evidence,
+    name: str,
+    statement: str,
+    rule: str,
+    made: Sequence[Claim],
+    cases: Sequence[Case],
+    score: str,
+    *,
+    needs: str = ALL,
+) -> Finding:
+    """Makes a finding without verdict, with the remarks on its score."""
+    remarks = tuple(evidence.remarks(score))
+    return Finding(name, statement, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
+
+
+def _missing_score(evidence: Evidence, score: str) -> str:
+    """Returns which score a study lacks; for a mean of scores, which of its parts."""
+    absent = [
+        part for part in parts_of(score)
+        if not any(value(evidence, row, part) is not None for row in evidence.rows)
+    ]  # fmt: skip
+    if absent and absent != [score]:
+        return f"no {', '.join(absent)} in this study"
+    return f"no {TITLES.get(score, score)} of these rows in this study"
+
+
+# --- The findings of a study ----------------------------------------------------------------------
+
+
+def evaluate(
+    comparison: Comparison,
+    evidence: Evidence,
+    ids: Iterable[str] | None = None,
+    *,
+    score: str = "large",
+) -> list[Finding]:
+    """Holds a comparison's hypotheses against the evidence.
+
+    Args:
+      comparison: brings the hypotheses.
+      evidence: a study's scores, or printed ones.
+      ids: of hypotheses, such as "1a", or of their groups, such as "2" for 2a to 2d; None: all.
+      score: to use instead of GLUE-Large, a name in evidence.SCORES.
+
+    Returns:
+      A finding for each, in the comparison's order; Holm's correction is over all their claims.
+
+    Raises:
+      ValueError: an unknown id or score.
+    """
+    known = comparison.HYPOTHESES
+    chosen = list(known) if ids is None else [x for name in ids for x in _named(comparison, name)]
+    findings = [known[name](evidence, score) for name in known if name in chosen]
+    return claims.decide(findings, counts_only=evidence.counts_only)
+
+
+def names(comparison: Comparison) -> list[str]:
+    """Returns the ids of hypotheses, and of groups of them."""
+    known = comparison.HYPOTHESES
+    return list(dict.fromkeys([*known, *(x.rstrip("abcd") for x in known)]))
+
+
+def _named(comparison: Comparison, name: str) -> list[str]:
+    found = [x for x in comparison.HYPOTHESES if name in (x, x.rstrip("abcd"))]
+    if not found:
+        raise ValueError(f"no hypothesis {name!r}: {nearest(name, names(comparison))}")
+    return found
+
+
+def of_study(study: Study, evidence: Evidence, comparison: Comparison) -> list[Finding]:
+    """Returns a study's hypotheses with their verdicts, then which system is better than which.
+
+    Each hypothesis is held against the comparison's published numbers too, in a remark.
+
+    Raises:
+      ValueError: the study asks for an unknown hypothesis.
+    """
+    ids = study.facts["hypotheses"]
+    asked = evaluate(comparison, evidence, ids) if ids else []
+    published = comparison.published()
+    before = {}
+    if ids and published:
+        before = {f.id: f for f in evaluate(comparison, published, ids)}
+    found = []
+    for finding in claims.decide([*asked, *between_systems(study, evidence)]):
+        if finding.id in before:
+            said = before[finding.id]
+            remark = f"On the published tables: {said.verdict}, {said.why}."
+            finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
+        found.append(finding)
+    return found
+
+
+def between_systems(study: Study, evidence: Evidence) -> list[Finding]:
+    """Makes a finding for every two systems: the first scores higher; not decided yet.
+
+    The score is GLUE-Large where the study has its tasks, else the main score of each task.
+    """
+    found = []
+    systems = list(dict.fromkeys(point.system for point in study.points))
+    for one, two in itertools.combinations(systems, 2):
+        ours = {(p.shape, p.variant): p for p in study.points if p.system == one}
+        theirs = {(p.shape, p.variant): p for p in study.points if p.system == two}
+        blocks = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
+        made = tuple(
+            build_claim(evidence, f"{one} minus {two}", ABOVE, blocks, score, "no shape of both")
+            for score in _main_scores(study)
+        )
+        if blocks and made:
+            found.append(Finding(f"{one}/{two}", f"{one} scores higher than {two}", RULE, made, ()))
+    return found
+
+
+def _main_scores(study: Study) -> list[str]:
+    tasks = set(study.facts["tasks"])
+    if tasks.issuperset(OF_TASKS[part][0] for part in LARGE):
+        return ["large"]
+    main: dict[str, str] = {}
+    for score, (task, _, _) in OF_TASKS.items():
+        main.setdefault(task, score)
+    return [score for task, score in main.items() if task in tasks]
+
+
+# --- Without collapsed rows -----------------------------------------------------------------------
+
+
+def collapsed_rows(study: Study) -> list[Point]:
+    """Returns the rows of which at least a fifth of the fine-tunings are degenerate."""
+    found = []
+    for point in study.points:
+        seeds = [
+            seed for run in point.runs for task in run.tasks.values() for seed in task.finished
+        ]
+        collapsed = sum(bool(seed.result.get("degenerate")) for seed in seeds)
+        if seeds and collapsed >= COLLAPSED * len(seeds):
+            found.append(point)
+    return found
+
+
+def remark_on_collapsed(
+    study: Study, findings: Sequence[Finding], evaluate_study: Callable[[Study], list[Finding]]
+) -> list[Finding]:
+    """Adds to each finding what it would be without the collapsed rows.
+
+    Args:
+      study: the study.
+      findings: of all its rows, decided.
+      evaluate_study: returns the findings of a study.
+    """
+    left_out = collapsed_rows(study)
+    rest = tuple(point for point in study.points if point not in left_out)
+    if not left_out or not findings or not any(point.finished for point in rest):
+        return list(findings)
+    again = {f.id: f for f in evaluate_study(dataclasses.replace(study, points=rest))}
+    labels = ", ".join(point.label for point in left_out)
+    return [_remarked(finding, again.get(finding.id), labels) for finding in findings]
+
+
+def _remarked(finding: Finding, without: Finding | None, labels: str) -> Finding:
+    verdict = UNDECIDED if without is None else without.verdict
+    if finding.verdict == verdict == UNDECIDED:
+        return finding
+    why = f", {without.why}" if without and without.why else ""
+    remark = (
+        f"Without {labels}, where a fifth or more of the fine-tunings are degenerate:"
+        f" {verdict}{why}."
+    )
+    return dataclasses.replace(finding, remarks=(*finding.remarks, remark))

@@ -1,0 +1,38 @@
+"""The thesis as a comparison: the members of `lab.compare.comparison.Comparison`.
+
+A study of configs/studies names this module: config.comparison = "scalelab.thesis.comparison".
+"""
+
+from scalelab.lab.compare.treatment import Treatment
+from scalelab.thesis import hypotheses, of_formats, of_training
+from scalelab.thesis.protocol import departures
+from scalelab.thesis.published import evidence as published
+from scalelab.thesis.size_figure import draw
+from scalelab.thesis.tables import TABLES
+
+__all__ = ["FIGURES", "HYPOTHESES", "TABLES", "TREATMENTS", "departures", "published"]
+
+HYPOTHESES = {
+    "1a": hypotheses.best_objective,
+    "1b": hypotheses.worst_objective,
+    "2a": hypotheses.growth,
+    "2b": hypotheses.saturation,
+    "2c": hypotheses.different_growth,
+    "2d": hypotheses.growth_of_cola,
+    "3": hypotheses.several_dimensions,
+    "4a": hypotheses.similar_shapes,
+    "4b": hypotheses.heads_follow_width,
+    "5": of_training.unreliable_loss,
+    "6": of_training.larger_for_less,
+    "7a": of_training.steps_gain_little,
+    "7b": of_training.batch_saves_time,
+    **of_formats.HYPOTHESES,
+}
+# Margins are ours. Half a nat below the unigram entropy asks for some use of the context; NSP at
+# 55% is two standard errors above chance with 500 validation examples.
+TREATMENTS = (
+    Treatment("mlm_loss", None, 0.5),
+    Treatment("clm_loss", None, 0.5),
+    Treatment("nsp_accuracy", 0.5, 0.05, higher_is_better=True),
+)
+FIGURES = {"score_by_size": draw}

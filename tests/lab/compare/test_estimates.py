@@ -1,0 +1,73 @@
+"""Estimates over seeds against scipy's tests; summaries, and the correction of several claims."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from scalelab.lab.compare import estimates
+
+
+def test_a_contrast_is_a_paired_t_test_over_seeds() -> None:
+    a, b = {0: 3.0, 1: 3.2, 2: 3.7}, {2: 5.8, 1: 5.3, 0: 5.0, 7: 9.0}
+    found = estimates.contrast_numbers([(-1.0, a), (1.0, b)])
+    theirs = scipy.stats.ttest_rel([5.0, 5.3, 5.8], [3.0, 3.2, 3.7])
+    interval, estimate = theirs.confidence_interval(), found.estimate
+    assert found.why == estimates.SEEDS
+    assert (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high))
+    assert estimate.degrees == theirs.df
+    assert estimate.p_value == pytest.approx(theirs.pvalue, abs=0.002)
+    assert np.quantile(estimate.resamples, 0.975) == pytest.approx(interval.high, rel=0.01)
+
+
+def test_what_a_seed_does_to_all_rows_stays_in_the_interval() -> None:
+    """Four rows that share three seeds' shifts vary as one row does, not half as much."""
+    shifts = {0: -0.3, 1: 0.1, 2: 0.2}
+    rows = [{s: level + x for s, x in shifts.items()} for level in (1.0, 2.0, 3.0, 4.0)]
+    found = estimates.contrast_numbers([(0.25, row) for row in rows])
+    error = scipy.stats.sem(list(shifts.values()))
+    assert found.estimate.standard_error == pytest.approx(error)
+
+
+def test_a_single_seed_has_a_value_alone() -> None:
+    found = estimates.contrast_numbers([(-1.0, {0: 3.0}), (1.0, {0: 5.0, 1: 5.5})])
+    assert (found.value, found.estimate, found.why) == (2.0, None, estimates.ALONE)
+    assert estimates.contrast_numbers([(-1.0, {0: 3.0}), (1.0, {1: 5.0})]) is None
+    alone = estimates.student([3.0])
+    assert alone.value == 3.0 and math.isnan(alone.low) and alone.p_value == 1.0
+
+
+def test_equal_numbers_have_no_error() -> None:
+    found = estimates.student([2.0, 2.0])
+    assert (found.low, found.value, found.high) == (2.0, 2.0, 2.0)
+    assert found.p_value < 0.01
+
+
+def test_a_summary_by_hand() -> None:
+    """1, 2, 6: median 2, mean 3, squared deviations 4 + 1 + 9 over 3 - 1."""
+    found = estimates.summarise([1.0, 6.0, 2.0], num_failed=2, num_degenerate=1)
+    assert found == estimates.Summary(3, 2.0, 3.0, math.sqrt(7), 2, 1)
+    one, none = estimates.summarise([0.5]), estimates.summarise([], num_failed=3)
+    assert (one.num, one.mean) == (1, 0.5) and math.isnan(one.sd)
+    assert (none.num, none.num_failed) == (0, 3) and math.isnan(none.mean)
+
+
+def test_the_smallest_detectable_difference() -> None:
+    """z_0.975 + z_0.8 = 1.95996 + 0.84162; the power of a t-test of five against five seeds."""
+    assert estimates.smallest_detectable(2.0) == pytest.approx(2 * 2.80158, abs=1e-4)
+    error = math.sqrt(2 / 5)
+    difference = estimates.smallest_detectable(error, 8)
+    power = scipy.stats.nct.sf(scipy.stats.t.ppf(0.975, 8), 8, difference / error)
+    assert power == pytest.approx(0.8, abs=0.02)
+
+
+def test_holm() -> None:
+    """Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1; none below the one before it."""
+    np.testing.assert_allclose(
+        estimates.holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02], atol=1e-12
+    )
+    assert estimates.holm([0.6, 0.7]) == [1.0, 1.0] and estimates.holm([]) == []
+    p = np.random.default_rng(0).random((2000, 9))  # nine claims, all wrong
+    assert (p.min(axis=1) < 0.05).mean() > 0.3
+    assert 0.03 < np.mean([min(estimates.holm(row)) < 0.05 for row in p]) < 0.065

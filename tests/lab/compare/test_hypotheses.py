@@ -1,0 +1,107 @@
+"""Findings of studies of folders: planted truths, treatments that did not take, collapsed rows."""
+
+import json
+import pathlib
+
+import pytest
+import study_folders
+
+from scalelab.lab.compare import claims, comparison, hypotheses
+from scalelab.lab.compare.comparison import load_comparison
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reading.study_runs import Study
+
+THESIS = load_comparison("scalelab.thesis.comparison")
+TASKS = ("mnli", "qqp", "qnli")
+OBJECTIVES = {"bert": ("mlm", "nsp"), "roberta": ("mlm",), "gpt2": ("clm",)}
+
+
+BEST = {"bert": 5, "roberta": 12, "gpt2": 25}
+WORST = {"bert": 25, "roberta": 12, "gpt2": 5}
+
+
+def write(
+    workdir: pathlib.Path, wrong: dict[str, int], nsp: float = 0.8, num_seeds: int = 3
+) -> Study:
+    """Systems on two shapes; `wrong` of 60 answers; losses of 5 nats, unigrams have 7."""
+    runs = [
+        {"system": system, "shape": shape, "seed": seed,
+         "tasks": {task: {0: wrong[system] + seed} for task in TASKS}}
+        for system in wrong for shape in ("2x32x2", "2x64x2") for seed in range(num_seeds)
+    ]  # fmt: skip
+    study_folders.write_study(workdir, runs, tasks=list(TASKS), hypotheses=["1"])
+    for path in workdir.glob("runs/*/result.json"):
+        result = json.loads(path.read_text()) | {"unigram_nats": 7.0}
+        for name in OBJECTIVES[result["system"]]:
+            readings = {"nsp_accuracy": nsp} if name == "nsp" else {f"{name}_loss": 5.0}
+            result["eval"]["512"] |= readings
+        path.write_text(json.dumps(result))
+    return study_runs.read(workdir)
+
+
+def evaluate(study: Study) -> list[claims.Finding]:
+    return hypotheses.of_study(study, StudyScores(study, treatments=THESIS.TREATMENTS), THESIS)
+
+
+def test_a_planted_truth_is_confirmed_and_its_opposite_refuted(tmp_path) -> None:
+    best = {f.id: f for f in evaluate(write(tmp_path / "a", BEST))}
+    assert [best[x].verdict for x in ("1a", "1b", "bert/roberta")] == ["confirmed"] * 3
+    assert best["1a"].claims[0].effect == pytest.approx(7 / 60)
+    worst = {f.id: f for f in evaluate(write(tmp_path / "b", WORST))}
+    assert [worst[x].verdict for x in ("1a", "1b", "bert/gpt2")] == ["refuted"] * 3
+    stated = {(c.what, c.region) for name in ("1a", "1b") for c in best[name].claims}
+    pairs = [f for f in best.values() if "/" in f.id]
+    assert {(c.what, c.region) for f in pairs for c in f.claims} == stated  # corrected for once
+
+
+def test_nsp_at_chance_is_not_testable_and_never_refuted(tmp_path) -> None:
+    found = {f.id: f for f in evaluate(write(tmp_path, WORST, 0.5))}
+    assert found["1a"].verdict == found["bert/gpt2"].verdict == claims.NOT_TESTABLE
+    assert "nsp_accuracy 0.5" in found["1a"].why
+    assert found["roberta/gpt2"].verdict == "refuted"  # neither has NSP
+
+
+def test_scores_on_their_floor_are_not_testable(tmp_path) -> None:
+    found = evaluate(write(tmp_path, {"bert": 36, "roberta": 36, "gpt2": 36}))
+    assert {f.verdict for f in found} == {claims.NOT_TESTABLE}
+
+
+def test_a_single_seed_decides_nothing(tmp_path) -> None:
+    study = write(tmp_path, BEST, num_seeds=1)
+    found = evaluate(study)
+    assert {f.verdict for f in found} == {"undecided"}
+    assert all(c.estimate is None for f in found for c in f.claims)
+
+
+@pytest.mark.parametrize(("num_collapsed", "asked_again"), [(3, True), (1, False)])
+def test_collapsed_rows(num_collapsed: int, asked_again: bool, tmp_path) -> None:
+    """A row of nine fine-tunings: three degenerate ones are more than a fifth, one is not."""
+    write(tmp_path, BEST)
+    paths = sorted((tmp_path / "runs").glob("bert-2x32x2-*/tasks/*/seed*/result.json"))
+    for path in paths[:num_collapsed]:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "constant"}))
+    study = study_runs.read(tmp_path)
+    assert len(hypotheses.collapsed_rows(study)) == asked_again
+    before = evaluate(study)
+    asked = []
+
+    def again(fewer: Study) -> list[claims.Finding]:
+        asked.extend(p.label for p in fewer.points)
+        return evaluate(fewer)
+
+    after = hypotheses.remark_on_collapsed(study, before, again)
+    assert [f.verdict for f in after] == [f.verdict for f in before]
+    assert ("bert 2x32x2" not in asked and len(asked) == 5) if asked_again else not asked
+    added = [set(b.remarks) - set(a.remarks) for a, b in zip(before, after, strict=True)]
+    assert all(len(remarks) == asked_again for remarks in added)
+
+
+def test_comparisons_are_loaded_by_name() -> None:
+    assert THESIS.TREATMENTS and "1a" in THESIS.HYPOTHESES
+    assert not load_comparison(None).HYPOTHESES
+    with pytest.raises(ValueError, match="scalelab.thesys"):
+        load_comparison("scalelab.thesys")
+    with pytest.raises(ValueError, match="HYPOTHESES"):
+        load_comparison("scalelab.thesis.select")
+    assert set(comparison.MEMBERS) <= set(dir(THESIS))
