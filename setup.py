@@ -19,7 +19,7 @@ setup(
     packages=find_packages(include=["scalelab", "scalelab.*"]),
     package_data={
         "scalelab.thesis": ["published/*.csv"],
-        "scalelab.lab.reports.page": ["*.css", "*.js"],
+        "scalelab.lab.show.templates": ["*.md", "*.html", "*.css", "*.js"],
     },
     install_requires=[
         "absl-py",
@@ -40,6 +40,7 @@ setup(
         "pyarrow",
         "safetensors",
         "scipy",
+        "tabulate",  # Markdown tables of pandas
         "tensorboardX",
         f"tensorflow-cpu>=2.18; {X86_LINUX}",
         f"tensorflow>=2.18; {ELSEWHERE}",

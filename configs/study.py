@@ -178,7 +178,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
 
     config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
     config.allow = ()  # further fields, which every table then names
-    # A table is a kind of scalelab/lab/reports/study_tables.py, with all rows: "large"; or with
+    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with
     # some rows, which have a name here: "large:width". See `rows`.
     config.tables = ("data", "large", "small")
     config.rows = ml_collections.ConfigDict()

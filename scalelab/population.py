@@ -63,7 +63,7 @@ def train(
     from scalelab import sharding
     from scalelab import state as state_lib
     from scalelab.data import load_data
-    from scalelab.lab import curves
+    from scalelab.lab.show import plots
     from scalelab.resources import flops
     from scalelab.runs import environment, run_folder, warm_start
     from scalelab.runs.clocks import make_plan
@@ -141,7 +141,7 @@ def train(
                 continue
             recorder.save()
             recorder.close()
-            curves.draw(recorder.workdir, recorder.name)
+            plots.draw_curves(recorder.workdir, recorder.name)
             if recorder.over:
                 results[recorder.workdir] = recorder.finish()
                 print(f"finished {recorder.name}. Results: {recorder.workdir}/result.json")

@@ -138,7 +138,7 @@ def status(workdir: pathlib.Path) -> None:
 
 def report(workdir: pathlib.Path) -> None:
     """Writes the report and says where it is."""
-    from scalelab.lab.reports import report as report_lib
+    from scalelab.lab.show import report as report_lib
 
     folder = pathlib.Path(TO.value) if TO.value else None
     print(report_lib.make(workdir, study_name(workdir), folder, ALLOW.value))

@@ -57,7 +57,7 @@ def train(
     from scalelab.data import batches as batches_lib
     from scalelab.data import load_data
     from scalelab.helpers.progress import Eta, Progress
-    from scalelab.lab import curves
+    from scalelab.lab.show import plots
     from scalelab.resources import flops
     from scalelab.runs import environment, metrics, run_folder, warm_start
     from scalelab.runs.clocks import make_plan
@@ -189,7 +189,7 @@ def train(
         recorder.save()
         recorder.close()
         if chief:
-            curves.draw(workdir, recorder.name)
+            plots.draw_curves(workdir, recorder.name)
         if not recorder.over:
             raise cli.Stopped(
                 f"stopped by {interrupt.received or 'another process'} after step"

@@ -27,11 +27,11 @@ if importlib.metadata.version("jaxlib").startswith("0.10.") and FLAGS[0] not in 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-import pytest
-import several_devices
-import tiny
+import pytest  # noqa: E402
+import several_devices  # noqa: E402
+import tiny  # noqa: E402
 
-from scalelab.config import exits
+from scalelab.config import exits  # noqa: E402
 
 ROOT = tiny.ROOT
 

@@ -7,6 +7,10 @@ from typing import Any
 
 import task_folders
 
+from scalelab.lab.show import score_tables
+from scalelab.lab.show.tables import Table
+from scalelab.thesis import comparison
+
 TASKS = ("mnli", "qqp", "qnli", "sst2")
 SHAPES = ((2, 16, 2), (2, 32, 2))
 DEPARTURES = {
@@ -207,3 +211,11 @@ def write(
     (workdir / "studies").mkdir(parents=True)
     (workdir / "studies" / "invented.json").write_text(json.dumps(study | facts))
     return workdir
+
+
+def build_tables(study, evidence, *, published=None, footnotes=()) -> list[Table]:
+    """The tables of a study as its report makes them."""
+    return score_tables.build(
+        study, evidence, makers=score_tables.TABLES | comparison.TABLES,
+        published=published, departing=comparison.departures(study, footnotes), footnotes=footnotes,
+    )  # fmt: skip

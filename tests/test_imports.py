@@ -32,7 +32,7 @@ finetuning: config data formats helpers lab nets nn optim resources runs shardin
   systems tasks
 finetune: config finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
-lab: config helpers thesis
+lab: config helpers runs thesis
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
   population train
@@ -197,7 +197,7 @@ def test_tasks_are_light() -> None:
 
 def test_reading_runs_is_light() -> None:
     """Tables and comparisons are made where no accelerator and no training library is."""
-    there = imported_by("import scalelab.eval.compare, scalelab.lab.curves")
+    there = imported_by("import scalelab.eval.compare, scalelab.lab.show.plots")
     assert "scipy" in there
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "sklearn"}
     there = imported_by("import scalelab.lab.laws, scalelab.lab.compound, scalelab.lab.frontier")
@@ -207,7 +207,7 @@ def test_reading_runs_is_light() -> None:
     there = imported_by(
         "from scalelab.lab import runs\n"
         "from scalelab.lab.reading import compact\n"
-        "from scalelab.lab.reports import card"
+        "from scalelab.lab.show import card"
     )
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
 

@@ -28,7 +28,7 @@ from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import field_names
 from scalelab.data import batches, load_data
-from scalelab.lab import curves
+from scalelab.lab.show import plots
 from scalelab.optim import schedules
 from scalelab.resources import malloc
 from scalelab.runs import checkpoint, metrics, pretrained, run_folder
@@ -221,7 +221,7 @@ def test_a_run_killed_before_its_result_only_writes_that(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(curves, "draw", killed)
+        patch.setattr(plots, "draw_curves", killed)
         stopped = lab.run(tmp_path / "run")
     resumed = lab.run(tmp_path / "run")
     assert not resumed.states

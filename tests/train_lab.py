@@ -16,7 +16,7 @@ import tiny
 
 from scalelab import population, state, step, train
 from scalelab.config import pretraining as config_lib
-from scalelab.lab import curves
+from scalelab.lab.show import plots
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, metrics
 from scalelab.runs.clocks import Run
@@ -79,7 +79,7 @@ class Lab:
         patch.setattr(metrics, "Writer", self._noting(metrics.Writer))
         # What takes long and is not looked at here, or only once.
         patch.setattr(flops, "measure_peak", lambda dtype: 1e9)
-        patch.setattr(curves, "draw", self._once(curves.draw))
+        patch.setattr(plots, "draw_curves", self._once(plots.draw_curves))
 
     def _once(self, draw: Callable[..., Any]) -> Callable[..., Any]:
         calls = iter([draw])

@@ -12,8 +12,9 @@ from scalelab.config.finetuning import FinetuneConfig, override, resolve, settin
 from scalelab.config.shape import Shape
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.lab import curves, scores
+from scalelab.lab import scores
 from scalelab.lab.reading import predictions
+from scalelab.lab.show import plots
 from scalelab.resources import flops
 from scalelab.runs import environment, pretrained, records, run_folder
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
@@ -88,7 +89,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     opened, folder = start.opened, run.folder(seed)
     write_predictions(run, folder, outputs)
     unit = "squared error" if task.regression else "nats"
-    curves.draw(folder, f"{task.title} seed {seed}, {opened.config.system}", unit)
+    plots.draw_curves(folder, f"{task.title} seed {seed}, {opened.config.system}", unit)
     main, *_ = outputs
     gold = run.splits.dev[main]
     assert gold is not None

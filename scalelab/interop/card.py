@@ -2,7 +2,7 @@
 
 import pathlib
 
-from scalelab.lab.reports import card
+from scalelab.lab.show import card
 
 PIPELINES = {"mlm": "fill-mask", "clm": "text-generation", "classify": "text-classification"}
 
@@ -32,5 +32,5 @@ def write(
     front += [f"pipeline_tag: {pipeline}"] if pipeline else []
     front += ["tags:", "- scalelab", f"- {system}", "---", ""]
     loads = f"load it with `{architecture}.from_pretrained`"
-    text = card.of_run(folder, step=step, loads=loads, params=params, remarks=remarks)
+    text = card.write(folder, step=step, loads=loads, params=params, remarks=remarks)
     return "\n".join(front) + "\n" + text

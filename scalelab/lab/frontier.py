@@ -1,42 +1,45 @@
-"""The best that was reached at each cost: scores or losses against each clock, any shape.
+"""The best result at each cost: scores or losses against each clock, over all shapes.
 
   python -m scalelab.lab.frontier DIR... [--y=loss] [--where=...] [--allow=...] [--figure=FILE.png]
 
 Draws every net trained below the folders, as the mean over its seeds, against size, tokens, FLOPs
-and seconds, and over them each system's envelope: what its best net of any shape got that cost no
-more. --y is "loss", a GLUE task, "glue_large" or "glue". Losses of different objectives do not
-compare, so each objective has a row of panels. Against N only shapes may differ on one envelope,
-against tokens, FLOPs and seconds budgets too; runs that differ in more of what the comparability
-contract holds equal have envelopes of their own, unless --allow=FIELD,FIELD pools them. An envelope
-has a colour, a marker and a line; filled and named are the nets on it. A clock on which all agree
-has no panel. Leaves FILE.png and FILE.svg, and prints those nets.
+and seconds, with the envelope of each system: the best result at no higher cost. --y is "loss", a
+GLUE task, "glue_large" or "glue". Losses of different objectives do not compare, so each objective
+has a row of panels. Against N, only shapes may differ on one envelope; against tokens, FLOPs and
+seconds, budgets too. Runs that differ in other comparability fields get envelopes of their own,
+unless --allow=FIELD,FIELD pools them. The nets on an envelope are filled, named and printed. A
+clock on which all nets agree has no panel. Writes FILE.png and FILE.svg.
 """
 
 import argparse
 import math
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from scalelab.config import cli
-from scalelab.lab import palette, tables
+from scalelab.lab import tables
 from scalelab.lab.all_runs import kinds, run_points
 from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab.show import plots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PROGRAM = "python -m scalelab.lab.frontier"
-NARROW = 12  # characters of a name of which six stand side by side
+SHORT_NAME = 12  # characters of a legend entry of which six fit side by side
 
 
 def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> list[int]:
-    """The points that no other one beats at the same cost or a lower one.
+    """Returns the points that no point of equal or lower cost beats.
 
     Args:
       cost: of each point.
-      value: what it reached; NaN is never on the envelope.
-      rising: whether higher is better, as of scores; a loss falls.
+      value: of each point; NaN is never on the envelope.
+      rising: whether higher is better, as for scores.
 
     Returns:
-      Their indices, the cheapest first; of equal points the first.
+      Their indices, the cheapest first; the first of equal points.
     """
     sign = 1.0 if rising else -1.0
     order = sorted(range(len(cost)), key=lambda i: (cost[i], -sign * value[i]))
@@ -48,13 +51,13 @@ def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> 
     return found
 
 
-def sort(
+def group_runs(
     points: Sequence[RunPoint], allow: Collection[str] = ()
 ) -> tuple[dict[str, kinds.Kinds], list[str]]:
-    """The points of each envelope by its name, for each clock, and what has to be said of them.
+    """Returns the nets of each envelope by name for each clock, and notes on what differs.
 
     Args:
-      points: of finished runs; means over seeds are taken.
+      points: finished runs, of which means over seeds are taken.
       allow: fields in which those of one envelope may differ beyond what an axis shows.
     """
     nets = run_points.means(points)
@@ -64,11 +67,13 @@ def sort(
         free = kinds.SHAPE if clock == "n_model" else kinds.SHAPE | kinds.BUDGET
         found[clock] = {}
         for own in run_points.by_system(nets).values():
-            parts, said = kinds.of_system(own, free, allow)
+            parts, remarks = kinds.of_system(own, free, allow)
             found[clock] |= parts
-            mixed = [name for name, of in parts.items() if kinds.BUDGET & {*kinds.differing(of)}]
-            said += [f"{name}: nets of different budgets on one envelope" for name in mixed]
-            for note in said:
+            mixed = [
+                name for name, group in parts.items() if kinds.BUDGET & {*kinds.differing(group)}
+            ]
+            remarks += [f"{name}: nets of different budgets on one envelope" for name in mixed]
+            for note in remarks:
                 notes.setdefault(note, []).append(title)
         for note in kinds.undeclared(found[clock], free, allow):
             notes.setdefault(note, []).append(title)
@@ -76,64 +81,47 @@ def sort(
 
 
 def draw(
-    points: Sequence[RunPoint],
-    measure: str,
-    path: pathlib.Path,
-    allow: Collection[str] = (),
+    points: Sequence[RunPoint], measure: str, path: pathlib.Path, allow: Collection[str] = ()
 ) -> list[pathlib.Path]:
     """Draws the measurements against each clock, with the envelopes.
 
     Args:
-      points: of finished runs; means over seeds are drawn.
-      measure: what was measured, for the axis.
+      points: finished runs, of which means over seeds are drawn.
+      measure: name of y.
       path: of the picture; its ending is replaced by .png and .svg.
-      allow: as in `sort`.
+      allow: as in `group_runs`.
 
     Returns:
       Both paths.
     """
-    found, _ = sort(points, allow)
+    found, _ = group_runs(points, allow)
     points = run_points.means(points)
-    there = [name for name in CLOCKS if any(name in p.clocks for p in points)]
-    clocks = [name for name in there if run_points.differing(points, name)] or there[:1]
+    known = [name for name in CLOCKS if any(name in p.clocks for p in points)]
+    clocks = [name for name in known if run_points.differing(points, name)] or known[:1]
     names = list(dict.fromkeys(name for clock in clocks for name in found[clock]))
     rows = _rows(points, measure)
-    figure = palette.canvas(3.6 * len(clocks) + 0.6, 3.1 * len(rows) + 0.8)
+    figure = plots.canvas(3.6 * len(clocks) + 0.6, 3.1 * len(rows) + 0.8)
     panels = figure.subplots(len(rows), len(clocks), sharey="row", squeeze=False)
     for row, (title, own) in zip(panels, rows.items(), strict=True):
         for axis, clock in zip(row, clocks, strict=True):
             for name, nets in found[clock].items():
-                shown = [p for p in nets if p in own]
-                style = palette.style(names.index(name))
-                _draw_kind(axis, shown, clock, style, name, measure)
-            _label(axis, clock)
+                style = plots.style(names.index(name))
+                _draw_envelope(axis, [p for p in nets if p in own], clock, style, name, measure)
+            plots.use_log_sizes(axis)
+            axis.set_xlabel(CLOCKS[clock])
+            axis.margins(0.24, 0.1)
+            axis.grid(alpha=0.3)
         row[0].set_ylabel(title)
-    known = {label: h for axis in panels.flat for h, label in
-             zip(*axis.get_legend_handles_labels(), strict=True)}  # fmt: skip
-    figure.legend(list(known.values()), list(known), loc="outside lower center",
-                  ncols=6 if max(map(len, names)) < NARROW else 2, frameon=False)  # fmt: skip
+    plots.add_legend(figure, 6 if max(map(len, names)) < SHORT_NAME else 2)
     figure.suptitle("means over seeds; the line: the best of any shape at no higher cost")
     made = [path.with_suffix(ending) for ending in (".png", ".svg")]
     for place in made:
-        palette.save(figure, place, dpi=palette.RESOLUTION)
+        plots.save(figure, place)
     return made
 
 
-def _label(axis: Any, clock: str) -> None:
-    """The axis of a cost."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
-
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set_xlabel(CLOCKS[clock])
-    axis.margins(0.24, 0.1)
-    axis.grid(alpha=0.3)
-
-
 def _rows(points: Sequence[RunPoint], measure: str) -> dict[str, list[RunPoint]]:
-    """What stands in each row of panels, by the label of its axis."""
+    """The points of each row of panels, by the label of its axis."""
     if measure != LOSS:
         return {f"{measure} (dev)": list(points)}
     objectives = dict.fromkeys(p.objective for p in points)
@@ -143,15 +131,15 @@ def _rows(points: Sequence[RunPoint], measure: str) -> dict[str, list[RunPoint]]
     }
 
 
-def _draw_kind(
-    axis: Any,
+def _draw_envelope(
+    axis: "Axes",
     points: Sequence[RunPoint],
     clock: str,
-    style: palette.Style,
+    style: plots.Style,
     name: str,
     measure: str,
 ) -> None:
-    """One envelope in one panel: a marker for each net, a line along the envelope."""
+    """Draws a marker for each net, and a line along the envelope."""
     known = [p for p in points if clock in p.clocks]
     cost, values = [p.clocks[clock] for p in known], [p.value for p in known]
     best = envelope(cost, values, rising=measure != LOSS)
@@ -161,7 +149,7 @@ def _draw_kind(
     x, y = [cost[i] for i in best], [values[i] for i in best]
     look = style.plot(lw=1.2, ms=6, drawstyle="steps-post", markevery=list(range(len(best))))
     axis.plot([*x, max(cost)], [*y, y[-1]], label=name, **look)
-    beside = (4, 4) if measure == LOSS else (4, -10)  # where the line does not go
+    beside = (4, 4) if measure == LOSS else (4, -10)  # the side where the line does not go
     for i in best:
         axis.annotate(
             known[i].shape, (cost[i], values[i]), xytext=beside, textcoords="offset points",
@@ -169,8 +157,8 @@ def _draw_kind(
         )  # fmt: skip
 
 
-def table(found: Mapping[str, kinds.Kinds], measure: str) -> str:
-    """The nets on each envelope for each clock, as `sort` has them, for a terminal."""
+def describe(found: Mapping[str, kinds.Kinds], measure: str) -> str:
+    """Formats the nets on each envelope for each clock as a terminal table."""
     rows = []
     for clock, title in CLOCKS.items():
         for name, own in found[clock].items():
@@ -182,41 +170,30 @@ def table(found: Mapping[str, kinds.Kinds], measure: str) -> str:
     return tables.plain(("clock", "runs", "shape", "cost", measure, "seeds"), rows, 3)
 
 
-def run(given: argparse.Namespace) -> None:
-    """Reads, draws and prints.
-
-    Raises:
-      ValueError: there are no such runs, or a field to allow is none.
-    """
-    points, notes = run_points.read(given.folders, given.y, given.where)
-    allow = kinds.allowed(given.allow, points)
-    found, more = sort(points, allow)
-    made = draw(points, given.y, given.figure, allow)
-    print(table(found, given.y), end="")
-    print("".join(f"* {note}\n" for note in notes + more), end="")
-    if given.y == LOSS and len({p.objective for p in points}) > 1:
-        print("* losses of different objectives do not compare")
-    print(f"{len(points)} runs; wrote {' and '.join(map(str, made))}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The program; a mistake in its arguments or folders is one message and exit code 2."""
+    """Runs the program; a mistake in arguments or folders is one message and exit code 2."""
     parser = cli.Parser(
-        prog=PROGRAM,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )
-    parser.add_argument("folders", metavar="DIR", nargs="+", type=pathlib.Path)
-    parser.add_argument("--y", default=LOSS, help="what was reached; default: loss")
-    parser.add_argument("--where", default="", help="conditions, as scalelab.lab.runs takes them")
-    parser.add_argument("--allow", default="", metavar="FIELD,FIELD",
-                        help="pool runs that differ in these, against the contract")  # fmt: skip
-    parser.add_argument("--figure", type=pathlib.Path, default=pathlib.Path("frontier.png"),
-                        metavar="FILE", help="default: frontier.png")  # fmt: skip
+    )  # fmt: skip
+    add = parser.add_argument
+    add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
+    add("--y", default=LOSS, help="loss or a score; default: loss")
+    add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
+    add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
+    add("--figure", type=pathlib.Path, default=pathlib.Path("frontier.png"), metavar="FILE",
+        help="default: frontier.png")  # fmt: skip
     given = parser.parse_args(arguments)
     with cli.one_message("start the same command again"):
-        run(given)
+        points, notes = run_points.read(given.folders, given.y, given.where)
+        allow = kinds.allowed(given.allow, points)
+        found, more = group_runs(points, allow)
+        made = draw(points, given.y, given.figure, allow)
+        print(describe(found, given.y), end="")
+        print("".join(f"* {note}\n" for note in notes + more), end="")
+        if given.y == LOSS and len({p.objective for p in points}) > 1:
+            print("* losses of different objectives do not compare")
+        print(f"{len(points)} runs; wrote {' and '.join(map(str, made))}")
 
 
 if __name__ == "__main__":

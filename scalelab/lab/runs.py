@@ -109,10 +109,10 @@ def card(given: argparse.Namespace) -> str:
       ValueError: there is no run, or it is damaged.
     """
     from scalelab.lab.reading import run_held
-    from scalelab.lab.reports import card
+    from scalelab.lab.show import card
 
     run_held.opened(given.run)
-    text = card.of_run(given.run)
+    text = card.write(given.run)
     if given.to is None:
         return text
     given.to.write_text(text, encoding="utf-8")

@@ -3,8 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from scalelab.lab import shape_rules
-from scalelab.lab.evidence import base_shape
+from scalelab.lab.compare import base_shape, shape_rules
 from scalelab.lab.reading import finetune_check, study_runs
 from scalelab.lab.reading.study_runs import PretrainRun, Shape
 
@@ -36,7 +35,7 @@ def scaled(
     grid: dict[Shape, list[PretrainRun]] = {}
     for shape, run in runs:
         grid.setdefault(shape, []).append(run)
-    best = base_shape.looked_at(grid, tasks, num_seeds)
+    best = base_shape.candidates(grid, tasks, num_seeds)
     if not best:
         return None
     for _, run in runs:

@@ -15,8 +15,8 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.reading.study_runs import BASELINE, Shape
-from scalelab.lab.reports import table_rows
-from scalelab.lab.reports.table_rows import Rows
+from scalelab.lab.show import table_rows
+from scalelab.lab.show.table_rows import Rows
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
@@ -181,14 +181,14 @@ def _check_report(spec: StudySpec) -> None:
     """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
     from scalelab.lab.compare import comparability, finetunings, hypotheses, matched
     from scalelab.lab.compare.comparison import load_comparison
-    from scalelab.lab.reports.study_figures import FIGURES
-    from scalelab.lab.reports.study_tables import TABLES
+    from scalelab.lab.show.figures import FIGURES
+    from scalelab.lab.show.score_tables import TABLES
 
+    comparison = load_comparison(spec.comparison)
     matched.check(spec.matched, "config.matched")
-    _check_tables(spec, TABLES)
-    _check_names(spec.figures, FIGURES, "config.figures")
-    known = hypotheses.names(load_comparison(spec.comparison))
-    _check_names(spec.hypotheses, known, "config.hypotheses")
+    _check_tables(spec, [*TABLES, *comparison.TABLES])
+    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
+    _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *finetunings.WORDS]
     known = [*field_names(Config), *(finetunings.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

@@ -7,13 +7,12 @@ its sequences, and its text. Formats repeat text within an epoch, so these are t
 
 from collections.abc import Sequence
 
-from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading import phases
 from scalelab.lab.reading.phases import Phase
-from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.lab.reports import study_notes
-from scalelab.lab.reports.scored_table import Cell, Column, Table, Value
-from scalelab.thesis import protocol
+from scalelab.lab.reading.study_runs import Point, PretrainRun
+from scalelab.lab.show import notes as notes_lib
+from scalelab.lab.show.score_tables import TableRequest
+from scalelab.lab.show.tables import Cell, Column, Table, Value
 from scalelab.thesis import published as published_tables
 
 NOTE = (
@@ -26,9 +25,7 @@ TEXT = (
     "Different text is that of the training documents, each once and without special tokens; text"
     " read is tokens read by these: an epoch of segment pairs has text more than once."
 )
-PUBLISHED = (
-    "In round brackets: the published number (Table 7.1); its sequences are tokens by average."
-)
+PUBLISHED = " (Table 7.1), whose sequences are tokens over average length"
 COLUMNS = (
     Column("system", "system", "text"),
     Column("tokenizer", "tokenizer", "text"),
@@ -47,25 +44,12 @@ COLUMNS = (
 BOTH = "both"
 
 
-def build(
-    study: Study,
-    among: Sequence[Point],
-    published: Evidence | None,
-    departing: Sequence[str],
-    footnotes: Sequence[str],
-) -> Table:
-    """Makes the table: rows of each system and data, from a finished run of each.
-
-    Args:
-      study: what is compared.
-      among: points of it.
-      published: numbers that may stand beside ours; None: withheld.
-      departing: where the study is not the protocol (protocol.departures).
-      footnotes: said below the table.
-    """
+def build(request: TableRequest) -> Table:
+    """Makes the table: rows of each system and data, from a finished run of each."""
+    study, published = request.study, request.published
     known = {row.label for row in published.rows} if published else set()
     alike: dict[tuple[str, str], list[Point]] = {}  # shapes that read the same data make one row
-    for point in (p for p in among if p.finished):
+    for point in (p for p in request.points if p.finished):
         config = point.runs[0].config
         asked = {k: config[k] for k in ("short", "long", "optim", "tokenizer", "data")}
         alike.setdefault((point.system, repr(asked)), []).append(point)
@@ -78,16 +62,12 @@ def build(
     notes = [NOTE]
     if any(row[-1] is not None for row in rows):
         notes.append(TEXT)
-    if any(isinstance(c, Value) and c.published is not None for row in rows for c in row):
-        notes.append(PUBLISHED)
-    elif study.facts["scale"] != "full":
-        notes.append(study_notes.of_scale(study))
-    elif departing:
-        notes.append(protocol.said(departing))
-    notes += study_notes.of_study(study, points, footnotes)
+    shown = any(isinstance(c, Value) and c.published is not None for row in rows for c in row)
+    notes += notes_lib.describe_published(study, request.departing, shown, PUBLISHED)
+    notes += notes_lib.describe_study(study, points, request.footnotes)
     return Table(
         "data", "Data: what there was to read, and what was read", COLUMNS, tuple(rows), None,
-        tuple(notes), tuple(footnotes),
+        tuple(notes), tuple(request.footnotes),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scalelab.lab import shape_rules
+from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE
 

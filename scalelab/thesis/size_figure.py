@@ -8,10 +8,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.lab import palette, shape_rules
+from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.reading.study_runs import BASELINE, Point, Study
-from scalelab.lab.reports import study_tables
+from scalelab.lab.show import plots, score_tables
 
 PUBLISHED = "published"
 SCORE = "large"
@@ -35,7 +35,7 @@ def draw(study: Study, evidence: Evidence, published: Evidence | None = None) ->
     if not panels:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
-    figure = palette.canvas(1.2 + 3.9 * len(panels), 3.8)
+    figure = plots.canvas(1.2 + 3.9 * len(panels), 3.8)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, lines) in zip(axes, panels, strict=True):
         alone = [line[0] for line in lines if len(line) == 1]
@@ -44,8 +44,8 @@ def draw(study: Study, evidence: Evidence, published: Evidence | None = None) ->
             aside = APART ** (place - (len(systems) - 1) / 2)
             if len(line) == 1:
                 aside = _among(line[0], alone)
-            _draw_line(axis, line, evidence, aside, palette.style(place))
-            _draw_published(axis, line, published, palette.style(place))
+            _draw_line(axis, line, evidence, aside, plots.style(place))
+            _draw_published(axis, line, published, plots.style(place))
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -73,7 +73,7 @@ def _among(point: Point, alone: Sequence[Point]) -> float:
 
 
 def _draw_line(
-    axis: Any, line: Sequence[Point], evidence: Evidence, aside: float, style: palette.Style
+    axis: Any, line: Sequence[Point], evidence: Evidence, aside: float, style: plots.Style
 ) -> None:
     """Scores of a line's rows with their intervals; of one row its shape too."""
     found = [(p.shape.n_model * aside, evidence.value(p, SCORE)) for p in line]
@@ -134,11 +134,11 @@ def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:
 
 
 def _draw_published(
-    axis: Any, line: Sequence[Point], published: Evidence | None, style: palette.Style
+    axis: Any, line: Sequence[Point], published: Evidence | None, style: plots.Style
 ) -> None:
     """Hollow markers on a thin line."""
-    theirs = [(p.shape.n_model, study_tables.beside_of(published, p, SCORE)) for p in line]
-    known = [(size, 100 * e.value) for size, e in theirs if e]
+    theirs = [(p.shape.n_model, score_tables.find_published(published, p, SCORE)) for p in line]
+    known = [(size, 100 * score) for size, score in theirs if score is not None]
     if known:
         look = style.plot(linestyle=":", markerfacecolor="white", lw=0.8, ms=6)
         axis.plot(*zip(*known, strict=True), label=f"{line[0].system}, {PUBLISHED}", **look)

@@ -1,6 +1,33 @@
-"""Table layouts of the thesis."""
+"""Tables in the layout of the thesis, chapter 7.
 
-from collections.abc import Callable, Mapping
-from typing import Any
+  data              tokens of an epoch and of the training, by phase   (Table 7.1)
+  large             GLUE-Large and the large tasks                     (7.2, 7.3, 7.4, 7.8)
+  small             the four small tasks                               (B.1, B.2, B.3, B.5)
+  strategies        variants of one net: time and the large tasks      (7.5)
+  strategies_small  the same with the small tasks                      (B.4)
 
-TABLES: Mapping[str, Callable[[Any], Any]] = {}
+Tables 7.6 and 7.7 are the lab's own kinds `grid` and `cost`. Where the thesis prints MNLI as
+"m/mm", we have two columns, so that each has its interval.
+"""
+
+from functools import partial
+
+from scalelab.lab.show.score_tables import LARGE, SMALL, TIME, Layout, MakeTable, build_scores
+from scalelab.thesis import data_table
+
+LAYOUTS = {
+    "large": Layout(LARGE, "GLUE: the large tasks", needs_tasks=True),
+    "small": Layout(SMALL, "GLUE: the small tasks", needs_tasks=True),
+    "strategies": Layout(
+        (TIME, *LARGE), "Training strategies: time and the large tasks", by_variant=True
+    ),
+    "strategies_small": Layout(
+        (TIME, *SMALL),
+        "Training strategies: time and the small tasks",
+        needs_tasks=True,
+        by_variant=True,
+    ),
+}
+TABLES: dict[str, MakeTable] = {"data": data_table.build} | {
+    name: partial(build_scores, layout=layout) for name, layout in LAYOUTS.items()
+}

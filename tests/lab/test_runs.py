@@ -21,7 +21,7 @@ import tiny
 from scalelab.lab import runs
 from scalelab.lab.all_runs import run_pair, run_query, run_table
 from scalelab.lab.reading import run_files
-from scalelab.lab.reports import card
+from scalelab.lab.show import card
 from scalelab.runs import run_folder
 
 
@@ -554,7 +554,7 @@ def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
 
 def test_the_card_of_a_run_on_its_way(tmp_path) -> None:
     run = run_folders.write(tmp_path / "a", steps=250, finished=False)
-    text = card.of_run(run)
+    text = card.write(run)
     assert "| steps | 250, and its budget not reached |" in text and "| tokens | 25,000 |" in text
     assert "| 128 loss | 8.5 |" in text and "| 128 step | 200 |" in text
     assert "Departures" not in text
@@ -562,7 +562,7 @@ def test_the_card_of_a_run_on_its_way(tmp_path) -> None:
 
 def test_the_card_of_a_fine_tuning(tmp_path) -> None:
     tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("mrpc",))
-    text = card.of_run(tasks / "mrpc/seed0")
+    text = card.write(tasks / "mrpc/seed0")
     assert "A bert fine-tuned on mrpc." in text and "| dev accuracy | 0.833333 |" in text
 
 
@@ -578,7 +578,7 @@ def test_a_packed_run_is_listed_and_compared_like_the_whole(tmp_path, capsys) ->
     assert list(whole) == list(packed)
     for name in whole:
         assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
-    assert card.of_run(tmp_path / "kept").partition("\n")[2] == card.of_run(run).partition("\n")[2]
+    assert card.write(tmp_path / "kept").partition("\n")[2] == card.write(run).partition("\n")[2]
     assert "is not finished" in fails(capsys, "pack", spoiled(run), f"--to={tmp_path / 'x'}")
 
 

@@ -16,7 +16,7 @@ from train_lab import Lab, Record, kill_at
 from scalelab.data import prepare
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import exporting, importing
-from scalelab.lab.reports import card
+from scalelab.lab.show import card
 from scalelab.runs import pretrained, warm_start
 
 Runs = Callable[[str], pathlib.Path]
@@ -73,9 +73,9 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
     assert ours.read_bytes() == theirs.read_bytes()
     assert pretrained.load(tmp_path / "run").tokenizer.vocab_size == 300
     origin = f"| started from | {first.workdir}, parameters {digest} |"
-    assert origin in card.of_run(tmp_path / "run")
+    assert origin in card.write(tmp_path / "run")
     (tmp_path / "run/result.json").unlink()  # as on its way
-    assert origin in card.of_run(tmp_path / "run")
+    assert origin in card.write(tmp_path / "run")
 
 
 def test_stopped_and_continued_it_is_the_same(

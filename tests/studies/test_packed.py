@@ -9,7 +9,7 @@ import tiny
 
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import report
+from scalelab.lab.show import report
 from scalelab.studies import expand, jobs, spec
 
 PACKED = tiny.ROOT / "results/thesis_small"

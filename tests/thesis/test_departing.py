@@ -8,14 +8,15 @@ import re
 
 import numpy as np
 import pytest
+import reported_study
 import task_folders
 import tiny
 
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import scored_table, study_tables
-from scalelab.lab.reports.scored_table import Value
+from scalelab.lab.show import tables
+from scalelab.lab.show.tables import Value
 from scalelab.studies import expand, spec
 from scalelab.thesis import protocol, published, size_figure
 
@@ -87,7 +88,7 @@ def finish(folder, share: float, **more) -> None:
 def shown(study, footnotes=()) -> tuple[list, str, list[str]]:
     """Published numbers of the large tasks and of the data, the notes, and a figure's legend."""
     found = published.evidence()
-    table, *_ = study_tables.build(study, Flat(), published=found, footnotes=footnotes)
+    table, *_ = reported_study.build_tables(study, Flat(), published=found, footnotes=footnotes)
     cells = [cell.published for row in table.rows for cell in row if isinstance(cell, Value)]
     beside = None if protocol.departures(study, footnotes) else found
     figure = size_figure.draw(study, Flat(), beside)
@@ -110,7 +111,7 @@ def test_of_the_protocol_every_published_number_is_shown(tmp_path) -> None:
     cells, notes, legend = shown(write(tmp_path, remarks=official))
     assert cells[:3] == [0.654, 0.59, 0.602]  # GLUE-Large, MNLI-m, MNLI-mm of Table 7.2
     assert len(cells) == 2 * 7
-    assert "In round brackets: the published number." in notes and "Not the protocol" not in notes
+    assert "In round brackets: the published number" in notes
     assert "bert, published" in legend
 
 
@@ -118,13 +119,13 @@ def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
     """Out of a budget in epochs; what a folder says of an epoch goes before it."""
     for name, share in (("whole", 1.0), ("half", 0.5)):
         study = write(tmp_path / name, share=share)
-        table = study_tables.build(study, Flat(), published=published.evidence())[1]
-        lines = list(csv.DictReader(io.StringIO(scored_table.csv(table))))
+        table = reported_study.build_tables(study, Flat(), published=published.evidence())[1]
+        lines = list(csv.DictReader(io.StringIO(tables.csv(table))))
         printed = [(line["epoch_tokens_published"], line["epoch_average_published"],
                     line["epoch_sequences_published"]) for line in lines]  # fmt: skip
         if share == 0.5:
             assert printed == [("", "", "")] * 3
-            assert any("Not the protocol" in note for note in table.notes)
+            assert any("this study differs" in note for note in table.notes)
             continue
         assert printed[:2] == [("110888186", "110.04", "1007708"), ("43274856", "375.52", "115240")]
         assert printed[2] == ("", "", "")
@@ -134,9 +135,9 @@ def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
         assert float(lines[0]["epochs"]) == pytest.approx(6.0)
         assert float(lines[1]["tokens"]) == 6016 * LONG_STEPS
         assert "epoch_tokens_low" not in lines[0]
-        assert "110.00 (110.04)" in scored_table.markdown(table)
-        assert "[-]" not in scored_table.markdown(table).partition("\n\n")[0]
-        assert "110.00 (110.04)" in scored_table.latex(table, "x")
+        assert "110.00 (110.04)" in tables.markdown(table)
+        assert "[-]" not in tables.markdown(table, notes=False)
+        assert "110.00 (110.04)" in tables.latex(table, "x")
         assert any("Table 7.1" in note for note in table.notes)
 
 
@@ -164,7 +165,7 @@ def test_what_departs_is_named_and_no_published_number_shown(name: str, tmp_path
     changes, expected = DEPARTING[name]
     cells, notes, legend = shown(write(tmp_path, **changes))
     assert cells == []
-    assert re.search(f"Not the protocol, so that no published number .*: {expected}", notes), notes
+    assert re.search(f"this study differs: .*{expected}", notes), notes
     assert "round brackets" not in notes and "Table 7" not in notes
     assert legend == ["bert"]
 
@@ -174,7 +175,7 @@ def test_what_was_allowed_to_differ_departs(tmp_path) -> None:
     cells, notes, _ = shown(study, [f"{comparability.ALLOWED}: numerics: version 2 in a."])
     assert cells == [] and "runs differ in what --allow names" in notes
     cells, notes, _ = shown(study, ["Not known to be equal: no run tells its texts."])
-    assert cells and "Not the protocol" not in notes
+    assert cells and "this study differs" not in notes
 
 
 def test_a_row_that_the_protocol_has_not_is_no_departure(tmp_path) -> None:

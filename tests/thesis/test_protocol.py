@@ -10,10 +10,10 @@ import tiny
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import study_tables
+from scalelab.lab.show import score_tables
 from scalelab.studies import expand, spec
 from scalelab.tasks import recipes
-from scalelab.thesis import published
+from scalelab.thesis import comparison, published
 
 OF_ALL = {
     "init": None,  # 7.1 to 7.3; sizes of batches: 7.3
@@ -155,12 +155,20 @@ def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
     assert runs == {(row.system, row.shape, row.variant) for row in rows}
 
 
+KINDS = [*score_tables.TABLES, *comparison.TABLES]
+
+
 def tables_of(made: spec.StudySpec, path, **changes) -> dict[str, list[str]]:
     """The rows of each table of scores that a study asks for, once everything is planned."""
     expand.write(made, expand.runs(made, path, **changes), path, "")
     study = study_runs.read(path)
-    found = {table: study_tables.select(study, table) for table in study.facts["tables"]}
-    return {t: [p.label for p in rows] for t, (kind, rows, _) in found.items() if kind != "data"}
+    found = {}
+    for table in study.facts["tables"]:
+        kind, points, _ = score_tables.select(study, table, KINDS)
+        if kind.startswith("strategies"):
+            points = score_tables.order_by_net(points)
+        found[table] = [point.label for point in points]
+    return {table: labels for table, labels in found.items() if table.partition(":")[0] != "data"}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -194,7 +202,7 @@ def test_what_captions_say_of_rows_is_so(name: str, scale: str, tmp_path) -> Non
     expand.write(made, expand.runs(made, tmp_path, foreseen=True), tmp_path, "")
     study = study_runs.read(tmp_path)
     for table in study.facts["tables"]:
-        _, points, title = study_tables.select(study, table)
+        _, points, title = score_tables.select(study, table, KINDS)
         heads, widths, depths, sizes = (
             {getattr(p.shape, part) for p in points}
             for part in ("num_heads", "width", "num_layers", "n_model")

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.lab import palette, tables
+from scalelab.lab import tables
 from scalelab.lab.all_runs.run_table import natural
-from scalelab.lab.curves import CLOCKS, TRAINING
 from scalelab.lab.reading import task_runs
 from scalelab.lab.reading.run_files import Run, is_number
+from scalelab.lab.show import plots
+from scalelab.lab.show.plots import CLOCKS, TRAINING
 
 BITS = "bits/byte"
 NEVER = "-"
@@ -155,7 +156,7 @@ def draw(path: pathlib.Path, a: Run, b: Run) -> None:
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    figure = palette.canvas(13, 3.6)
+    figure = plots.canvas(13, 3.6)
     kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
     lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
@@ -164,9 +165,9 @@ def draw(path: pathlib.Path, a: Run, b: Run) -> None:
             for kind, (x, y) in curves_of(run, clock).items():
                 if kind.startswith(BITS):
                     continue
-                look = palette.style(k).plot(marker=None, lw=1, ms=4)
+                look = plots.style(k).plot(marker=None, lw=1, ms=4)
                 if kind != TRAINING:  # and a marker for each length, hollow for B
-                    marker = palette.style(lengths.index(kind)).plot()["marker"]
+                    marker = plots.style(lengths.index(kind)).plot()["marker"]
                     look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
                 axis.plot(x, y, label=f"{letter} {kind}", **look)
         axis.set_xlabel(label)
@@ -174,13 +175,13 @@ def draw(path: pathlib.Path, a: Run, b: Run) -> None:
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
     drawn = panels[-1].get_lines()
-    palette.name_ends(
+    plots.name_ends(
         panels[-1], [(line.get_ydata()[-1], line.get_label(), line.get_color()) for line in drawn]
     )
     panels[0].set_ylabel("loss (nats)")
     panels[0].legend(frameon=False, fontsize="small", handlelength=3)
     figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
-    palette.save(figure, path, dpi=110, format="png")
+    plots.save(figure, path, dpi=110)
 
 
 def _of_data(one: str | None, two: str | None) -> str:

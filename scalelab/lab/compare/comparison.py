@@ -17,7 +17,8 @@ from scalelab.lab.reading.study_runs import Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from scalelab.lab.show.tables import Table, TableRequest
+    from scalelab.lab.show.score_tables import TableRequest
+    from scalelab.lab.show.tables import Table
 
 MEMBERS = ("HYPOTHESES", "TREATMENTS", "TABLES", "FIGURES", "published", "departures")
 

@@ -25,9 +25,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import palette
+from scalelab.lab.show import plots
 
-POINTS, DIAGONAL = palette.COLORS[:2]
+POINTS, DIAGONAL = plots.COLORS[:2]
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
@@ -225,9 +225,9 @@ def draw_confusion(
     num = len(labels)
     counts = np.bincount(gold * num + predicted, minlength=num * num).reshape(num, num)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure = palette.canvas(2.6 + num, 1.8 + 0.8 * num)
+    figure = plots.canvas(2.6 + num, 1.8 + 0.8 * num)
     axis = figure.subplots()
-    shown = axis.imshow(shares, cmap=palette.SHADES, vmin=0, vmax=1)
+    shown = axis.imshow(shares, cmap=plots.SHADES, vmin=0, vmax=1)
     for row, column in np.ndindex(num, num):
         color = "black" if shares[row, column] > 0.5 else "white"
         axis.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color)
@@ -238,7 +238,7 @@ def draw_confusion(
     axis.set_ylabel("gold")
     axis.set_title(title)
     figure.colorbar(shown, label="share of the gold class")
-    palette.save(figure, path, dpi=110)
+    plots.save(figure, path, dpi=110)
     return counts
 
 
@@ -253,7 +253,7 @@ def draw_scatter(
       predicted: [n] scores.
       title: what the figure says above.
     """
-    figure = palette.canvas(4.6, 4.4)
+    figure = plots.canvas(4.6, 4.4)
     axis = figure.subplots()
     axis.scatter(gold, predicted, s=8, alpha=0.4, color=POINTS, linewidths=0)
     ends = [float(np.min(gold)), float(np.max(gold))]
@@ -263,7 +263,7 @@ def draw_scatter(
     axis.set_title(title)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
-    palette.save(figure, path, dpi=110)
+    plots.save(figure, path, dpi=110)
 
 
 def _lines(made: Predictions) -> list[list[str]]:

@@ -9,7 +9,7 @@ import reported_study
 
 from scalelab.lab.compare import comparability, finetunings
 from scalelab.lab.reading import study_runs
-from scalelab.lab.reports import report
+from scalelab.lab.show import report
 
 A, B = "bert-2x16x2-seed0/tasks/qnli/seed0", "gpt2-2x16x2-seed0/tasks/qnli/seed1"
 

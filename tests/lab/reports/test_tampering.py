@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import reported_study
 
-from scalelab.lab.reports import report
+from scalelab.lab.show import report
 
 RUN = "bert-2x16x2-seed0"
 TASK = f"{RUN}/tasks/qnli/seed0"

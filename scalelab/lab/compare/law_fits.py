@@ -1,0 +1,303 @@
+"""Fits of scaling laws: a robust loss, many starts, bootstrap intervals, the largest size held out.
+
+As in Hoffmann et al. (2022, arXiv:2203.15556, section 3.3), a fit begins from a grid of starts and
+minimises a robust loss of differences of logs. It has three steps: a search from every start with a
+wide scale, from the best of these a fit with their scale of 1e-3, nearly the absolute error, and
+from there one with the scale of its residuals (Huber's 1.345 standard deviations, estimated from
+the median absolute residual). The last step is needed because absolute errors fit as many points
+exactly as there are parameters, and a bootstrap of such residuals is too narrow. `least_squares` of
+scipy minimises its smooth form of Huber's loss, soft_l1, with bounds.
+
+Intervals are a parametric bootstrap at the measured sizes: a resample is the fitted law plus noise
+drawn over points and over seeds (`law_points.Noise`), fitted again.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.optimize
+
+from scalelab.lab.compare import law_points
+from scalelab.lab.compare.estimates import LEVEL
+from scalelab.lab.compare.law_forms import FORMS, Form
+from scalelab.lab.compare.law_points import MIN_SPAN, MORE_POINTS, Noise, Points
+
+# Residuals below the scale of the loss count by their square, above it by their size.
+SEARCH_SCALE, SCALE = 0.05, 1e-3  # of the search and of the second step
+HUBER = 1.345 * 1.4826  # scale of the last step, in median absolute residuals
+RESAMPLES = 200
+MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
+LIMIT = 1e-6  # a parameter this close to a bound is at the bound
+NEGLIGIBLE = math.log(10)  # so is a floor this close to its lower bound: the law does not change
+TOLERANCE = 1e-6  # relative, of loss and parameters, where a fit of a resample ends
+ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A value with its 95% interval; NaN for what the points do not determine."""
+
+    value: float
+    low: float
+    high: float
+
+    def __contains__(self, other: float) -> bool:
+        return self.low <= other <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """A point of the largest size, and its prediction by a fit to the others.
+
+    Attributes:
+      x: its inputs.
+      observed: the mean of its runs.
+      predicted: with the interval for the mean of that many runs.
+    """
+
+    x: tuple[float, ...]
+    observed: float
+    predicted: Interval
+
+    @property
+    def relative_error(self) -> float:
+        """Predicted minus observed, over observed."""
+        return (self.predicted.value - self.observed) / self.observed
+
+    @property
+    def inside(self) -> bool:
+        """Whether the observed value lies in the interval."""
+        return self.observed in self.predicted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Law:
+    """A fitted law.
+
+    Attributes:
+      form: the functional form.
+      points: the points that it was fitted to.
+      theta: its parameters inside the fit, [p].
+      samples: theta of each resample, [resamples, p].
+      noise: of the points.
+      unit: the number that y was divided by: 1, or the mean score.
+    """
+
+    form: Form
+    points: Points
+    theta: np.ndarray
+    samples: np.ndarray
+    noise: Noise
+    unit: float
+
+    @property
+    def parameters(self) -> dict[str, Interval]:
+        """Parameters in natural units by name; NaN for what the points do not determine."""
+        center = _center(self.points.x)
+        values = self.form.natural(self.theta, center, self.unit)
+        ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
+        for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
+            # The size of a term has no end where its exponent has none.
+            end[self._at_bounds(theta, with_exponent=True)] = math.nan
+        undetermined = [name in self.undetermined for name in self.form.parameters]
+        columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return {n: Interval(*row) for n, row in zip(self.form.parameters, rows, strict=True)}
+
+    @property
+    def at_limits(self) -> list[str]:
+        """Parameters at a bound of their allowed range."""
+        at = self._at_bounds(self.theta)
+        return [name for name, here in zip(self.form.parameters, at, strict=True) if here]
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Parameters that the points do not determine: those at bounds and those tied to them.
+
+        A term whose size or exponent is at a bound is absent, or a constant beside the offset.
+        """
+        d, names = self.form.num_inputs, self.form.parameters
+        found = set(self.at_limits)
+        for k in range(d):
+            term = {names[k], names[d + k]}
+            if term & found:
+                found |= term
+            if names[d + k] in found and self.form.offset and self.theta[d + k] < LIMIT:
+                found.add(names[-1])
+        return [name for name in names if name in found]
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """Measured minus law for each point, [n]: of logs, or of scores over their mean."""
+        return self._means - self.form.value(self.theta, _centered(self.points.x, self.points.x))
+
+    @property
+    def r_squared(self) -> float:
+        """Explained share of the variance of the points, on the scale of `residuals`."""
+        total = np.square(self._means - self._means.mean()).sum()
+        return float(1 - np.square(self.residuals).sum() / total) if total else math.nan
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """Returns the law at x [m, num_inputs], in the units of y: [m]."""
+        return self._natural(self.form.value(self.theta, _centered(x, self.points.x)))
+
+    def check_determined(self) -> None:
+        """Checks that the points determine the law.
+
+        Raises:
+          ValueError: a parameter is at a bound.
+        """
+        if self.at_limits:
+            raise ValueError(
+                f"{self.form.text}: {', '.join(self.at_limits)} at the end of the allowed range, so"
+                " the points do not determine the law and it predicts nothing: choose another form,"
+                " or wider sizes"
+            )
+
+    def predict(
+        self, x: Sequence[float], num_runs: int | None = 1, limit: float = MAX_EXTRAPOLATION
+    ) -> Interval:
+        """Predicts y at x.
+
+        Args:
+          x: the inputs: one number, or N and D.
+          num_runs: the interval is for the mean of so many new runs; None: for the law itself.
+          limit: largest factor beyond the measured x, up or down; math.inf for no limit.
+
+        Raises:
+          ValueError: x is farther away than `limit` allows.
+        """
+        at = np.asarray(x, np.float64).reshape(1, -1)
+        low, high = self.points.x.min(axis=0), self.points.x.max(axis=0)
+        for value, lowest, highest in zip(at[0], low, high, strict=True):
+            if not lowest / limit <= value <= highest * limit:
+                raise ValueError(
+                    f"x = {value:.4g} is more than a factor {limit:g} outside the measured range"
+                    f" {lowest:.4g} to {highest:.4g}: measure closer, or ask for a wider limit"
+                )
+        drawn = self.form.value(self.samples, _centered(at, self.points.x))[:, 0]
+        if num_runs is not None:
+            rng = np.random.default_rng(0)
+            drawn = drawn + [self.noise.draw(rng, [num_runs])[0].mean() for _ in drawn]
+        ends = np.percentile(self._natural(drawn), ENDS)
+        return Interval(float(self.at(at)[0]), float(ends[0]), float(ends[1]))
+
+    @property
+    def _means(self) -> np.ndarray:
+        return np.array([g.mean() for g in _groups(self.form, self.points, self.unit)])
+
+    def _natural(self, z: np.ndarray) -> np.ndarray:
+        return np.exp(z) if self.form.logarithmic else self.unit * z
+
+    def _at_bounds(self, theta: np.ndarray, *, with_exponent: bool = False) -> np.ndarray:
+        values = np.concatenate(self.points.runs) / self.unit
+        low, high = self.form.bounds(values, self.unit)
+        at = np.minimum(theta - low, high - theta) < LIMIT
+        if self.form.offset and self.form.logarithmic:
+            at[-1] |= theta[-1] - low[-1] < NEGLIGIBLE
+        if with_exponent:
+            d = self.form.num_inputs
+            at[:d] |= at[d : 2 * d]
+        return at
+
+
+def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
+    """Fits a law.
+
+    Args:
+      points: at least 2 different x more than the form has parameters, over a factor 4 in x.
+      form: a key of FORMS.
+      resamples: of the bootstrap.
+      seed: of the bootstrap.
+
+    Raises:
+      ValueError: unknown form, points too few or too close, or a y that the form cannot have.
+    """
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; there are {', '.join(FORMS)}")
+    law_points.check(points, FORMS[form], MORE_POINTS, MIN_SPAN)
+    return _fit(points, FORMS[form], resamples, seed)
+
+
+def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
+    """Fits again without the largest size, and predicts it.
+
+    The intervals assume that the form is right: where there are seeds, they alone scatter. A form
+    that does not bend as the points do then fails, whatever its own misfit.
+
+    Returns:
+      One prediction for each point whose first input is the largest.
+
+    Raises:
+      ValueError: the rest is too little for a fit: it needs one point more than parameters.
+    """
+    largest = law.points.x[:, 0] == law.points.x[:, 0].max()
+    rest, last = law.points.subset(~largest), law.points.subset(largest)
+    law_points.check(rest, law.form, MORE_POINTS - 1, 1.0)
+    again = _fit(rest, law.form, len(law.samples), seed, only_seeds=True)
+    return [
+        HeldOut(tuple(x.tolist()), float(runs.mean()), again.predict(x, len(runs), math.inf))
+        for x, runs in zip(last.x, last.runs, strict=True)
+    ]
+
+
+def _minimise(
+    form: Form,
+    u: np.ndarray,
+    z: np.ndarray,
+    start: np.ndarray,
+    bounds: np.ndarray,
+    scale: float,
+) -> tuple[np.ndarray, float]:
+    """Minimises the robust loss of z [n] from one start [p]; returns theta and the loss."""
+    found = scipy.optimize.least_squares(
+        lambda theta: form.value(theta, u) - z,
+        np.clip(start, *bounds),
+        jac=lambda theta: form.slopes(theta, u),
+        method="dogbox", bounds=bounds, loss="soft_l1", f_scale=scale, x_scale="jac",
+        ftol=TOLERANCE, xtol=TOLERANCE, gtol=TOLERANCE,
+    )  # fmt: skip
+    return found.x, float(found.cost)
+
+
+def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: bool = False) -> Law:
+    values = np.concatenate(points.runs)
+    unit = 1.0 if form.logarithmic else float(np.abs(values).mean()) or 1.0
+    counts = [len(run) for run in points.runs]
+    u = np.repeat(_centered(points.x, points.x), counts, axis=0)
+    z = np.log(values) if form.logarithmic else values / unit
+    bounds = form.bounds(values / unit, unit)
+    starts = form.starts(u, values / unit)
+    fits = [_minimise(form, u, z, start, bounds, SEARCH_SCALE) for start in starts]
+    theta = min(fits, key=lambda found: found[1])[0]
+    theta, _ = _minimise(form, u, z, theta, bounds, SCALE)
+    # The p smallest residuals are 0 by construction and tell nothing of the noise.
+    sizes = np.sort(np.abs(form.value(theta, u) - z))[len(theta) :]
+    scale = max(SCALE, HUBER * float(np.median(sizes)))
+    theta, _ = _minimise(form, u, z, theta, bounds, scale)
+    centers = form.value(theta, _centered(points.x, points.x))
+    groups = _groups(form, points, unit)
+    noise = law_points.estimate_noise(groups, centers, len(theta), only_seeds=only_seeds)
+    rng, law = np.random.default_rng(seed), form.value(theta, u)
+    samples = [
+        _minimise(form, u, law + np.concatenate(noise.draw(rng, counts)), theta, bounds, scale)[0]
+        for _ in range(resamples)
+    ]
+    return Law(form, points, theta, np.array(samples), noise, unit)
+
+
+def _groups(form: Form, points: Points, unit: float) -> list[np.ndarray]:
+    """The runs of each point on the scale of comparison, n arrays [k]."""
+    return [np.log(run) if form.logarithmic else run / unit for run in points.runs]
+
+
+def _center(x: np.ndarray) -> np.ndarray:
+    """Returns log x0 of each input, [num_inputs]."""
+    return np.log(x).mean(axis=0)
+
+
+def _centered(x: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Returns u of x [m, num_inputs] for a law of the points [n, num_inputs]."""
+    return np.log(x) - _center(points)

@@ -1,0 +1,176 @@
+"""Shapes of one size, and compound scaling (protocol 7.5.5, after Tan and Le 2019, EfficientNet).
+
+The equation is L = alpha^phi, H = beta^phi, A near H/64, with alpha beta^2 = 2, so that L H^2 is
+2^phi and N is 12 * 2^phi: one step of phi doubles the size. A base shape fixes phi = log2(L H^2),
+and with it alpha = L^(1/phi) and beta = H^(1/phi).
+
+Shapes are whole numbers. At a phi, or a size N with phi = log2(N / 12):
+
+1. L is alpha^phi, rounded;
+2. the wanted width is sqrt(2^phi / L): beta^phi but for the rounding of L, so that a rounded depth
+   does not change the size, by up to an eighth at four layers;
+3. A is that width over 64, rounded, at least 2;
+4. H is the multiple of A nearest to that width, so that A divides H.
+
+From (2,104,3) this gives the protocol's (7,469,4), (9,585,5), (13,832,5) at their own sizes,
+10.6M, 20.5M and 41.5M, and also at 10.41M doubled twice (phi = 19.727, 20.727, 21.727). The
+protocol prints no phi. With H = beta^phi as written, without step 2, the same shapes come out at
+phi within 19.84-19.89, 20.55-20.60 and 21.69-21.74 (with the protocol's phi = 15 for the base):
+these are not whole steps apart, and a size of 10.6M would give (7,455,4).
+
+A grid follows steps 3 and 4 at given depths: at N = 0.39M it is the protocol's nine shapes.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scalelab.lab.reading.study_runs import Shape
+
+HEAD_SIZE = 64
+MIN_HEADS = 2
+DEPTHS = (2, 3, 4, 6, 8, 10, 12, 14, 16)  # of the protocol's grid
+EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3.50 M and 3.54 M
+NEAR = math.sqrt(EQUAL) - 1  # two shapes within this share of a size are still equal
+NUM_BEST = 3  # number of shapes of least loss among which the best score is chosen
+PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
+
+
+def read(text: str) -> Shape:
+    """Reads "2x104x3": heads, width, layers; heads need not divide the width.
+
+    Raises:
+      ValueError: the text is not a shape.
+    """
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no shape: expected heads x width x layers, as 2x104x3")
+    return Shape(*map(int, found.groups()))
+
+
+def parse(text: str) -> Shape:
+    """Reads the shape of a net that can be built.
+
+    Raises:
+      ValueError: the text is not a shape, or heads do not divide the width.
+    """
+    shape = read(text)
+    if shape.width % shape.num_heads:
+        raise ValueError(f"{text}: {shape.num_heads} heads do not divide a width of {shape.width}")
+    return shape
+
+
+def near_width(width: float, num_layers: int) -> Shape:
+    """Returns the shape nearest to a width, with heads of about 64 units that divide it."""
+    num_heads = max(MIN_HEADS, _round(width / HEAD_SIZE))
+    return Shape(num_heads, num_heads * max(1, _round(width / num_heads)), num_layers)
+
+
+def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
+    """Returns shapes of one size, the shallowest first.
+
+    Args:
+      n_model: N = 12 L H^2.
+      depths: L of each.
+
+    Returns:
+      The shapes within 5% of N, so that any two count as equal (EQUAL). Narrow shapes of a small N
+      are too coarse and are left out.
+
+    Raises:
+      ValueError: there is none.
+    """
+    shapes = [near_width(math.sqrt(n_model / (PER_SQUARE * depth)), depth) for depth in depths]
+    ratios = [max(shape.n_model / n_model, n_model / shape.n_model) for shape in shapes]
+    near = [shape for shape, ratio in zip(shapes, ratios, strict=True) if ratio <= 1 + NEAR]
+    if not near:
+        raise ValueError(
+            f"no shape of {', '.join(map(str, depths))} layers has N within {NEAR:.0%} of"
+            f" {n_model:,.0f}: ask for a larger N or for other depths"
+        )
+    return near
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """The coefficients that a base shape fixes.
+
+    Attributes:
+      base: the shape.
+    """
+
+    base: Shape
+
+    @property
+    def phi(self) -> float:
+        """The base's compound coefficient, log2(L H^2)."""
+        return phi_of(self.base.n_model)
+
+    @property
+    def alpha(self) -> float:
+        """The growth of depth for one step of phi."""
+        return self.base.num_layers ** (1 / self.phi)
+
+    @property
+    def beta(self) -> float:
+        """The growth of width for one step of phi."""
+        return self.base.width ** (1 / self.phi)
+
+    def at(self, phi: float) -> Shape:
+        """Returns the shape at a compound coefficient, rounded as the module's docstring says.
+
+        Raises:
+          ValueError: phi gives no shape.
+        """
+        if not 1 <= phi <= 60:
+            raise ValueError(f"phi = {phi:g} gives no shape: N = 12 * 2^phi, and 15 is 0.39M")
+        depth = max(1, _round(self.alpha**phi))
+        return near_width(math.sqrt(2**phi / depth), depth)
+
+
+def phi_of(n_model: float) -> float:
+    """Returns the compound coefficient of a size N > 0: log2(N / 12)."""
+    return math.log2(n_model / PER_SQUARE)
+
+
+def size_of(phi: float) -> float:
+    """Returns the size N of a compound coefficient: 12 * 2^phi."""
+    return PER_SQUARE * 2**phi
+
+
+def choose(
+    losses: Mapping[Shape, float], scores: Mapping[Shape, float], num_best: int = NUM_BEST
+) -> tuple[Shape, list[Shape]]:
+    """Chooses the base from a grid: the best score among the shapes of least loss.
+
+    Args:
+      losses: of each shape.
+      scores: of the fine-tuned shapes; if empty, the least loss wins.
+      num_best: number of shapes of least loss to choose from.
+
+    Returns:
+      The base, and the shapes it was chosen from, the least loss first.
+
+    Raises:
+      ValueError: there is no shape, or only some of those shapes have a score.
+    """
+    if not losses:
+        raise ValueError("no shape has a loss")
+    best = sorted(losses, key=losses.__getitem__)[:num_best]
+    missing = [shape for shape in best if shape not in scores]
+    if not scores:
+        return best[0], best
+    if missing:
+        raise ValueError(
+            f"no score for {', '.join(map(str, missing))}, among the {len(best)} of least loss:"
+            " fine-tune it, or choose from fewer"
+        )
+    return max(best, key=scores.__getitem__), best
+
+
+def _round(value: float) -> int:
+    """Returns the whole number nearest to a positive value; a half goes up."""
+    return int(np.floor(value + 0.5))

@@ -1,0 +1,1 @@
+"""Shows a study: tables, figures, charts, cards and the report."""

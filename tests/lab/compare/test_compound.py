@@ -1,0 +1,314 @@
+"""Compound scaling: the protocol's own grid, base and scaled shapes; targets, costs, refusals."""
+
+import csv
+import math
+import pathlib
+
+import law_folders
+import numpy as np
+import pytest
+import run_folders
+
+from scalelab.helpers import quantities
+from scalelab.lab import compound
+from scalelab.lab.compare import grid_results, shape_rules
+from scalelab.lab.compare.shape_rules import Scaling
+from scalelab.lab.reading.study_runs import Shape
+
+# Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
+GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large
+2,128,2,393216,5.66,66.6
+2,104,3,389376,6.34,68.2
+2,90,4,388800,6.41,67.1
+2,74,6,394272,6.47,
+2,64,8,393216,6.50,
+2,58,10,403680,6.54,
+2,52,12,389376,6.58,
+2,48,14,387072,6.62,
+2,46,16,406272,6.62,
+"""
+COLUMNS = ("--loss=val_loss_wikitext103", "--score=glue_large")
+BASE = Scaling(Shape(2, 104, 3))
+
+
+@pytest.fixture
+def grid(tmp_path) -> pathlib.Path:
+    path = tmp_path / "grid.csv"
+    path.write_text(GRID)
+    return path
+
+
+def output(capsys, *arguments) -> str:
+    return law_folders.output(capsys, compound, *arguments)
+
+
+def fails(capsys, *arguments) -> str:
+    return law_folders.fails(capsys, compound, *arguments)
+
+
+@pytest.mark.parametrize("n_model", [0.39e6, 393_216])
+def test_the_grid_is_the_protocols(n_model: float) -> None:
+    rows = list(csv.DictReader(GRID.splitlines()))
+    assert shape_rules.grid(n_model) == [Shape(int(r["A"]), int(r["H"]), int(r["L"])) for r in rows]
+    assert [s.n_model for s in shape_rules.grid(n_model)] == [int(r["n_model"]) for r in rows]
+
+
+def test_a_base_gives_the_protocols_coefficients() -> None:
+    """Its text: phi = 14.99, alpha = 1.076, beta = 1.363."""
+    assert BASE.phi == pytest.approx(14.99, abs=0.005)
+    assert BASE.alpha == pytest.approx(1.076, abs=0.0005)
+    assert BASE.beta == pytest.approx(1.363, abs=0.0005)
+    assert BASE.alpha * BASE.beta**2 == pytest.approx(2, abs=1e-12)
+    assert BASE.at(BASE.phi) == BASE.base
+
+
+SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
+
+
+@pytest.mark.parametrize(("n_model", "shape"), SCALED)
+def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
+    assert str(BASE.at(shape_rules.phi_of(n_model))) == shape
+    exact = shape_rules.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
+    assert str(BASE.at(shape_rules.phi_of(exact))) == shape
+    assert exact == {"7x469x4": 10_558_128, "9x585x5": 20_533_500, "13x832x5": 41_533_440}[shape]
+
+
+def test_they_are_whole_steps_apart() -> None:
+    assert [str(BASE.at(19.727 + k)) for k in range(3)] == [shape for _, shape in SCALED]
+
+
+def test_the_bare_equation_gives_them_too_but_not_in_whole_steps() -> None:
+    """H = 104^(phi/15), L = 3^(phi/15), as the module says of the equation at its word."""
+
+    def bare(phi: float) -> str:
+        width, depth = 104 ** (phi / 15), round(3 ** (phi / 15))
+        return str(shape_rules.near_width(width, depth))
+
+    ends = [(19.841, 19.888), (20.554, 20.603), (21.691, 21.741)]
+    for (low, high), (_, shape) in zip(ends, SCALED, strict=True):
+        assert bare(low) == bare(high) == shape
+        assert shape not in (bare(low - 0.002), bare(high + 0.002))
+    parts = [(low % 1, high % 1) for low, high in ends]
+    assert max(low for low, _ in parts) > min(high for _, high in parts)  # no common fraction
+    assert bare(15 + math.log2(10.6e6 / BASE.base.n_model)) == "7x455x4"
+
+
+def test_a_step_doubles_the_size() -> None:
+    def up(shape: Shape) -> Shape:
+        scaling = Scaling(shape)
+        return scaling.at(scaling.phi + 1)
+
+    for shape in shape_rules.grid(3e6):
+        larger = up(shape)
+        assert larger.n_model / shape.n_model == pytest.approx(2, rel=0.1)
+        assert larger.width % larger.num_heads == 0
+        assert larger.width / larger.num_heads == pytest.approx(64, rel=0.2)
+    assert up(Shape(2, 12, 1)) == Shape(2, 16, 1)  # one layer stays one
+
+
+def test_heads_divide_the_width_at_every_size() -> None:
+    for phi in np.arange(10, 32, 0.05):
+        shape = BASE.at(phi)
+        assert shape.width % shape.num_heads == 0 and shape.num_heads >= 2
+
+
+def test_shapes_and_numbers_are_read() -> None:
+    assert shape_rules.parse("2x104x3") == (2, 104, 3)
+    for wrong in ("2x104", "0x8x2", "ax8x2", "3x104x2", ""):
+        with pytest.raises(ValueError, match="shape|divide"):
+            shape_rules.parse(wrong)
+    read = [quantities.parse(text) for text in ("0.39M", "390000", "3.9e5", "390k", "390,000")]
+    assert read == [390_000.0] * 5
+    for wrong in ("", "M", "-3", "0", "1e999", "nan", "3 apples"):
+        with pytest.raises(ValueError, match="no number"):
+            quantities.parse(wrong)
+
+
+def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
+    source = grid_results.Source(grid)
+    losses, scores = grid_results.losses_and_scores(source, COLUMNS[0][7:], COLUMNS[1][8:])
+    base, looked_at = shape_rules.choose(losses, scores)
+    assert base == (2, 104, 3)
+    assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
+    assert shape_rules.choose(losses, {})[0] == (2, 128, 2)
+    with pytest.raises(ValueError, match="2x74x6"):
+        shape_rules.choose(losses, scores, 4)
+
+
+SIZES = ("2x16x2", "2x32x2", "2x64x2", "2x128x2", "2x256x2")
+EQUAL = ("2x46x16", "2x64x8", "2x90x4", "2x104x3", "2x128x2")
+
+
+def write_runs(folder: pathlib.Path, shapes=SIZES, best: str = "2x128x2") -> None:
+    """Five shapes, seconds in proportion to N, each of less loss; one has the best score."""
+    for k, shape in enumerate(shapes):
+        run = folder / shape
+        n_model = shape_rules.parse(shape).n_model
+        config = run_folders.config_of(shape=shape)
+        run_folders.write(run, config=config, offset=-k * 0.1, seconds=1e-3 * n_model,
+                          flops=6.0 * n_model)  # fmt: skip
+        wrong = 10 if shape == best else 20
+        run_folders.add_tasks(run, ("mnli", "qqp", "qnli"), wrong, 1)
+
+
+def test_runs_are_read(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs", EQUAL, "2x104x3")
+    said = output(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
+    assert "base: 2x104x3, of 5 shapes" in said
+    said = output(capsys, f"--results={tmp_path / 'runs'}", "--score=none", "--step=1")
+    assert "base: 2x128x2, of 5 shapes" in said
+
+
+def test_a_grid_is_of_one_size(tmp_path, grid, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    said = fails(capsys, f"--results={tmp_path / 'runs'}", "--step=1")
+    assert "6,144 to 1,572,864" in said
+    chosen = "--where=n_model>=6144,n_model<=6758"
+    assert chosen in said
+    assert "of 1 shapes" in output(capsys, f"--results={tmp_path / 'runs'}", chosen)
+    grid.write_text(GRID + "16,1024,10,125829120,3.0,80\n")
+    assert "387,072 to 125,829,120" in fails(capsys, f"--results={grid}", *COLUMNS)
+
+
+@pytest.mark.parametrize("n_model", [3e3, 1e4, 2e4, 5e4, 0.2e6, 0.39e6, 1e6, 1e7])
+def test_what_lists_a_grid_takes_it_back(tmp_path, n_model: float) -> None:
+    shapes = shape_rules.grid(n_model)
+    path = tmp_path / "grid.csv"
+    path.write_text("shape,loss\n" + "".join(f"{shape},1.0\n" for shape in shapes))
+    assert set(grid_results.losses_and_scores(grid_results.Source(path), score=None)[0]) == {
+        *shapes
+    }
+
+
+OTHERWISE = [
+    ("optim.total_steps", {"optim__total_steps": 800}, {}),
+    ("optim.learning_rate", {"optim__learning_rate": 7e-4}, {}),
+    ("net.ffn_width", {"net__ffn_width": 300}, {}),
+    ("init", {"init": "0123"}, {}),
+    ("data", {}, {"data_hash": "cd" * 32}),
+]
+
+
+@pytest.mark.parametrize(("field", "of_config", "of_result"), OTHERWISE)
+def test_runs_that_do_not_compare_are_no_grid(
+    tmp_path, capsys, field: str, of_config: dict, of_result: dict
+) -> None:
+    """The mean of such runs was printed as that of seeds."""
+    write_runs(tmp_path / "runs", EQUAL)
+    config = run_folders.config_of(shape="2x128x2", seed=1, **of_config)
+    run_folders.write(tmp_path / "runs/other", config=config, offset=3, **of_result)
+    results = (f"--results={tmp_path / 'runs'}", "--score=none")
+    said = fails(capsys, *results)
+    assert field in said and f"--allow={field}" in said
+    pooled = output(capsys, *results, f"--allow={field}")
+    assert f"{field}: " in pooled
+    assert "optim.total_steps" in fails(capsys, *results, "--allow=optim.totl_steps")
+    for command in ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}"):
+        results += (command,)
+    assert field in fails(capsys, *results[2:])
+
+
+def test_what_is_allowed_in_costs_is_said(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs")
+    config = run_folders.config_of(shape="2x128x2", seed=1, optim__learning_rate=7e-4)
+    run_folders.write(tmp_path / "runs/other", config=config, seconds=393.216)
+    run_folders.write(tmp_path / "runs/going", finished=False)
+    costs = ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}")
+    assert "optim.learning_rate" in fails(capsys, *costs)
+    said = output(capsys, *costs, "--allow=optim.learning_rate")
+    assert "7x469x4" in said
+    assert "* bert: " in said and "optim.learning_rate: " in said
+    assert "* 1 runs are not finished" in said
+
+
+def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> None:
+    write_runs(tmp_path / "runs", EQUAL)
+    results = f"--results={tmp_path / 'runs'}"
+    folder = tmp_path / "runs/2x64x8/tasks/mnli/seed0"
+    kept = {path: path.read_text() for path in (folder / "config.json", folder / "result.json")}
+    for path, text in kept.items():
+        path.write_text(text.replace('"thesis"', '"small"'))
+    assert "finetune.recipe" in fails(capsys, results)
+    output(capsys, results, "--score=none")
+    for path, text in kept.items():
+        path.write_text(text)
+    output(capsys, results)
+    path = tmp_path / "runs/2x64x8/environment.json"
+    path.write_text(path.read_text().replace('"numerics": 1', '"numerics": 2'))
+    said = fails(capsys, results)
+    assert "--where=numerics=2" in said
+    assert "of 4 shapes" in output(capsys, results, "--where=numerics=1")
+
+
+@pytest.mark.parametrize("target", ["target_secs=10600", "target_flops=63.6M"])
+def test_costs_of_runs_give_a_size(tmp_path, capsys, target: str) -> None:
+    """A thousandth of a second a parameter, six FLOPs each: 10.6M."""
+    write_runs(tmp_path / "runs")
+    said = output(capsys, "--base=2x104x3", f"--{target}", f"--costs={tmp_path / 'runs'}")
+    assert "7x469x4" in said
+    assert "factor 10" in fails(capsys, "--base=2x104x3", "--target_secs=1M",
+                                f"--costs={tmp_path / 'runs'}")  # fmt: skip
+
+
+def test_costs_of_a_table(tmp_path) -> None:
+    sizes = np.array([1e5, 3e5, 1e6, 4e6])
+    path = tmp_path / "costs.csv"
+    rows = [f"{n:.0f},{2e-3 * n**0.8}" for n in sizes]
+    path.write_text("\n".join(["n_model,seconds", *rows]))
+    source = grid_results.Source(path)
+    law = grid_results.cost_law(source, "seconds")
+    assert law.parameters["a"].value == pytest.approx(-0.8, abs=1e-6)
+    assert grid_results.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
+    with pytest.raises(ValueError, match="'flops'"):
+        grid_results.cost_law(source, "flops")
+    path.write_text("\n".join(["n_model,seconds", *(f"{n},{1e6 / n}" for n in sizes)]))
+    with pytest.raises(ValueError, match="seconds"):
+        grid_results.cost_law(source, "seconds")
+
+
+def test_the_binary_lists_the_grid(capsys) -> None:
+    lines = output(capsys, "--n=0.39M").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == [str(s) for s in shape_rules.grid(0.39e6)]
+    assert "389,376  -0.2%" in lines[3]
+    said = output(capsys, "--n=20k")
+    assert "* 5 depths have no shape within 5% of N" in said
+
+
+def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> None:
+    said = output(capsys, f"--results={grid}", *COLUMNS, "--target_n=10.6M,20.5M,41.5M")
+    assert "base: 2x104x3, of 9 shapes" in said
+    assert "alpha = 1.0761, beta = 1.3633" in said
+    for _, shape in SCALED:
+        assert shape in said
+    with_phi = output(capsys, "--base=2x104x3", "--phi=19.727,20.727,21.727")
+    assert all(shape in with_phi for _, shape in SCALED)
+    in_flops = output(capsys, "--base=2x104x3", "--target_flops=27.2e15", "--base_flops=1e15")
+    assert "7x469x4" in in_flops  # 27.2 times 389,376 is 10.6M
+
+
+def test_wrong_arguments_are_one_message(tmp_path, grid, capsys) -> None:
+    base = "--base=2x104x3"
+    for named, *arguments in [
+        ("none",),
+        ("--n and --base", "--n=1M", base),
+        ("--step", "--n=1M", "--step=1"),
+        ("--phi and --step", base, "--phi=20", "--step=1"),
+        ("--base_flops", base, "--target_flops=1e15"),
+        ("--costs", base, "--target_secs=60"),
+        ("'big'", base, "--target_n=big"),
+        ("'one'", base, "--step=one"),
+        ("phi = 99", base, "--phi=99"),
+        ("--depths", "--n=1M", "--depths=0"),
+        ("64 layers", "--n=500", "--depths=64"),
+        ("'loss'", f"--results={grid}", "--step=1"),
+        (str(tmp_path), f"--results={tmp_path}"),
+        ("nowhere", "--results=nowhere.csv"),
+        ("'104x3'", "--base=104x3"),
+        ("--best=0", f"--results={grid}", "--best=0"),
+        ("--target", "--target=3"),
+    ]:
+        assert named in fails(capsys, *arguments)
+    grid.write_text("shape,loss\n2x64x2,many\n")
+    assert "'many'" in fails(capsys, f"--results={grid}", "--score=none")
+    grid.write_text("")
+    assert "no CSV" in fails(capsys, f"--results={grid}", "--score=none")

@@ -1,0 +1,132 @@
+"""Frontiers of run folders: envelopes, what is drawn, what is kept apart."""
+
+import math
+import re
+
+import matplotlib.image
+import numpy as np
+import pytest
+import run_folders
+from law_folders import budgets, fails, output, write
+
+from scalelab.lab import frontier
+from scalelab.lab.all_runs import run_points
+from scalelab.lab.all_runs.run_points import RunPoint
+
+
+def test_the_envelope_by_hand() -> None:
+    cost = [4.0, 1.0, 2.0, 2.0, 3.0, 5.0, 6.0]
+    score = [0.7, 0.5, 0.4, 0.6, 0.6, 0.65, math.nan]
+    assert frontier.envelope(cost, score, rising=True) == [1, 3, 0]
+    assert frontier.envelope(cost, score, rising=False) == [1, 2]
+    assert frontier.envelope([], [], rising=True) == []
+    assert frontier.envelope([1.0, 1.0], [0.5, 0.5], rising=True) == [0]
+
+
+def test_the_envelope_is_what_nothing_cheaper_beats() -> None:
+    rng = np.random.default_rng(0)
+    cost, score = rng.random(60).round(1), rng.random(60).round(1)  # with ties
+    found = frontier.envelope(cost.tolist(), score.tolist(), rising=True)
+    for i in range(60):
+        best = score[cost <= cost[i]].max()
+        assert max(score[j] for j in found if cost[j] <= cost[i]) == best
+    assert (np.diff(score[found]) > 0).all() and (np.diff(cost[found]) > 0).all()
+
+
+def test_the_frontier_is_drawn_against_each_clock(tmp_path, capsys) -> None:
+    write(tmp_path / "runs", (16, 32, 64), num_seeds=1)
+    said = output(capsys, frontier, tmp_path / "runs", f"--figure={tmp_path / 'best.png'}")
+    rows = [line.split() for line in said.splitlines()]
+    assert [row[2] for row in rows if row[0] == "N"] == ["2x16x2", "2x32x2", "2x64x2"]
+    assert [row[2] for row in rows if row[0] == "tokens"] == ["2x64x2"]  # all cost the same
+    assert matplotlib.image.imread(tmp_path / "best.png").std() > 0.05
+    drawn = (tmp_path / "best.svg").read_text()
+    assert "<svg" in drawn
+    assert "no such folder" in fails(capsys, frontier, tmp_path / "nowhere")
+
+
+def test_a_clock_that_nobody_knows_has_no_panel(tmp_path) -> None:
+    points = [RunPoint("bert", f"2x{w}x2", {"n_model": 24.0 * w * w}, 0.5) for w in (16, 32)]
+    png, svg = frontier.draw(points, "rte", tmp_path / "best")
+    assert png.exists() and svg.exists()
+    height, width = matplotlib.image.imread(png).shape[:2]
+    assert width < 1.6 * height  # one panel
+
+
+def test_each_system_has_its_own_envelope() -> None:
+    """Losses of different objectives do not compare; nor need the dearer system be worse."""
+    reached = (("bert", 1, 3.0), ("gpt2", 2, 5.0), ("bert", 3, 4.0))
+    points = [RunPoint(name, f"2x16x{k}", {"seconds": k}, y) for name, k, y in reached]
+    rows = [
+        line.split()[3:]
+        for line in frontier.describe(frontier.group_runs(points)[0], "loss").splitlines()[2:]
+    ]
+    assert rows == [["bert", "2x16x1", "1", "3.0000", "1"], ["gpt2", "2x16x2", "2", "5.0000", "1"]]
+
+
+def test_the_frontier_is_of_means_over_seeds() -> None:
+    """The luckiest seed of a wide net does not beat a narrow one that is better on average."""
+    runs = (("2x16x2", 3.0), ("2x16x2", 3.2), ("2x32x2", 2.9), ("2x32x2", 3.9))
+    points = [RunPoint("bert", shape, {"n_model": len(shape) + (shape > "2x2"), "seconds": k}, y)
+              for k, (shape, y) in enumerate(runs)]  # fmt: skip
+    small, large = run_points.means(points)
+    assert (small.value, large.value) == (pytest.approx(3.1), pytest.approx(3.4))
+    assert (small.clocks["seconds"], large.num_seeds) == (0.5, 2)
+    rows = [
+        line.split()
+        for line in frontier.describe(frontier.group_runs(points)[0], "loss").splitlines()[2:]
+    ]
+    assert [row[2:] for row in rows if row[0] == "N"] == [["2x16x2", "6", "3.1000", "2"]]
+    # Runs of another config are not seeds of it.
+    other = RunPoint("bert", "2x16x2", {"seconds": 1.0}, 9.0, fields={"short.batch_size": 32})
+    assert len(run_points.means([*points, other])) == 3
+
+
+def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
+    """A budget is a cost, so it is one envelope against costs; against N it is not."""
+    budgets(tmp_path / "runs", (16, 32))
+    config = run_folders.config_of(
+        shape="2x16x2", optim__learning_rate=7e-4, optim__warmup_steps=10
+    )
+    run_folders.write(tmp_path / "runs/rate", config=config, steps=400)
+    where = f"--figure={tmp_path / 'best.png'}"
+    said = output(capsys, frontier, tmp_path / "runs", where)
+    rows = [re.split(r" {2,}", line) for line in said.splitlines()]
+    names = {
+        clock: list(dict.fromkeys(r[1] for r in rows if r[0] == clock)) for clock in ("N", "tokens")
+    }
+    rate = run_folders.config_of()["optim"]["learning_rate"]
+    assert names["tokens"] == [
+        f"bert, optim.learning_rate={rate}",
+        "bert, optim.learning_rate=0.0007",
+    ]
+    assert [name.split(", ", 1)[1] for name in names["N"]] == [
+        f"400 steps, optim.learning_rate={rate}", f"800 steps, optim.learning_rate={rate}",
+        "400 steps, optim.learning_rate=0.0007",
+    ]  # fmt: skip
+    assert "* against N: bert: runs differ in optim.learning_rate, optim.total_steps, which" in said
+    assert "nets of different budgets on one envelope" in said
+    drawn = (tmp_path / "best.svg").read_text()
+    assert "bert, 800 steps" in drawn
+    pooled = output(capsys, frontier, tmp_path / "runs", where, "--allow=optim.learning_rate")
+    assert "bert, optim.learning_rate" not in pooled and "allowed to differ" in pooled
+
+
+def test_objectives_have_panels_of_their_own(tmp_path, monkeypatch) -> None:
+    saved = []
+    monkeypatch.setattr(frontier.plots, "save", lambda figure, *_, **__: saved.append(figure))
+    points = [
+        RunPoint(name, f"2x{w}x2", {"n_model": 24.0 * w * w}, 100 / w, objective)
+        for name, objective in (("bert", "mlm+nsp"), ("gpt2", "clm"), ("roberta", "mlm"))
+        for w in (16, 32)
+    ]
+    frontier.draw(points, "loss", tmp_path / "best.png")
+    assert [axis.get_ylabel() for axis in saved[0].axes] == [
+        "mlm+nsp loss (nats)", "clm loss (nats)", "mlm loss (nats)",
+    ]  # fmt: skip
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle())
+             for axis in saved[0].axes for line in axis.get_lines()[1:2]]  # fmt: skip
+    assert [len({look[k] for look in looks}) for k in range(2)] == [3, 3]  # each tells them apart
+    assert looks[0][2] != looks[1][2]
+    frontier.draw(points, "rte", tmp_path / "best.png")
+    assert [axis.get_ylabel() for axis in saved[-1].axes] == ["rte (dev)"]

@@ -1,0 +1,240 @@
+"""Fits of laws: planted laws are recovered, scipy agrees, outliers and wrong forms are noticed."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from scalelab.lab.compare import law_fits, law_points
+from scalelab.lab.compare.law_forms import FORMS
+from scalelab.lab.compare.law_points import gather
+
+SIZES = np.geomspace(1e5, 5e7, 8)
+FLOOR, SCALE, EXPONENT = 2.0, 40.0, 0.25
+JOINT = {"A": 406.4, "B": 410.7, "a": 0.34, "b": 0.28, "E": 1.69}  # of Hoffmann et al.
+
+
+def loss(x: np.ndarray) -> np.ndarray:
+    return FLOOR + SCALE * x**-EXPONENT
+
+
+def noisy(seed: int, sd: float = 0.005, num_runs: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and losses of runs."""
+    rng = np.random.default_rng(seed)
+    x = np.repeat(SIZES, num_runs)
+    return x, loss(x) * np.exp(sd * rng.normal(size=len(x)))
+
+
+def joint_grid() -> tuple[np.ndarray, np.ndarray]:
+    """20 pairs of size and tokens, with their losses."""
+    n, d = map(np.ravel, np.meshgrid(np.geomspace(1e5, 5e7, 5), np.geomspace(1e7, 1e9, 4)))
+    return np.stack([n, d], axis=1), joint_loss(n, d)
+
+
+def joint_loss(n, d):
+    return JOINT["E"] + JOINT["A"] * n ** -JOINT["a"] + JOINT["B"] * d ** -JOINT["b"]
+
+
+def holds(law: law_fits.Law, **planted: float) -> bool:
+    return all(value in law.parameters[name] for name, value in planted.items())
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_slopes_are_derivatives_and_natural_parameters_give_the_written_law(name: str) -> None:
+    form, x = FORMS[name], np.array([[20.0, 3.0], [400.0, 50.0]])[:, : FORMS[name].num_inputs]
+    u0 = np.log(x).mean(axis=0)
+    theta, u = np.linspace(0.3, 0.9, len(form.parameters)), np.log(x) - u0
+    numeric = scipy.optimize.approx_fprime(theta, lambda t: form.value(t, u), 1e-6)
+    np.testing.assert_allclose(form.slopes(theta, u), numeric, atol=1e-5)
+    p = dict(zip(form.parameters, form.natural(theta, u0, 5.0), strict=True))
+    if name == "joint":
+        written = p["E"] + p["A"] * x[:, 0] ** -p["a"] + p["B"] * x[:, 1] ** -p["b"]
+    elif name == "rising":
+        written = p["C"] - p["A"] * x[:, 0] ** -p["a"]
+    else:
+        written = p.get("E", 0.0) + p["A"] * x[:, 0] ** -p["a"]
+    value = form.value(theta, u)
+    ours = 5.0 * (np.exp(value) if form.logarithmic else value)
+    np.testing.assert_allclose(ours, written, rtol=1e-12)
+
+
+def test_clean_data_give_the_law_back_as_curve_fit_does() -> None:
+    law = law_fits.fit(gather(SIZES, loss(SIZES)), resamples=20)
+    theirs, _ = scipy.optimize.curve_fit(
+        lambda x, a, b, e: e + a * x**-b, SIZES, loss(SIZES), p0=(30, 0.3, 1.5)
+    )
+    ours = [law.parameters[name].value for name in ("A", "a", "E")]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    np.testing.assert_allclose(ours, [SCALE, EXPONENT, FLOOR], rtol=1e-4)
+    assert law.r_squared == pytest.approx(1) and np.abs(law.residuals).max() < 1e-6
+    assert not law.at_limits and not law.undetermined
+    law.check_determined()
+
+
+def test_noisy_data_agree_with_curve_fit_within_the_interval() -> None:
+    """curve_fit minimises another loss, least squares of logs, on the same points."""
+    x, y = noisy(3, num_runs=3)
+    law = law_fits.fit(gather(x, y), resamples=100)
+    theirs, _ = scipy.optimize.curve_fit(
+        lambda x, a, b, e: np.log(e + a * x**-b), x, np.log(y), p0=(30, 0.3, 1.5)
+    )
+    assert holds(law, A=theirs[0], a=theirs[1], E=theirs[2])
+
+
+def test_a_planted_joint_law_is_recovered() -> None:
+    x, y = joint_grid()
+    rng = np.random.default_rng(0)
+    clean = law_fits.fit(gather(x, y), "joint", resamples=20)
+    for name, value in JOINT.items():
+        assert clean.parameters[name].value == pytest.approx(value, rel=1e-3)
+    noise = np.exp(0.005 * rng.normal(size=len(y)))
+    law = law_fits.fit(gather(x, y * noise), "joint", resamples=60)
+    assert holds(law, **JOINT)
+    assert law.parameters["E"].high - law.parameters["E"].low < 0.8
+    assert len(law_fits.validate(law)) == 4  # every D of the largest N
+
+
+def test_a_planted_rising_law_is_recovered() -> None:
+    """Scores below and above 0, in percent: the ceiling stays below a perfect score."""
+    rng = np.random.default_rng(1)
+    clean = 60 - 800 * SIZES**-0.2
+    assert clean[0] < 0
+    law = law_fits.fit(gather(SIZES, clean + 0.3 * rng.normal(size=8)), "rising", resamples=100)
+    assert holds(law, A=800.0, a=0.2, C=60.0) and law.parameters["C"].high <= 100
+    assert 60 - 800 * 2e8**-0.2 in law.predict([2e8], None)
+
+
+def test_a_cost_may_grow() -> None:
+    law = law_fits.fit(gather(SIZES, 3e-4 * SIZES**0.9), "plain", resamples=20)
+    assert law.parameters["a"].value == pytest.approx(-0.9, abs=1e-6)
+    assert law.parameters["A"].value == pytest.approx(3e-4, rel=1e-4)
+
+
+def test_an_outlier_moves_least_squares_but_not_the_robust_fit() -> None:
+    x, y = noisy(4, sd=0.001)
+    y[3] *= 1.2
+    law = law_fits.fit(gather(x, y), resamples=20)
+    squares, _ = scipy.optimize.curve_fit(
+        lambda x, a, b, e: np.log(e + a * x**-b), x, np.log(y), (30, 0.3, 1.5), bounds=(0, np.inf)
+    )
+    truth = loss(np.array([2e6]))[0]
+    assert abs(law.at(np.array([[2e6]]))[0] / truth - 1) < 0.005
+    assert abs((squares[2] + squares[0] * 2e6 ** -squares[1]) / truth - 1) > 0.02
+    assert abs(law.residuals).argmax() == 3
+
+
+def test_what_the_points_do_not_determine_has_no_value() -> None:
+    rng = np.random.default_rng(2)
+    y = 40 * SIZES**-0.25 * np.exp(0.002 * rng.normal(size=8)) * (SIZES / 1e6) ** -0.02
+    bent = y * np.exp(-0.01 * np.log(SIZES / 1e6) ** 2)  # falls faster than any power law
+    law = law_fits.fit(gather(SIZES, bent), resamples=20)
+    assert law.at_limits == ["E"] and math.isnan(law.parameters["E"].value)
+    flat = np.array([7.0, 7.1, 7.0, 7.1, 7.05, 7.1, 7.0, 7.3])  # no larger size is better
+    law = law_fits.fit(gather(SIZES, flat), resamples=20)
+    assert law.at_limits and law.undetermined == ["A", "a", "E"]
+    with pytest.raises(ValueError, match="determine"):
+        law.check_determined()
+    law = law_fits.fit(gather(SIZES[:6], noisy(0, sd=0.05)[1][:6]), resamples=60)
+    floor = law.parameters["E"]  # no floor would do as well: the interval has no lower end
+    assert not law.at_limits and math.isnan(floor.low) and floor.high > floor.value
+
+
+def test_noise_by_hand() -> None:
+    """Three points of two runs: seeds give s^2 = 0.5; means 1, -1, 0 off a law with 1 parameter.
+
+    Variance of means: 2 / 2 = 1, of which seeds explain 0.5 / 2 = 0.25.
+    """
+    groups = [np.array([1.5, 0.5]), np.array([-0.5, -1.5]), np.array([0.5, -0.5])]
+    noise = law_points.estimate_noise(groups, np.zeros(3), 1)
+    assert np.square(noise.between).mean() == pytest.approx(0.75)
+    assert np.square(noise.within).mean() == pytest.approx(0.5)
+    degrees = 1 / (0.75**2 / 2 + 0.25**2 / 3)
+    t = scipy.stats.t.ppf(0.975, degrees) / scipy.stats.norm.ppf(0.975)
+    assert noise.widening == pytest.approx(t)
+    seeds = law_points.estimate_noise(groups, np.zeros(3), 1, only_seeds=True)
+    assert not seeds.between.any()
+    assert seeds.widening == pytest.approx(3.18245 / 1.95996, abs=1e-4)  # Student's, 3 degrees
+    rng = np.random.default_rng(0)
+    means = [noise.draw(rng, [2])[0].mean() for _ in range(4000)]
+    assert np.var(means) == pytest.approx(t**2 * 1.0, rel=0.1)
+
+
+def test_seeds_narrow_the_interval_and_a_single_run_is_less_certain_than_the_law() -> None:
+    laws = {n: law_fits.fit(gather(*noisy(5, num_runs=n)), resamples=100) for n in (1, 5)}
+    widths = {n: law.parameters["E"].high - law.parameters["E"].low for n, law in laws.items()}
+    assert widths[5] < 0.7 * widths[1]
+    of_law, of_run, of_mean = (laws[5].predict([1e8], n) for n in (None, 1, 100))
+    assert of_run.high - of_run.low > 1.3 * (of_law.high - of_law.low)
+    assert of_mean.high - of_mean.low < of_run.high - of_run.low
+    assert of_law.value == of_run.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["power", "joint"])
+def test_intervals_hold_the_planted_law_as_often_as_they_say(form: str) -> None:
+    """20 experiments: 95% is 19; fewer than 17 has a chance below 2%."""
+    x, y = joint_grid() if form == "joint" else (SIZES[:, None], loss(SIZES))
+    far = [1e8, 2e9] if form == "joint" else [1e8]
+    planted = JOINT if form == "joint" else {"a": EXPONENT, "E": FLOOR}
+    truth = joint_loss(*far) if form == "joint" else loss(np.array(1e8))
+    found = []
+    for seed in range(20):
+        noise = np.exp(0.005 * np.random.default_rng(seed).normal(size=len(y)))
+        law = law_fits.fit(gather(x, y * noise), form, resamples=60)
+        found.append([*(holds(law, **{name: value}) for name, value in planted.items()),
+                      truth in law.predict(far, None)])  # fmt: skip
+    assert (np.sum(found, axis=0) >= 17).all(), np.sum(found, axis=0)
+
+
+def test_the_right_form_predicts_the_largest_size_and_a_wrong_one_does_not() -> None:
+    """95% of three: two or more in 99%."""
+    good, bad = [], []
+    for seed in range(10, 13):
+        points = gather(*noisy(seed, num_runs=3))
+        good += law_fits.validate(law_fits.fit(points, "power", resamples=60))
+        bad += law_fits.validate(law_fits.fit(points, "plain", resamples=60))
+        assert good[-1].observed == bad[-1].observed == pytest.approx(points.means[-1])
+    assert {point.x for point in good} == {(SIZES[-1],)}
+    assert sum(point.inside for point in good) >= 2
+    assert max(abs(point.relative_error) for point in good) < 0.015
+    assert not any(point.inside for point in bad)
+    assert max(point.relative_error for point in bad) < -0.03  # `plain` knows no floor
+
+
+def test_the_held_out_size_is_not_used() -> None:
+    x, y = noisy(8)
+    y[-1] *= 2
+    (point,) = law_fits.validate(law_fits.fit(gather(x, y), resamples=50))
+    assert point.relative_error == pytest.approx(-0.5, abs=0.02) and not point.inside
+    law = law_fits.fit(gather(SIZES[:5], noisy(9)[1][:5]), resamples=20)
+    assert len(law_fits.validate(law)) == 1  # four sizes, three parameters
+
+
+def test_too_little_is_refused() -> None:
+    y, near = loss(SIZES), np.geomspace(1e6, 3e6, 6)
+    line = np.stack([SIZES, np.where(np.arange(8) % 2, 1e7, 1e8)], axis=1)
+    for x, values, form, named in [
+        (SIZES[:4], y[:4], "power", "got 4"),
+        (np.repeat(SIZES[:4], 3), np.repeat(y[:4], 3), "power", "got 4"),  # seeds are no sizes
+        (near, loss(near), "power", "factor of 3"),
+        (line, y, "joint", "3 different values"),
+        (SIZES, y - 2.5, "power", "above 0"),
+        (SIZES, y, "cubic", "cubic"),
+        (SIZES, y, "joint", "2 inputs"),
+    ]:
+        with pytest.raises(ValueError, match=named):
+            law_fits.fit(gather(x, values), form)
+    for x, values in [([1.0, 2.0], [math.nan, 1.0]), ([1.0, 2.0], [math.inf, 1.0]),
+                      ([0.0, 2.0], [1.0, 1.0]), ([], []), ([1.0, 2.0], [1.0])]:  # fmt: skip
+        with pytest.raises(ValueError):
+            gather(x, values)
+
+
+def test_extrapolation_has_a_limit() -> None:
+    law = law_fits.fit(gather(SIZES, loss(SIZES)), resamples=20)
+    assert law.predict([4.9e8]).value == pytest.approx(loss(np.array([4.9e8]))[0], rel=1e-4)
+    for far in (5.1e8, 0.9e4):
+        with pytest.raises(ValueError, match="factor 10"):
+            law.predict([far])
+    assert law.predict([1e10], limit=1000).value == pytest.approx(2.126, abs=1e-3)

@@ -1,0 +1,297 @@
+"""Laws of run folders: what is read, printed, drawn and refused."""
+
+import csv
+import json
+import os
+import pathlib
+
+import matplotlib.image
+import pytest
+import run_folders
+from law_folders import WIDTHS, budgets, fails, loss, output, write
+
+from scalelab.lab import laws
+from scalelab.lab.all_runs import kinds, run_points
+from scalelab.lab.all_runs.run_points import RunPoint
+
+
+def test_points_are_finished_pre_trainings(tmp_path) -> None:
+    write(tmp_path, (16, 32), num_seeds=1)
+    run_folders.write(tmp_path / "going", finished=False)
+    points, notes = run_points.read([tmp_path], "loss")
+    assert [p.shape for p in points] == ["2x16x2", "2x32x2"]
+    assert points[1].clocks == {"n_model": 24576, "tokens": 1000, "flops": 1e10,
+                                "seconds": pytest.approx(24.576)}  # fmt: skip
+    assert notes == ["1 runs are not finished, and left out"]
+
+
+def test_scores_are_means_of_tasks_below_the_run(tmp_path) -> None:
+    """10 of 60 wrong, and one more each seed; QQP's main metric is its accuracy too."""
+    write(tmp_path, (16, 32), num_seeds=1)
+    run_folders.add_tasks(tmp_path / "bert16-0", ("mnli", "qqp", "qnli"), 10, 3)
+    for measure, right in (("mnli", 49), ("glue_large", 49)):
+        (point,), notes = run_points.read([tmp_path], measure)
+        assert point.value == pytest.approx(right / 60)
+        assert point.shape == "2x16x2" and point.clocks["tokens"] == 1000
+        assert notes == [f"1 runs have no {measure}, and are left out"]
+    with pytest.raises(ValueError, match="no finished run with glue in"):
+        run_points.read([tmp_path], "glue")
+
+
+def test_fine_tunings_elsewhere_know_the_size_alone(tmp_path) -> None:
+    tasks = run_folders.add_tasks(tmp_path / "somewhere", ("rte",), 6, 2)
+    points, notes = run_points.read([tasks], "rte")
+    assert [p.value for p in points] == pytest.approx([54 / 60, 53 / 60])
+    assert all(p.clocks == {"n_model": 393_216} for p in points)
+    assert "each point is one fine-tuning" in notes[0]
+
+
+def test_losses_at_different_lengths_do_not_mix(tmp_path) -> None:
+    write(tmp_path, (16,), num_seeds=1)
+    config = run_folders.config_of(shape="2x32x2")
+    config["long"]["example_rate"] = 0.5 if not config["long"]["example_rate"] else 0.0
+    run_folders.write(tmp_path / "other", config=config)
+    with pytest.raises(ValueError, match="different lengths, .* do not compare"):
+        run_points.read([tmp_path], "loss")
+    points, _ = run_points.read([tmp_path], "loss", "long.example_rate=0")
+    assert len(points) == 1
+
+
+def test_a_damaged_fine_tuning_says_nothing_of_how_the_others_were_made(tmp_path) -> None:
+    """Nor does it count in a mean; runs that were not asked for are not told of."""
+    runs = write(tmp_path / "runs", num_seeds=1)
+    for run in runs.iterdir():
+        run_folders.add_tasks(run, ("rte",), 6, 2)
+    whole, _ = run_points.read([runs], "rte")
+    seed = runs / "bert32-0/tasks/rte/seed1"
+    for name, content in (
+        ("config.json", {"seed": 1, "system": "bert", "task": "rte", "epochs": 9, "net": 5}),
+        ("environment.json", {"earlier_starts": [5]}),
+    ):
+        (seed / name).write_text(json.dumps(content))
+    points, notes = run_points.read([runs], "rte")
+    assert [p.setting for p in points] == [p.setting for p in whole]
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {seed}: ")
+    assert run_points.read([runs], "rte", where="width>32")[1] == []
+    assert run_points.read([runs], "rte", where="width<=32")[1] == notes
+    relative = pathlib.Path(os.path.relpath(runs))  # the same folders, spelt in two ways
+    found, _ = run_points.read([relative / "bert32-0/tasks", runs], "rte")
+    assert {p.setting for p in found} == {p.setting for p in whole}
+
+
+def test_a_damaged_run_is_named_whatever_was_asked_for(tmp_path) -> None:
+    """What it says of itself, such as its width, is not believed."""
+    runs = write(tmp_path / "runs", num_seeds=1)
+    path = runs / "bert32-0/config.json"
+    content = json.loads(path.read_text())
+    content["net"]["width"] = 999
+    path.write_text(json.dumps(content))
+    _, notes = run_points.read([runs], "loss", where="width<=96")
+    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {path.parent}: ")
+
+
+def test_the_binary_finds_the_planted_law(tmp_path, capsys) -> None:
+    write(tmp_path / "runs")
+    figure, table = tmp_path / "law.png", tmp_path / "law.csv"
+    said = output(capsys, laws, tmp_path / "runs", "--predict=1M,2e6", f"--figure={figure}",
+                  f"--csv={table}")  # fmt: skip
+    assert "bert: loss = E + A x^-a, x = n_model; 7 points, 14 runs" in said
+    assert "held out at" in said and "3.932e+05" in said and "one run at" in said
+    assert "differ in tokens" not in said
+    assert matplotlib.image.imread(figure).std() > 0.05
+    rows = {row["parameter"]: row for row in csv.DictReader(table.read_text().splitlines())}
+    for name, planted in (("A", 30), ("a", 0.3), ("E", 2)):
+        assert float(rows[name]["low"]) < planted < float(rows[name]["high"])
+        assert rows[name]["form"] == "power" and rows[name]["x"] == "n_model"
+
+
+def test_each_system_has_its_own_law(tmp_path, capsys) -> None:
+    write(tmp_path, num_seeds=1)
+    write(tmp_path, num_seeds=1, system="gpt2", tokens=5e6)
+    write(tmp_path / "more", (20,), num_seeds=1, system="gpt2", tokens=9e6)
+    where = f"--figure={tmp_path / 'law.svg'}"
+    said = output(capsys, laws, tmp_path, "--form=plain", where)
+    assert "bert: loss = A x^-a" in said and "gpt2: loss = A x^-a" in said
+    assert "* gpt2: runs differ in tokens too, and the law mixes both" in said
+    assert "* bert: runs differ" not in said
+    assert "one run a point" in said
+    assert "<svg" in (tmp_path / "law.svg").read_text()
+
+
+def test_runs_that_the_contract_keeps_apart_have_laws_of_their_own(tmp_path, capsys) -> None:
+    """They were seeds of one point, "7 points, 14 runs", between both."""
+    arguments = (budgets(tmp_path / "runs"), "--form=plain", f"--figure={tmp_path / 'law.png'}")
+    said = output(capsys, laws, *arguments)
+    for budget in ("400 steps", "800 steps"):
+        assert f"bert, {budget}: loss = A x^-a, x = n_model; 7 points, 7 runs" in said
+    for named in ("--where=optim.total_steps=400", "--allow=optim.total_steps"):
+        assert named in said
+    chosen = output(capsys, laws, *arguments, "--where=optim.total_steps=800")
+    assert "bert: loss = A x^-a, x = n_model; 7 points, 7 runs" in chosen
+    pooled = output(capsys, laws, *arguments, "--allow=optim.total_steps")
+    assert "14 points, 14 runs" in pooled  # not seeds even so
+    assert "optim.total_steps: 400, 800" in pooled
+    assert "--allow=steps" in fails(capsys, laws, *arguments, "--allow=steps")
+
+
+def test_seeds_differ_in_nothing_else(tmp_path, capsys) -> None:
+    """Two shapes of one N are two points at one x, and count as one size."""
+    write(tmp_path / "runs", num_seeds=2)
+    for heads in (2, 4):
+        config = run_folders.config_of(shape=f"{heads}x64x8", seed=7)
+        run_folders.write(tmp_path / f"runs/{heads}", config=config, steps=10)
+    said = output(capsys, laws, tmp_path / "runs", "--form=plain", f"--figure={tmp_path / 'l.png'}")
+    assert "9 points, 16 runs" in said  # 2x64x8 has the N of 2x128x2 and is no seed of it
+    few = write(tmp_path / "few", WIDTHS[:3])
+    for heads in (1, 4, 8):
+        config = run_folders.config_of(shape=f"{heads}x16x2", seed=7)
+        run_folders.write(few / str(heads), config=config, steps=10)
+    assert "needs 4 different x, got 3" in fails(capsys, laws, few, "--form=plain")
+
+
+def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
+    runs = budgets(tmp_path / "runs", (16, 32))
+    points, _ = run_points.read([runs], "loss")
+
+    def names(*clocks: str, of=points) -> list[str]:
+        return list(laws.group_runs(of, clocks, "")[0])
+
+    by_budget = ["bert, 400 steps", "bert, 800 steps"]
+    assert names("n_model") == names("flops") == names("seconds") == by_budget
+    by_shape = ["bert, net.width=16", "bert, net.width=32"]
+    assert names("tokens") == by_shape
+    assert names("n_model", "tokens") == ["bert"]
+    assert names("flops", of=[p for p in points if p.shape == "2x16x2"]) == ["bert"]
+
+
+def test_budgets_that_are_an_axis_bring_one_kind_of_warm_up(tmp_path) -> None:
+    """One that grows with the budget, or stays, is one kind; two for one budget are two."""
+    for k, warmups in enumerate(((10, 10), (40, 80))):
+        budgets(tmp_path / f"runs{k}", (16,), warmups)
+        points, _ = run_points.read([tmp_path / f"runs{k}"], "loss")
+        assert list(laws.group_runs(points, ("tokens",), "")[0]) == ["bert"]
+    points, _ = run_points.read([tmp_path / "runs0", tmp_path / "runs1"], "loss")
+    found, notes = laws.group_runs(points, ("tokens",), "")
+    shares = ("0.025", "0.0125", "0.1")
+    assert list(found) == [f"bert, warm-up {share} of the budget" for share in shares]
+    assert "bert: runs differ in optim.warmup_steps, which" in notes[0]
+    assert list(laws.group_runs(points, ("tokens",), "optim.warmup_steps")[0]) == ["bert"]
+
+
+def test_a_joint_law_of_runs(tmp_path, capsys) -> None:
+    for tokens in (1e6, 4e6, 2e7):
+        for width in (16, 32, 64, 128):
+            value = 1.7 + 30 * (24 * width**2) ** -0.3 + 400 * tokens**-0.4
+            name = f"{width}-{tokens:g}"
+            config = run_folders.config_of(shape=f"2x{width}x2", optim__total_steps=tokens // 100)
+            run_folders.write(tmp_path / name, config=config, steps=10, tokens=tokens,
+                              eval={"128": {"loss": value, "step": 10}})  # fmt: skip
+    said = output(capsys, laws, tmp_path, "--form=joint", f"--figure={tmp_path / 'law.png'}")
+    assert "E + A N^-a + B D^-b, x = n_model and tokens; 12 points" in said
+    values = dict(line.split()[:2] for line in said.splitlines()[3:8])
+    assert values == {"A": "30", "B": "400", "a": "0.3", "b": "0.4", "E": "1.7"}
+    assert said.count(" yes") + said.count(" NO") == 3  # every D of the largest N
+    assert "leave out --x" in fails(capsys, laws, tmp_path, "--form=joint", "--x=tokens")
+
+
+def test_a_system_without_a_law_does_not_hide_the_others(tmp_path, capsys) -> None:
+    write(tmp_path / "runs")
+    write(tmp_path / "runs", WIDTHS[:4], system="gpt2")
+    where = f"--figure={tmp_path / 'law.png'}"
+    said = output(capsys, laws, tmp_path / "runs", where, "--predict=1M")
+    assert "bert: loss = E + A x^-a, x = n_model; 7 points, 14 runs" in said
+    assert "gpt2: no law of its 8 runs: E + A x^-a has 3 parameters and needs 5" in said
+    assert "* losses of different objectives do not compare" in said
+    assert "bert and gpt2 differ in" in said  # these folders declare no departures
+    write(tmp_path / "few", WIDTHS[:3])
+    write(tmp_path / "few", WIDTHS[:4], system="gpt2")
+    both = fails(capsys, laws, tmp_path / "few")
+    assert "got 3" in both and "got 4" in both
+
+
+def test_what_systems_declare_may_differ() -> None:
+    """Of two systems the kinds that are most alike are looked at."""
+
+    def point(system: str, departures: tuple[str, ...] = (), **fields) -> RunPoint:
+        fields = {name.replace("__", "."): value for name, value in fields.items()}
+        fields["system"] = system
+        return RunPoint(system, "2x16x2", {}, 1.0, "", fields, frozenset(departures))
+
+    ours = point("bert", ("objective",), objective="mlm+nsp", optim__learning_rate=1e-3)
+    theirs = point("gpt2", objective="clm", optim__learning_rate=1e-3)
+    assert not kinds.undeclared({"bert": [ours], "gpt2": [theirs]}, kinds.SHAPE)
+    other = point("gpt2", objective="clm", optim__learning_rate=2e-3, data="ab")
+    (said,) = kinds.undeclared({"bert": [ours], "gpt2": [other]}, kinds.SHAPE)
+    assert "bert and gpt2 differ in data, optim.learning_rate, which neither declares" in said
+    assert not kinds.undeclared({"bert": [ours], "a": [other], "b": [theirs]}, kinds.SHAPE)
+    allowed = kinds.allowed("data, optim.learning_rate", [ours, other])
+    assert not kinds.undeclared({"bert": [ours], "gpt2": [other]}, kinds.SHAPE, allowed)
+
+
+def rising(folder: pathlib.Path) -> pathlib.Path:
+    """Losses that rise with the size, which no form of a loss can follow."""
+    for k, width in enumerate(WIDTHS):
+        config, reached = run_folders.config_of(shape=f"2x{width}x2"), 7 + 0.1 * k**2
+        run_folders.write(folder / str(width), config=config, steps=10,
+                          eval={"128": {"loss": reached, "step": 10}})  # fmt: skip
+    return folder
+
+
+def test_what_stands_at_its_limit_has_no_value_and_predicts_nothing(tmp_path, capsys) -> None:
+    """It had one, with an interval of no width, and the prediction was made."""
+    figure, table = tmp_path / "law.png", tmp_path / "law.csv"
+    arguments = (rising(tmp_path / "runs"), f"--figure={figure}", f"--csv={table}")
+    said = output(capsys, laws, *arguments)
+    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines()[3:6]}
+    assert rows == {name: ["-", "not", "determined"] for name in "AaE"}
+    assert "held out at" not in said and "no check on the largest size" in said
+    assert matplotlib.image.imread(figure).std() > 0.05
+    for row in csv.DictReader(table.read_text().splitlines()):
+        assert (row["value"], row["low"], row["high"]) == ("", "", "")
+    with pytest.raises(SystemExit) as end:
+        laws.main([*map(str, arguments), "--predict=1M"])
+    told = capsys.readouterr()
+    assert end.value.code == 2 and "A, a, E" in told.err or "bert" in told.err
+    assert "not predicted" in told.out and "R^2" in told.out
+
+
+def test_one_law_predicts_where_another_cannot(tmp_path, capsys) -> None:
+    write(tmp_path / "runs/gpt2", system="gpt2")
+    rising(tmp_path / "runs/bert")
+    said = output(capsys, laws, tmp_path / "runs", "--predict=1M",
+                  f"--figure={tmp_path / 'law.png'}")  # fmt: skip
+    assert said.count("not predicted") == 1
+    values = [line.split()[1] for line in said.splitlines() if line.startswith("1e+06")]
+    assert values[0] == "-" and float(values[1]) == pytest.approx(loss(1e6), rel=0.02)
+
+
+def test_scores_rise(tmp_path, capsys) -> None:
+    write(tmp_path, num_seeds=1)
+    for k, width in enumerate(WIDTHS):
+        run_folders.add_tasks(
+            tmp_path / f"bert{width}-0", ("rte",), (30, 22, 17, 13, 10, 8, 7)[k], 1
+        )
+    said = output(capsys, laws, tmp_path, "--y=rte", "--x=seconds",
+                  f"--figure={tmp_path / 'law.png'}")  # fmt: skip
+    assert "rte = C - A x^-a, x = seconds; 7 points" in said
+
+
+def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
+    write(tmp_path / "few", WIDTHS[:4])
+    write(tmp_path / "near", (16, 18, 20, 22, 24), num_seeds=1)
+    write(tmp_path / "runs", num_seeds=1)
+    run_folders.write(tmp_path / "going/on", finished=False)
+    (tmp_path / "empty").mkdir()
+    for named, folder, *arguments in [
+        ("got 4", "few"),
+        ("factor of 2.25", "near"),
+        ("empty", "empty"),
+        ("nowhere", "nowhere"),
+        ("loss", "going"),
+        ("'rouge'", "few", "--y=rouge"),
+        ("--x", "few", "--x=epochs"),
+        ("factor 10", "runs", "--predict=1B"),
+        ("'wide'", "runs", "--where=wide>3"),
+    ]:
+        assert named in fails(capsys, laws, tmp_path / folder, *arguments)
+    assert not list(tmp_path.glob("*.png")) and not pathlib.Path("laws.png").exists()

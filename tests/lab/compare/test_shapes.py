@@ -1,0 +1,113 @@
+"""Shape advice: grades and sizes by hand, and the program."""
+
+import types
+
+import pytest
+
+from scalelab.lab import shapes
+from scalelab.lab.compare import shape_rules
+from scalelab.lab.reading.study_runs import Shape
+
+PLAIN = len(shapes.GRADES)
+
+
+@pytest.mark.parametrize(
+    ("shape", "grade"),
+    [
+        (Shape(8, 512, 3), 0),
+        (Shape(6, 384, 6), 0),
+        (Shape(7, 448, 4), 1),  # 448 = 7 x 64, no multiple of 128
+        (Shape(8, 448, 4), 2),  # heads of 56
+        (Shape(6, 480, 4), 3),  # heads of 80
+        (Shape(7, 469, 4), PLAIN),
+        (Shape(2, 104, 3), PLAIN),  # heads of 52
+        (Shape(3, 448, 4), PLAIN),  # 3 does not divide 448
+    ],
+)
+def test_grades_by_hand(shape: Shape, grade: int) -> None:
+    assert shapes.grade(shape) == grade
+
+
+def test_the_protocols_shape_and_its_neighbours() -> None:
+    found = shapes.find_near(Shape(7, 469, 4))
+    assert found[0].shape == (7, 469, 4) and found[0].size_change == found[0].distance == 0
+    grades = [advice.grade for advice in found[1:]]
+    assert grades == sorted(grades) and set(grades) == set(range(PLAIN))
+    first = {advice.grade: advice for advice in reversed(found[1:])}
+    assert first[1].shape == (7, 448, 4)  # the nearest with heads of 64
+    assert first[1].size_change == pytest.approx(448**2 / 469**2 - 1)
+    for advice in found[1:]:
+        shape = advice.shape
+        assert shape.width % shape.num_heads == 0 and shape.width % 8 == 0
+        assert shape.width // shape.num_heads % 8 == 0
+        assert abs(shape.n_model / Shape(7, 469, 4).n_model - 1) <= shapes.MOST_OFF
+
+
+def test_nothing_nearer_is_left_out() -> None:
+    """Every shape in reach is looked at: the advice against a search of them all."""
+    wanted = Shape(9, 585, 5)
+    all_of = [
+        shapes.judge(Shape(a, h, depth), wanted)
+        for depth in range(3, 8)
+        for h in range(8, 1000, 8)
+        for a in range(1, 64)
+        if h % a == 0 and 16 <= h // a <= 128
+    ]
+    for place in range(PLAIN):
+        near = [a for a in all_of if a.grade == place and abs(a.size_change) <= 0.15]
+        expected = sorted(near, key=lambda a: a.distance)[:2]
+        found = [a for a in shapes.find_near(wanted)[1:] if a.grade == place]
+        assert [a.distance for a in found] == [a.distance for a in expected]
+
+
+def test_heads_that_do_not_divide_are_no_mistake() -> None:
+    assert shapes.find_near(Shape(8, 469, 4))[1].shape.width % 128 == 0
+    with pytest.raises(ValueError, match="7x469"):
+        shape_rules.read("7x469")
+
+
+def test_tiles_by_hand() -> None:
+    assert shapes.padding(Shape(7, 448, 4), 64) == (1.0, 1.0)
+    # 469 in tiles of 64 takes 512, 4 x 469 = 1876 takes 1920; heads of 67 take 128.
+    weights, heads = shapes.padding(Shape(7, 469, 4), 64)
+    assert weights == pytest.approx((4 * 512**2 + 2 * 512 * 1920) / (12 * 469**2))
+    assert heads == pytest.approx(128 / 67)
+
+
+def test_work_by_hand() -> None:
+    forward = types.SimpleNamespace(body=100.0, attention=10.0, head=7.0)
+    plan = types.SimpleNamespace(phases=(types.SimpleNamespace(forward=forward),))
+    assert shapes.count_work(plan, Shape(1, 64, 1), 64) == 3 * 117
+    # Width 32 in tiles of 64: four times the weights but for the FFN's inner side, which is full.
+    weights = (4 * 64**2 + 2 * 64 * 128) / (12 * 32**2)
+    work = 3 * (100 * weights + 10 * 2 + 7 * 2)
+    assert shapes.count_work(plan, Shape(1, 32, 1), 64) == pytest.approx(work)
+
+
+def run(*arguments: str) -> None:
+    shapes.main(["--vocab_size=97", "--batch_size=4", "--length=16", "--each=1", *arguments])
+
+
+@pytest.mark.slow
+def test_the_program_predicts_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--near=2x33x2", "--system=gpt2", "--measure")
+    lines = capsys.readouterr().out.splitlines()
+    assert "measured" in lines[0] and lines[2].split()[0] == "2x33x2"
+    assert any(line.startswith("* 2x33x2") for line in lines)
+    assert any("ms)" in line for line in lines)
+
+
+def test_the_programs_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong, message in [
+        (["--near=7x46"], "7x46"),
+        (["--near=2x32x2", "--batch_size=0"], "--batch_size"),
+        (["--near=2x32x2", "--tile=0"], "--tile=0"),
+        (["--near=2x32x2", "--system=brt"], "bert"),
+        (["--near=2x32x2", "--length=1000000000"], "16,777,216"),
+        (["--nera=2x32x2"], "--nera"),
+        ([], "--near"),
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            run(*wrong)
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,417 @@
+"""Tables of an invented study: against the estimates themselves, and numbers worked out by hand."""
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import statistics
+
+import numpy as np
+import pytest
+import reported_study
+import scipy.stats
+import task_folders
+
+from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.reading import study_runs
+from scalelab.lab.reading.study_runs import Point, Shape
+from scalelab.lab.show import figures, report, tables
+from scalelab.lab.show.tables import Column, Table, Value
+
+
+class Fixed:
+    """Evidence: the score of a row is its width in percent; of every difference the error is 1."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def value(self, row, score):
+        value = row.shape.width / 100
+        return Estimate(value, value - 0.02, value + 0.03, 0.01, math.inf, np.zeros(1))
+
+    def remarks(self, score):
+        return [f"Table 0, {self.rows[0].label}, {score}: doubtful.", "Table 0, bert 9x9x9, x: no."]
+
+    def caveats(self, scores):
+        return []
+
+    def difference(self, a, b, score):
+        error = 0.01 * b.shape.num_layers
+        return Estimate(0.0, 0.0, 0.0, error, math.inf, np.zeros(1))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    reported_study.write(
+        folder, unfinished=("gpt2-2x32x2-seed1",), tables=["data", "large", "small", "grid", "cost"]
+    )
+    return study_runs.read(folder)
+
+
+@pytest.fixture(scope="module")
+def built(study) -> dict[str, Table]:
+    return {table.name: table for table in reported_study.build_tables(study, StudyScores(study))}
+
+
+def column(table: Table, key: str) -> list:
+    place = [c.key for c in table.columns].index(key)
+    return [row[place] for row in table.rows]
+
+
+def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
+    evidence = StudyScores(study)
+    for key in ("large", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2"):
+        for point, cell in zip(study.points, column(built["large"], key), strict=True):
+            expected = evidence.value(point, key)
+            assert cell == Value(expected.value, expected.low, expected.high, None)
+    assert column(built["large"], "system") == ["bert", "bert", "gpt2", "gpt2"]
+    assert column(built["large"], "n_model") == [6144, 24576] * 2
+    assert column(built["large"], "seeds") == [2, 2, 2, 1]
+    assert column(built["large"], "planned") == [2] * 4
+
+
+def test_large_is_the_mean_of_what_the_runs_predicted(built) -> None:
+    # bert 2x16x2: 28 - 2 * 5 + 2 * seed + k of 60 are wrong, in all three tasks.
+    wrong = statistics.mean(18 + 2 * seed + k for seed in (0, 1) for k in (0, 1))
+    assert column(built["large"], "large")[0].value == pytest.approx(1 - wrong / 60)
+
+
+def test_loss_and_time_have_students_interval(study, built) -> None:
+    losses = [run.loss for run in study.points[0].runs]
+    cell = column(built["grid"], "loss")[0]
+    low, high = scipy.stats.t.interval(
+        0.95, 1, np.mean(losses), np.std(losses, ddof=1) / math.sqrt(2)
+    )
+    assert cell[:3] == pytest.approx((np.mean(losses), low, high))
+    alone = column(built["cost"], "seconds")[3]  # one of two runs is finished
+    assert alone.low is None and "[-]" in tables.format_cell(alone, "seconds")
+
+
+def test_the_data_of_each_phase(built) -> None:
+    """Of a folder that does not tell an epoch."""
+    short, long = 900 * 64, 100 * 16
+    tokens = 28 * short + 60 * long
+    rows = [row[2:] for row in built["data"].rows[:3]]
+    assert rows == [
+        ("short (32)", 8000, None, Value(28.0), None, 900, None, short, 28 * short, None, None),
+        ("long (64)", 8000, None, Value(60.0), None, 100, None, long, 60 * long, None, None),
+        ("both", 8000, None, Value(tokens / (short + long)), None, 1000, None, short + long, tokens,
+         None, None),
+    ]  # fmt: skip
+    assert not any("Different text" in note for note in built["data"].notes)
+
+
+def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    corpus = {"documents": 300, "tokens": 150_000}
+    phases = [{"max_len": 32, "examples": 9600, "tokens": 264_000},
+              {"max_len": 64, "examples": 3200, "tokens": 192_032}]  # fmt: skip
+    for path in (tmp_path / "runs").glob("*seed1/result.json"):  # seed 0 is of an older version
+        more = {"corpus": corpus, "phases": phases}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(study, Fixed(study.points))
+    short, long, both = (
+        [c.value if isinstance(c, Value) else c for c in row] for row in table.rows
+    )
+    assert short[2:] == ["short (32)", 8000, 264_000, 27.5, 9600, 900, 6.0, 57_600, 1_612_800, None,
+                         None]  # fmt: skip
+    assert long[4:9] == [192_032, 60.01, 3200, 100, 0.5]
+    assert both[2:8] == ["both", 8000, 456_032, 456_032 / 12_800, 12_800, 1000]
+    assert both[8:] == [None, 59_200, 1_708_800, 150_000, 1_708_800 / 150_000]
+    assert any("Different text is" in note for note in table.notes)
+    said = tables.markdown(table)
+    assert "| 264,000 | 27.50 | 9,600 | 900 | 6 | 57,600 | 1,612,800 | - | - |" in " ".join(
+        said.split()
+    )
+    # A phase that is left out leaves its documents unread: how many is not recorded.
+    for run in study.facts["runs"]:
+        run["config"]["long"]["epoch_rate"] = 0.0
+    (tmp_path / "studies/invented.json").write_text(json.dumps(study.facts))
+    left_out = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(left_out, Fixed(left_out.points))
+    assert column(table, "text_read")[-1] is None
+
+
+@pytest.mark.parametrize(
+    "damaged", [[], "x", [{"examples": 0, "tokens": 1}] * 2, [1, 2], [{"examples": "9"}] * 2]
+)
+def test_an_epoch_that_is_told_wrongly_is_not_known(tmp_path, damaged) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tables=["data"], tasks=()
+    )
+    for path in (tmp_path / "runs").glob("*/result.json"):
+        more = {"corpus": damaged, "phases": damaged}
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    study = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(study, Fixed(study.points))
+    assert column(table, "epoch_tokens") == column(table, "text") == [None] * 3
+
+
+def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
+    folder_study = study_runs.Study(study.workdir, study.facts, study.points)
+    shapes = [Shape(2, 16, 1), Shape(2, 32, 2), Shape(2, 64, 5)]
+    points = tuple(Point("bert", shape, "baseline", study.points[0].runs) for shape in shapes)
+    folder_study = study_runs.Study(study.workdir, study.facts | {"tables": ["large"]}, points)
+    (table,) = reported_study.build_tables(folder_study, Fixed(points))
+    # (1.960 + 0.842) standard errors of 0.05, that of the deepest row.
+    assert column(table, "large")[0] == Value(0.16, pytest.approx(0.14), pytest.approx(0.19), None)
+    assert table.footer[-1] == pytest.approx(0.05 * (1.959964 + 0.841621), rel=1e-5)
+    assert "14.0" in tables.markdown(table).splitlines()[5]  # the row below three
+
+
+def test_notes_say_what_is_missing_and_what_departs(study, built) -> None:
+    said = "\n".join(built["large"].notes)
+    for named in ("CoLA", "1 of 8", "gpt2-2x32x2-seed1", "steps", "epochs=3.0", "cale tiny",
+                  "objective = clm (Radford et al. 2019, 2.1)"):  # fmt: skip
+        assert named in said
+    assert "small" not in built
+    for table in built.values():
+        assert any("gpt2 departs from the control" in note for note in table.notes), table.name
+
+
+def test_a_departure_that_is_not_in_force_says_so(study) -> None:
+    declared = [
+        {"field": "optim.total_epochs", "value": 6.0, "source": "there"},
+        {"field": "tokenizer.kind", "value": "unigram", "source": "there"},
+        {"field": "tokenizer.vocab_size", "value": 8000, "source": "there"},
+    ]
+    facts = study.facts | {"departures": {"bert": declared}, "tables": ["grid"]}
+    facts |= {"system_fields": {"bert": ["optim.beta2=0.9"]}}
+    other = study_runs.Study(study.workdir, facts, study.points)
+    said = "\n".join(reported_study.build_tables(other, Fixed(study.points))[0].notes)
+    assert "optim.total_epochs = 6.0, here not set (there)" in said
+    assert "tokenizer.kind = unigram, here wordpiece (there)" in said
+    assert "tokenizer.vocab_size = 8000 (there)" in said
+    assert "The study sets for bert: optim.beta2=0.9." in said
+
+
+def test_footnotes_and_allowed_fields_stand_below_every_table(study) -> None:
+    more = study_runs.Study(study.workdir, study.facts | {"allow": ["eval.x"]}, study.points)
+    for table in reported_study.build_tables(
+        more, Fixed(study.points), footnotes=["tokens differ by 3%"]
+    ):
+        assert "tokens differ by 3%" in table.notes
+        assert any("eval.x" in note for note in table.notes)
+
+
+def test_a_missing_task_is_named(study, tmp_path) -> None:
+    reported_study.write(tmp_path, tasks=("qnli",), tables=["large"])
+    for path in (tmp_path / "runs").glob("gpt2-2x16x2-seed0/tasks/qnli/seed*/result.json"):
+        path.unlink()
+    again = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(again, StudyScores(again))
+    said = "\n".join(table.notes)
+    assert "QNLI" in said and "gpt2-2x16x2-seed0" in said and "2 of 16" in said
+    assert "GLUE-Large, MNLI-m, MNLI-mm, QQP, SST-2, CoLA" in said
+
+
+def test_what_was_not_the_whole_training_set_is_said(tmp_path) -> None:
+    reported_study.write(tmp_path, tasks=("qnli",), tables=["large"])
+    for path in (tmp_path / "runs").glob("*/tasks/qnli/seed*/result.json"):
+        remarks = ["QNLI trained on the first 32 of 104,743 examples"]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"remarks": remarks}))
+    again = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(again, StudyScores(again))
+    assert table.notes.count("QNLI trained on the first 32 of 104,743 examples.") == 1
+
+
+def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
+    """Whether full is the protocol is told from rows that it has: see test_departing."""
+    for scale, expected in (("full", 0.16), ("tiny", None)):
+        facts = study.facts | {"tables": ["large"], "scale": scale}
+        scaled = study_runs.Study(study.workdir, facts, study.points)
+        published = Fixed([p for p in study.points if p.shape.width == 16])
+        (table,) = reported_study.build_tables(scaled, Fixed(study.points), published=published)
+        cells = column(table, "qnli")
+        assert cells[0].published == expected
+        assert cells[1].published is None
+        said = "".join(table.notes)
+        assert ("published number." in said) == (scale == "full")
+        assert ("bert 2x16x2, qnli: doubtful" in said) == (scale == "full")
+        assert "9x9x9" not in said
+
+
+def test_strategies_are_rows_of_one_net(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), variants=("baseline", "half_steps"),
+        tasks=("qnli",), tables=["strategies"],
+    )  # fmt: skip
+    study = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(study, StudyScores(study))
+    assert [c.key for c in table.columns[:2]] == ["system", "variant"]
+    assert column(table, "variant") == ["baseline", "half_steps"]
+    assert "seconds" in [c.key for c in table.columns]
+    assert "half_steps: optim.total_steps=x0.5." in table.notes
+
+
+def test_a_table_may_have_some_rows(tmp_path) -> None:
+    """By stage, shape and variant; a row may stand in several tables, a caption says what it is."""
+    rows = {
+        "width": {"title": "Width alone", "stages": ["main"], "shapes": ["2x*x2"], "variants": []},
+        "half": {"title": "Half", "stages": [], "shapes": [], "variants": ["half_steps"]},
+        "none": {"title": "None", "stages": ["later"], "shapes": [], "variants": []},
+    }
+    reported_study.write(
+        tmp_path, shapes=((2, 16, 2), (2, 32, 2), (2, 16, 4)), seeds=1, tasks=("qnli",),
+        variants=("baseline", "half_steps"), rows=rows,
+        tables=["large:width", "large:half", "large", "large:none", "data:none"],
+    )  # fmt: skip
+    study = study_runs.read(tmp_path)
+    built = {table.name: table for table in reported_study.build_tables(study, Fixed(study.points))}
+    assert list(built) == ["large-width", "large-half", "large"]
+    assert [row[1:4] for row in built["large-width"].rows[:4]] == [(2, 16, 2)] * 2 + [
+        (2, 32, 2)
+    ] * 2
+    assert set(column(built["large-half"], "variant")) == {"half_steps"}
+    assert [len(table.rows) for table in built.values()] == [8, 6, 12]
+    assert built["large-width"].title == "Width alone. GLUE: the large tasks"
+    assert r"\caption{Half. GLUE: the large tasks}" in tables.latex(built["large-half"], "x")
+    report.write(study, tmp_path / "out")
+    assert (tmp_path / "out/tables/large-width.csv").exists()
+    assert "### Width alone. GLUE" in (tmp_path / "out/report.md").read_text()
+    assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "total_epochs", "captions"),
+    [
+        ((), None, ["Validation loss", "Validation loss", "Total time and validation loss"]),
+        (("qnli",), 6.0, ["Validation loss", "Validation loss",
+                          "Total time, epochs and validation loss"]),
+        (("mnli", "qqp", "qnli"), None, ["Validation loss and GLUE-Large", "Validation loss",
+                                         "Total time, GLUE-Large and validation loss"]),
+    ],
+)  # fmt: skip
+def test_a_caption_names_the_columns_that_are_there(
+    tmp_path, tasks, total_epochs, captions
+) -> None:
+    reported_study.write(tmp_path, tasks=tasks, tables=["grid", "loss", "cost"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    for run in facts["runs"]:
+        run["config"]["optim"]["total_epochs"] = total_epochs
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    made = reported_study.build_tables(study, Fixed(study.points))
+    assert [table.title for table in made] == captions
+    for table in made:
+        assert ("GLUE-Large" in [c.title for c in table.columns]) == ("GLUE-Large" in table.title)
+        assert r"\caption{" + table.title + "}" in tables.latex(table, "x")
+
+
+def test_strategies_stand_net_by_net(tmp_path) -> None:
+    """As in Table 7.5, although a study trains one variant of all its nets after the other."""
+    reported_study.write(tmp_path, variants=("baseline", "half_steps"), tables=["strategies"])
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    facts["runs"].sort(key=lambda run: run["variant"])
+    path.write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(study, Fixed(study.points))
+    assert [row[:2] for row in table.rows[:2]] == [("bert", "baseline"), ("bert", "half_steps")]
+    assert column(table, "H")[:4] == [16, 16, 32, 32]
+
+
+def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), variants=("baseline", "short_only"), tasks=(), tables=["grid"]
+    )
+    before = study_runs.read(tmp_path)
+    (table,) = reported_study.build_tables(before, StudyScores(before))
+    assert "loss_length" not in [c.key for c in table.columns]
+    for path in (tmp_path / "runs").glob("*-short_only-*/result.json"):
+        result = json.loads(path.read_text())
+        del result["eval"]["64"]
+        path.write_text(json.dumps(result))
+    study = study_runs.read(tmp_path)
+    evidence = StudyScores(study)
+    (table,) = reported_study.build_tables(study, evidence)
+    assert column(table, "loss_length") == [64, 32, 64, 32]
+    assert table.columns[-1].title == "at length"
+    assert "Losses at different lengths do not compare" in "".join(table.notes)
+    # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
+    difference = evidence.difference(study.points[0], study.points[2], "loss")
+    assert table.footer[-2] == pytest.approx(difference.detectable)
+    assert "| 64 |" in " ".join(tables.markdown(table).split())
+
+
+def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None:
+    reported_study.write(
+        tmp_path, systems=("bert",), variants=("baseline", "mlm"), tasks=(), tables=["grid"]
+    )
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text())
+    said = []
+    for objective in ("mlm+nsp", "mlm"):
+        for run in facts["runs"]:
+            run["config"]["objective"] = objective if run["variant"] == "mlm" else "mlm+nsp"
+        path.write_text(json.dumps(facts))
+        study = study_runs.read(tmp_path)
+        (table,) = reported_study.build_tables(study, StudyScores(study))
+        said.append("Losses of different objectives" in "".join(table.notes))
+        titles = [axis.get_title() for axis in figures.draw_losses(study, clock="tokens").axes]
+    assert said == [False, True]
+    assert titles[0] == "bert, mlm+nsp on doc_sentences, length 32"
+    assert "bert, mlm on doc_sentences" in titles[2]
+
+
+def test_an_unknown_table_is_refused(study) -> None:
+    wrong = study_runs.Study(study.workdir, study.facts | {"tables": ["larg"]}, study.points)
+    with pytest.raises(ValueError, match="'larg'.*'large'"):
+        reported_study.build_tables(wrong, Fixed(study.points))
+
+
+def test_csv_keeps_all_digits(study, built) -> None:
+    lines = list(csv.DictReader(io.StringIO(tables.csv(built["large"]))))
+    for line, cell in zip(lines, column(built["large"], "qqp"), strict=True):
+        assert float(line["qqp"]) == cell.value
+        assert float(line["qqp_low"]) == cell.low and float(line["qqp_high"]) == cell.high
+        assert line["qqp_published"] == ""
+
+
+def test_text_of_users_is_escaped() -> None:
+    columns = (Column("a", "a_b", "text"), Column("b", "50%", "count"))
+    rows = (("x & y<b>|", 1), ("[#1 {z}](u)", "\\cmd"))
+    table = Table("t", "A $ ~ ^", columns, rows, None, ("<i>",))
+    text = tables.latex(table, "t")
+    for expected in (r"a\_b & 50\% \\", r"x \& y\textless{}b", r"\#1 \{z\}", r"\textbackslash{}cmd",
+                     r"\caption{A \$ \textasciitilde{} \textasciicircum{}}"):  # fmt: skip
+        assert expected in text
+    assert text.count(r"\midrule") == 2  # below the header, and between different first cells
+    assert text.count("{") == text.count("}") and not re.search(r"^\[", text, re.M)
+    text = tables.markdown(table)
+    assert "x &amp; y&lt;b>\\|" in text and "&lt;i>" in text and "](u)" not in text
+
+
+def test_a_grid_of_one_size_gives_alpha_and_beta(tmp_path) -> None:
+    """The protocol's (7.5.5), from (2,104,3): of three least losses the one of the best score."""
+    shapes = ((2, 128, 2), (2, 104, 3), (2, 90, 4), (2, 74, 6))  # the larger N, the less loss
+
+    def said(name: str, **changes) -> list[str]:
+        asked = {"systems": ("bert",), "shapes": shapes, "tasks": ("qnli",), "tables": ["grid"]}
+        reported_study.write(tmp_path / name, **(asked | changes))
+        for k in range(2):
+            folder = tmp_path / name / f"runs/bert-2x104x3-seed{k}/tasks/qnli"
+            for seed in range(2 * folder.is_dir()):
+                shutil.rmtree(folder / f"seed{seed}")
+                task_folders.write_run(folder, "qnli", seed, 1, system="bert")
+        study = study_runs.read(tmp_path / name)
+        (table,) = reported_study.build_tables(study, StudyScores(study))
+        return [note for note in table.notes if note.startswith("Compound scaling of bert")]
+
+    (note,) = said("tuned")
+    assert "starts from 2x104x3" in note and "2x74x6, 2x128x2, 2x104x3" in note
+    assert "= 1.076" in note and "= 1.363" in note
+    assert "2x148x3" in note  # one step of phi up: 2 x 3 x 104^2 = 3 x 147.1^2
+    (note,) = said("losses", tasks=())
+    assert "starts from 2x74x6" in note
+    assert said("two", shapes=shapes[:2]) == []
+    assert said("sizes", shapes=(*shapes[:2], (2, 128, 3))) == []
+    assert said("stopped", unfinished=("bert-2x90x4-seed1",)) == []

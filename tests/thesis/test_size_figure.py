@@ -1,0 +1,67 @@
+"""GLUE-Large against N: panels, lines and error bars."""
+
+import json
+
+import pytest
+import reported_study
+
+from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.reading import study_runs
+from scalelab.thesis import size_figure
+
+
+def test_score_by_size_draws_the_estimates(tmp_path) -> None:
+    shapes = ((2, 16, 2), (2, 32, 2), (2, 16, 4), (4, 64, 8))
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=shapes, seeds=1, tasks=("mnli", "qqp", "qnli")
+    )
+    study = study_runs.read(tmp_path)
+    evidence = StudyScores(study)
+    figure = size_figure.draw(study, evidence)
+    panels = {axis.get_title(): axis for axis in figure.axes}
+    assert list(panels) == ["width", "depth", "other shapes"]
+    width = panels["width"].containers[0].lines[0]
+    scores = [100 * evidence.value(p, "large").value for p in study.points[:2]]
+    assert list(width.get_xdata()) == [12 * 2 * 16**2, 12 * 2 * 32**2]
+    assert list(width.get_ydata()) == scores
+    bars = panels["width"].containers[0].lines[2][0].get_segments()
+    ends = [evidence.value(p, "large") for p in study.points[:2]]
+    for bar, end in zip(bars, ends, strict=True):
+        assert bar[:, 1] == pytest.approx([100 * end.low, 100 * end.high])
+
+
+def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
+    """Figure 7.2, of the shapes of thesis_7_5_2 at scale full."""
+    shapes = ((2, 204, 7), (2, 256, 9), (8, 544, 2), (2, 384, 2), (2, 128, 18), (2, 544, 2),
+              (2, 128, 36))  # fmt: skip
+    points = [study_runs.Point("bert", study_runs.Shape(*s), "baseline", ()) for s in shapes]
+    found = size_figure.panels_of(points)
+    assert {title: [[str(p.shape) for p in line] for line in lines] for title, lines in found} == {
+        "width": [["2x384x2", "2x544x2"]],
+        "depth": [["2x128x18", "2x128x36"]],
+        "other shapes": [["2x204x7", "2x256x9"], ["8x544x2"]],
+    }
+    assert size_figure.panels_of(points[2:3]) == [("all shapes", [points[2:3]])]
+
+
+def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) -> None:
+    shapes = ((2, 32, 2), (2, 26, 3), (2, 16, 8))  # N within 1%
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=shapes, variants=("baseline", "short_only"), seeds=1,
+        tasks=("mnli", "qqp", "qnli"),
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "studies/invented.json").read_text())
+    facts["runs"] = [r for r in facts["runs"] if r["variant"] != "baseline" or r["shape"]["H"] > 30]
+    (tmp_path / "studies/invented.json").write_text(json.dumps(facts))
+    study = study_runs.read(tmp_path)
+    figure = size_figure.draw(study, StudyScores(study))
+    panels = {axis.get_title(): axis for axis in figure.axes}
+    assert list(panels) == ["all shapes", "short_only"]
+    drawn = panels["short_only"]
+    assert [text.get_text() for text in drawn.texts] == ["2x32x2", "2x26x3", "2x16x8"]
+    sizes = [container.lines[0].get_xdata()[0] for container in drawn.containers]
+    assert sizes[1] == 12 * 3 * 26**2 and sizes[0] < 0.95 * sizes[1] < 0.89 * sizes[2]
+    left, right = drawn.get_xlim()
+    assert right / left == pytest.approx(4)
+    (alone,) = panels["all shapes"].containers
+    assert list(alone.lines[0].get_xdata()) == [12 * 2 * 32**2]
