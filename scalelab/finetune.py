@@ -25,8 +25,16 @@ import numpy as np
 from scalelab.config import exits
 from scalelab.config import pretraining as config_lib
 from scalelab.config.finetuning import override, resolve
-from scalelab.finetuning import grid, results
-from scalelab.finetuning.plan import Options, plan
+from scalelab.finetuning import results
+from scalelab.finetuning.plan import (
+    Axes,
+    Options,
+    grid_points,
+    plan,
+    read_choice,
+    vmappable,
+    write_choice,
+)
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
@@ -80,13 +88,13 @@ def fine_tune(
         results.score_import(run)
     else:
         if axes and options.eval_only:
-            values = override(values, grid.read_choice(workdir, axes))
+            values = override(values, read_choice(workdir, axes))
         elif axes:
             points = {
                 name: TaskRun(
                     task, splits, start, resolve(override(values, fields)), workdir / "grid" / name
                 )
-                for name, fields in grid.points(axes).items()
+                for name, fields in grid_points(axes).items()
             }
             values = override(values, _choose(points, axes, workdir, options))
         run, seeds = TaskRun(task, splits, start, resolve(values), workdir), options.seeds
@@ -110,11 +118,11 @@ def fine_tune(
 
 
 def _choose(
-    points: Mapping[str, TaskRun], axes: grid.Axes, workdir: pathlib.Path, options: Options
+    points: Mapping[str, TaskRun], axes: Axes, workdir: pathlib.Path, options: Options
 ) -> dict[str, Any]:
     """Trains the points of a grid with the first seed; returns the fields of the best on dev."""
     scores, seed = {}, options.seeds[0]
-    for names in grid.vmappable(axes, options.together):
+    for names in vmappable(axes, options.together):
         left = [points[name] for name in names if points[name].claim(seed) is None]
         if left:
             train(left, [seed] * len(left))
@@ -122,7 +130,7 @@ def _choose(
             task = points[name].task
             scores[name] = results.main_score(task, points[name].result(seed)["eval"])
             print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")
-    return grid.write_choice(workdir, axes, scores, seed)
+    return write_choice(workdir, axes, scores, seed)
 
 
 def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:

@@ -789,7 +789,7 @@ def test_what_cannot_work_is_refused(prepare, pretrained_runs: Runs) -> None:
             prepare("bert", "cola", **fields)
     run = str(pretrained_runs("bert"))
     for arguments, message in (
-        (("none",), "of which net"),
+        (("none",), "--like"),
         ((run, run), "--like is for --init=none"),
         (("nowhere",), "no run folder"),
         ((run, None, run), "holds no runs on MNLI"),

@@ -1,5 +1,6 @@
 """The results of a fine-tuned seed: scores, predictions, result.json, submission files."""
 
+import dataclasses
 import pathlib
 import shutil
 from collections.abc import Mapping
@@ -7,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.config import files
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
 from scalelab.config.shape import Shape
 from scalelab.finetuning.progress import Progress
@@ -286,9 +286,8 @@ def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
     have remarks of their own.
     """
     recipe = recipes.get(config.recipe)
-    made = files.load(files.FOLDER / "finetune.py")
-    values = made.get_config(f"recipe={config.recipe}").to_dict()
-    plain = settings(resolve(override(values, recipe.tasks.get(task, {}))))
+    own = {**recipe.fields, **recipe.tasks.get(task, {})}
+    plain = settings(resolve(override(dataclasses.asdict(FinetuneConfig()), own)))
     known = {"max_train_examples", "order_seed", "weights_seed", *recipe.grid}
     known |= {name.removeprefix("optim.") for name in recipe.grid}
     return {

@@ -150,31 +150,10 @@ def test_texts_draw_apart() -> None:
 # --- Going round in circles ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "length", "expected"),
-    [
-        ("abcab", 2, True),
-        ("abcab", 3, False),
-        ("aaa", 2, True),
-        ("aa", 2, False),
-        ("abab", 2, True),
-        ("abxab", 2, True),
-        ("abxa", 2, False),
-        ("a", 1, False),
-        ("aba", 1, True),
-        ("ab", 3, False),
-    ],
-)
-def test_repeats(text: str, length: int, expected: bool) -> None:
-    """Behind the text stands what would repeat it, and must not be looked at."""
-    tokens = jnp.array([[ord(c) for c in text + text + text]])
-    assert repeats(tokens, jnp.int32(len(text)), length).tolist() == [expected]
-
-
 def test_repeats_as_a_search_in_strings_says() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 3, (40, 12))
-    for count in range(1, 13):
+    for count in range(1, 13):  # behind a text stands more, which must not be looked at
         for length in (1, 2, 3, 4):
             texts = ["".join(map(str, row[:count])) for row in tokens]
             expected = [len(t) > length and t[-length:] in t[:-1] for t in texts]

@@ -12,6 +12,7 @@ from scipy import special
 
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
+from scalelab.decode.prompts import pad
 from scalelab.nn.attention import KeyValueCache
 from scalelab.nn.masks import Mask
 
@@ -192,16 +193,6 @@ def test_the_loop_stops_when_all_have_ended() -> None:
     assert len(calls) == 20
 
 
-def test_a_penalty_by_hand() -> None:
-    """After 0 comes 1 with 0.6, 2 with 0.4; once 1 was seen, log 0.6 * 3 is less than log 0.4."""
-    table = [[0.0, 0.6, 0.4], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
-    sizes = {"max_new_tokens": 3, "max_len": 9, "end_token": None}
-    for penalty, expected in ((None, [1, 0, 1]), (1.5, [1, 0, 1]), (3.0, [1, 0, 2])):
-        rules = Rules(repetition_penalty=penalty)
-        (found,) = loop.generate(small.chain(table), [np.array([0])], rules, **sizes)
-        assert found.tokens.tolist() == expected, penalty
-
-
 def test_too_long_for_the_net() -> None:
     with pytest.raises(ValueError, match="17 tokens and 24 new .* make 41, .* has 40 positions"):
         greedy("gpt2", max_new_tokens=24)
@@ -246,3 +237,36 @@ def test_with_and_without_blocks(system: str) -> None:
         expected[1], small.next_scores(system, [1] * 2), rtol=1e-4, atol=1e-4
     )
     assert cache.lengths.tolist() == [4, 2] and len(cache.layers) == 2
+
+
+# --- Prompts ----------------
+
+
+def rows(*lengths: int) -> list[np.ndarray]:
+    return [np.arange(1, n + 1, dtype=np.int32) for n in lengths]
+
+
+@pytest.mark.parametrize(
+    ("longest", "max_len", "expected"),
+    [(1, 99, 16), (16, 99, 16), (17, 99, 32), (33, 99, 64), (65, 99, 99), (90, 99, 99), (5, 9, 9)],
+)
+def test_few_lengths(longest: int, max_len: int, expected: int) -> None:
+    tokens, lengths = pad(rows(1, longest), 4, max_len)
+    assert tokens.shape == (2, expected) and lengths.tolist() == [1, longest]
+    assert tokens[1, :longest].tolist() == list(range(1, longest + 1))
+    assert not tokens[1, longest:].any() and tokens.dtype == lengths.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_new_tokens", "message"),
+    [
+        ((3, 10), 7, "a prompt of 10 tokens and 7 new ones make 17, but the net has 16 positions"),
+        ((20,), 1, "a prompt of 20 tokens"),
+        ((3, 0), 7, "an empty prompt"),
+        ((), 7, "no prompts"),
+        ((3,), 0, "max_new_tokens = 0: expected at least 1"),
+    ],
+)
+def test_refused(lengths: tuple[int, ...], max_new_tokens: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pad(rows(*lengths), max_new_tokens, 16)

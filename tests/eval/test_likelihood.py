@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scalelab import objectives as objectives_lib
 from scalelab.eval import likelihood, placement, token_scores
@@ -127,8 +129,8 @@ def test_what_is_wrong_is_noticed(pretrained_runs: Runs, system: str, wrong: str
     one_by_one(pretrained_runs(system))
     slide, fill = likelihood.slide, likelihood.fill
 
-    def misplaced(*given: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        batch, places, targets = fill(*given)
+    def misplaced(*arguments: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        batch, places, targets = fill(*arguments)
         return batch, np.maximum(places - 1, 0), targets
 
     def no_overlap(num_tokens: int, context: int, stride: int, ahead: int) -> likelihood.Windows:
@@ -141,7 +143,7 @@ def test_what_is_wrong_is_noticed(pretrained_runs: Runs, system: str, wrong: str
         monkeypatch.setattr(likelihood, "slide", no_overlap)
     else:
         by = {"twice": -1, "left out": 1}[wrong]
-        monkeypatch.setattr(likelihood, "slide", lambda *given: changed(slide(*given), by))
+        monkeypatch.setattr(likelihood, "slide", lambda *arguments: changed(slide(*arguments), by))
     with pytest.raises(AssertionError):
         check(pretrained_runs(system))
 
@@ -166,6 +168,47 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     found = nats_of(opened, np.concatenate(rows), starts, reading_of(opened, 32, 16))
     assert np.nansum(found, dtype=np.float64) == pytest.approx(float(expected), rel=1e-5)
     assert (~np.isnan(found)).sum() == float(weight)
+
+
+# --- Windows ----------------
+
+
+def as_lists(made: likelihood.Windows) -> list[tuple[int, ...]]:
+    columns = made.starts, made.stops, made.firsts, made.lasts
+    return [tuple(map(int, row)) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "context", "stride", "ahead", "expected"),
+    [
+        (3, 4, 2, 0, [(0, 3, 0, 3)]),
+        (4, 4, 2, 0, [(0, 4, 0, 4)]),
+        (5, 4, 2, 0, [(0, 4, 0, 4), (2, 5, 4, 5)]),
+        (9, 4, 2, 0, [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8), (6, 9, 8, 9)]),
+        # Two tokens on either side of those that are scored, but at the document's ends.
+        (11, 6, 2, 2, [(0, 6, 0, 4), (2, 8, 4, 6), (4, 10, 6, 8), (6, 11, 8, 11)]),
+        (5, 2, 2, 0, [(0, 2, 0, 2), (2, 4, 2, 4), (4, 5, 4, 5)]),
+    ],
+)
+def test_by_hand(num_tokens, context, stride, ahead, expected) -> None:
+    assert as_lists(likelihood.slide(num_tokens, context, stride, ahead)) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_each_token_once_with_enough_around_it(data) -> None:
+    num_tokens, context = (data.draw(st.integers(1, most)) for most in (200, 40))
+    stride = data.draw(st.integers(1, context))
+    ahead = data.draw(st.integers(0, context - stride))
+    made = likelihood.slide(num_tokens, context, stride, ahead)
+    scored = []
+    for start, stop, first, last in as_lists(made):
+        assert 0 <= start <= first < last <= stop <= num_tokens and stop - start <= context
+        scored += range(first, last)
+        assert start == 0 or first - start >= context - stride - ahead
+        assert stop == num_tokens or stop - last >= ahead
+    assert scored == list(range(num_tokens))
+    assert len(made) == 1 or np.all(np.diff(made.starts) == stride)
 
 
 # --- transformers ---------------------------------------------------------------------------------

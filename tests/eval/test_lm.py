@@ -153,7 +153,7 @@ def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, 
     [
         ([], "--run, --corpus"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "at least 1, got '0'"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid=5: did you mean '--stride'"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid: did you mean '--stride'"),
         (["--run=nowhere", "--corpus=wikitext:DIR"], "no run folder 'nowhere'"),
         (["--run=RUN", "--corpus=wikitxt:DIR"], "unknown corpus reader 'wikitxt'.*'wikitext'"),
         (["--run=RUN", "--corpus=wikitext:nowhere"], "expected a folder, found none"),

@@ -1,6 +1,8 @@
-"""configs/finetune.py and the recipes: strict, complete, each field of use."""
+"""configs/finetune.py, the recipes and their grids: strict, complete, each field of use."""
 
 import ast
+import json
+import math
 import pathlib
 
 import pytest
@@ -9,6 +11,7 @@ import tiny
 from scalelab.config import finetuning as finetune_config
 from scalelab.config.fields import field_names, flatten
 from scalelab.config.finetuning import FinetuneConfig, override
+from scalelab.finetuning import plan
 from scalelab.tasks import recipes
 
 
@@ -80,3 +83,30 @@ def _read_in(path: pathlib.Path) -> set[str]:
 
 def _eval_files() -> list[pathlib.Path]:
     return list((tiny.ROOT / "scalelab/eval").glob("*.py"))
+
+
+# --- The grid ----------------
+
+AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1, [1, 1, 1, 1]), (3, [2, 2])])
+def test_rates_train_in_one_program(most: int, sizes: list[int]) -> None:
+    """Points that differ in anything else have programs of their own."""
+    groups, fields = plan.vmappable(AXES, most), plan.grid_points(AXES)
+    assert [len(names) for names in groups] == sizes
+    assert all(len({fields[name]["batch_size"] for name in names}) == 1 for names in groups)
+
+
+def test_the_best_point_is_taken(tmp_path: pathlib.Path) -> None:
+    scores = dict(
+        zip(plan.grid_points(AXES), (0.2, -math.inf, 0.9, 0.4), strict=True)
+    )  # one failed
+    best = {"optim.learning_rate": 1e-5, "batch_size": 8}
+    assert plan.write_choice(tmp_path, AXES, scores, 0) == best
+    made = json.loads((tmp_path / "grid.json").read_text(), parse_constant=pytest.fail)
+    assert [point["score"] for point in made["points"]] == [0.2, None, 0.9, 0.4]
+    assert made["chosen"] == best == plan.read_choice(tmp_path, AXES)
+    assert plan.read_choice(tmp_path, {"batch_size": (8, 32)}) == {"batch_size": 8}
+    with pytest.raises(ValueError, match="has no grid.json"):
+        plan.read_choice(tmp_path / "other", AXES)
