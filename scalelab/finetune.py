@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.config import exits
-from scalelab.config import pretraining as config_lib
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import results
 from scalelab.finetuning.plan import (
@@ -35,7 +33,12 @@ from scalelab.finetuning.plan import (
     vmappable,
     write_choice,
 )
-from scalelab.finetuning.progress import Progress
+from scalelab.finetuning.progress import (
+    Progress,
+    check_same,
+    remove_checkpoints,
+    warn_of_other_checkpoints,
+)
 from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Program, compiled
@@ -173,10 +176,10 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
         files.callback(checkpoints.close)
         progress, restored = [Progress() for _ in runs], checkpoints.restore(state)
         if restored is None:
-            _warn_of_other_checkpoints(run, seeds, directory, name)
+            warn_of_other_checkpoints(run.workdir, seeds, directory, name)
         else:
             state, meta = restored
-            _check_same(directory, meta["configs"], configs)
+            check_same(directory, meta["configs"], configs)
             progress = [Progress.from_json(values) for values in meta["progress"]]
         step = int(state.step)
         writers = []
@@ -269,7 +272,7 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                 each.save(seed, progress[k].clocks.steps, whole)
                 results.write(each, seed, progress[k], outputs[k], whole)
             for each in runs:
-                _remove_checkpoints(each)
+                remove_checkpoints(each.workdir)
             print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # perhaps during the last evaluation
         at = f"stopped by {interrupt.received} after step {step}"
@@ -329,40 +332,3 @@ def _save(checkpoints: Checkpoints, state: Any, progress: list[Progress], config
     """Saves a checkpoint from which the same command continues."""
     meta = {"progress": [dataclasses.asdict(each) for each in progress], "configs": configs}
     checkpoints.save(state, meta)
-
-
-def _check_same(directory: pathlib.Path, before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Refuses a checkpoint that runs with other configs left."""
-    for config, other in zip(now, before, strict=True):
-        differing = config_lib.science_diff(config, other)
-        if differing:
-            raise ValueError(
-                f"{directory} has a checkpoint of a run with another config; choose another"
-                " --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
-            )
-
-
-def _warn_of_other_checkpoints(
-    run: TaskRun, seeds: Sequence[int], directory: pathlib.Path, name: str
-) -> None:
-    """Notes seeds whose steps lie in a checkpoint of other seeds, which does not fit."""
-    for folder in run.workdir.glob(".resume-*"):
-        again = sorted(_seeds_in(folder) & set(seeds))
-        if again and folder != directory:
-            print(
-                f"note: {name} begins at step 0, and {folder} has steps of seed"
-                f" {', '.join(map(str, again))} that trained in another group; to continue them use"
-                " the --seeds_together of that start"
-            )
-
-
-def _remove_checkpoints(run: TaskRun) -> None:
-    """Removes every checkpoint with a finished seed: it can serve no later start."""
-    for folder in run.workdir.glob(".resume-*"):
-        if any((run.folder(seed) / "result.json").exists() for seed in _seeds_in(folder)):
-            shutil.rmtree(folder)
-
-
-def _seeds_in(folder: pathlib.Path) -> set[int]:
-    """Returns the seeds of a checkpoint, from the name of its folder."""
-    return set(map(int, folder.name.split(".")[1].split("-")[1:]))

@@ -1,9 +1,12 @@
-"""The progress of one seed of a fine-tuning, and early stopping."""
+"""The progress of a seed of a fine-tuning, early stopping, and the checkpoints of its group."""
 
 import dataclasses
-from collections.abc import Callable
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from scalelab.config.pretraining import science_diff
 from scalelab.runs import metrics
 from scalelab.runs.clocks import Clocks
 
@@ -73,3 +76,43 @@ class Progress:
         if patience and last - self.best >= patience:
             self.stopped, self.over = step, True
         return False
+
+
+# --- Checkpoints of seeds that train in one program: WORKDIR/.resume-0-1 ----------------
+
+
+def check_same(directory: pathlib.Path, before: Sequence[Any], now: Sequence[Any]) -> None:
+    """Refuses a checkpoint that runs with other configs left."""
+    for config, other in zip(now, before, strict=True):
+        differing = science_diff(config, other)
+        if differing:
+            raise ValueError(
+                f"{directory} has a checkpoint of a run with another config; choose another"
+                " --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
+            )
+
+
+def warn_of_other_checkpoints(
+    workdir: pathlib.Path, seeds: Sequence[int], directory: pathlib.Path, name: str
+) -> None:
+    """Notes seeds whose steps lie in a checkpoint of other seeds, which does not fit."""
+    for folder in workdir.glob(".resume-*"):
+        again = sorted(_seeds_in(folder) & set(seeds))
+        if again and folder != directory:
+            print(
+                f"note: {name} begins at step 0, and {folder} has steps of seed"
+                f" {', '.join(map(str, again))} that trained in another group; to continue them use"
+                " the --seeds_together of that start"
+            )
+
+
+def remove_checkpoints(workdir: pathlib.Path) -> None:
+    """Removes every checkpoint with a finished seed: it can serve no later start."""
+    for folder in workdir.glob(".resume-*"):
+        if any((workdir / f"seed{seed}" / "result.json").exists() for seed in _seeds_in(folder)):
+            shutil.rmtree(folder)
+
+
+def _seeds_in(folder: pathlib.Path) -> set[int]:
+    """Returns the seeds of a checkpoint, from the name of its folder."""
+    return set(map(int, folder.name.split(".")[1].split("-")[1:]))
