@@ -495,6 +495,7 @@ def test_order_and_weights_vary_alone(prepare) -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), *pair)
 
 
+@pytest.mark.slow
 def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
     """Each in its own folder, stopped in between and continued."""
     rates, fields = (1e-2, 1e-3), {"machine__checkpoint_every_steps": 3}
@@ -539,6 +540,7 @@ def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
     assert apart > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("system", "task", "fields"), [
     ("gpt2", "stsb", {"optim__layer_decay": 0.5}),  # added tokens, both orders
     ("roberta", "rte", {"patience": 1, "epochs": 3.0}),
@@ -681,6 +683,7 @@ def test_steps_that_another_grouping_loses_are_named(prepare, monkeypatch, capsy
     assert [path.name for path in run.workdir.glob(".resume*")] == [".resume-2"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_its_last_step_only_writes_the_rest(prepare, monkeypatch) -> None:
     run = prepare("roberta", "cola", machine__checkpoint_every_steps=5)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -693,6 +696,7 @@ def test_a_run_killed_after_its_last_step_only_writes_the_rest(prepare, monkeypa
     np.testing.assert_array_equal(found, outputs(run).argmax(axis=1))
 
 
+@pytest.mark.slow
 def test_a_planted_rule_is_learnt(prepare, pretrained_runs: Runs) -> None:
     """One word decides: training finds it, and a rate of zero does not.
 
@@ -720,6 +724,7 @@ def test_runs_that_learn_nothing_or_diverge_are_flagged(prepare) -> None:
         json.loads(text, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best(prepare, monkeypatch) -> None:
     """Seeds that stop at different steps in one program have the results of runs of their own.
 
