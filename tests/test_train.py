@@ -76,12 +76,9 @@ def test_the_run_folder(whole: Record) -> None:
     assert sorted(int(p.name) for p in (whole.workdir / "checkpoints").iterdir())[-1] == STEPS
 
 
-def test_config_json_has_every_field(whole: Record, lab: Lab) -> None:
+def test_config_and_environment_are_complete(whole: Record, lab: Lab) -> None:
     written = json.loads((whole.workdir / "config.json").read_text())
     assert config_lib.resolve(written) == lab.config()
-
-
-def test_environment_json(whole: Record) -> None:
     written = json.loads((whole.workdir / "environment.json").read_text())
     wanted = {"packages", "devices", "host", "git_commit", "git_dirty", "command", "python"}
     assert wanted <= written.keys()
@@ -152,13 +149,6 @@ def test_the_learning_rate_follows_one_schedule_over_both_phases(whole: Record) 
         if "train/learning_rate" in line:
             expected = 1e-2 * schedules.linear(line["step"] - 1, 2, STEPS)
             assert line["train/learning_rate"] == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_numbers_of_the_batches_are_those_of_the_step(whole: Record) -> None:
-    """The first step's update by hand: at learning rate 0 nothing moves, then something does."""
-    first, second = whole.states[1].params, whole.states[2].params
-    moved = [(a != b).any() for a, b in zip(*map(jax.tree.leaves, (first, second)), strict=True)]
-    assert all(moved)
 
 
 # --- Stopping and going on ------------------------------------------------------------------------
@@ -439,15 +429,6 @@ def test_machine_fields_leave_the_run_as_it_is(
         jax.tree.map(np.testing.assert_array_equal, record.batches[k], batch)
     for length, values in whole.result["eval"].items():
         assert record.result["eval"][length] == pytest.approx(values, rel=1e-4)
-
-
-def test_another_seed_is_another_run(lab: Lab, whole: Record, tmp_path: pathlib.Path) -> None:
-    record = lab.run(
-        tmp_path / "run", lab.config("system=roberta,steps=24,seed=1"), before=kill_at(1)
-    )
-    assert (record.batches[0]["tokens"] != whole.batches[0]["tokens"]).any()
-    ours, theirs = (r.states[1].params["embed"]["tokens"]["table"] for r in (record, whole))
-    assert (ours != theirs).mean() > 0.9
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 # The version of the numbers: two runs compare where config, data and this agree. Raise it when the
 # same config gives another result than before beyond rounding, and say in CHANGELOG, "Numerics",
-# which systems moved, by how much and why; tests/runs/test_numerics.py asks for it.
+# which systems moved, by how much and why; tests/runs/test_environment.py asks for it.
 NUMERICS_VERSION = 2
 
 PACKAGES = (

@@ -60,28 +60,28 @@ def edit(path: pathlib.Path, **fields: Any) -> None:
     ("damage", "message"),
     [
         (lambda run: shutil.rmtree(run), "no run folder"),
-        (lambda run: (run / "config.json").unlink(), "is no run folder: it has no config.json"),
-        (lambda run: (run / "config.json").write_text("{"), "is damaged"),
+        (lambda run: (run / "config.json").unlink(), "no config.json"),
+        (lambda run: (run / "config.json").write_text("{"), "config.json"),
         (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
         (
             lambda run: (run / "tokenizer/tokenizer.json").write_text('{"model": '),
-            "tokenizer/tokenizer.json is damaged, no tokenizer: ",
+            "tokenizer/tokenizer.json",
         ),
         (
             lambda run: (run / "tokenizer/special_tokens_map.json").write_text("["),
-            "special_tokens_map.json is damaged: ",
+            "special_tokens_map.json",
         ),
         (
             lambda run: edit(run / "tokenizer/special_tokens_map.json", mask_token="[MASK]"),
-            r"tokenizer.json is not the tokenizer that .* describes: it has no piece '\[MASK\]'",
+            r"tokenizer.json .*\[MASK\]",
         ),
         (
             lambda run: (run / "tokenizer/special_tokens_map.json").write_text("{}"),
-            "run/tokenizer is not the tokenizer of this run: objective 'mlm' needs a mask token",
+            "run/tokenizer .*'mlm' .*mask token",
         ),
         (
             lambda run: edit(run / "config.json", tokenizer={"kind": "bytebpe", "vocab_size": 290}),
-            "not the tokenizer of this run: tokenizer.json has 300 pieces, the net 290",
+            "tokenizer.json has 300 pieces, the net 290",
         ),
         (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
         (

@@ -200,7 +200,7 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
         (dict(net__num_layers=2), "num_layers is 1 there, 2 here"),
         (dict(machine__init="nowhere"), "no run folder 'nowhere'"),
         (dict(init="01234567"), "not those that config.init names: their digest is"),
-        (dict(init="01234567", machine__init=None), "give the run with --init=RUN"),
+        (dict(init="01234567", machine__init=None), "--init=RUN"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(
