@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,8 @@ def check_memory(
       ValueError: it cannot fit; the message has the sum.
     """
     try:
-        params = objectives.abstract_params(model.net, model.objectives, max_len=max_len)
+        with warnings.catch_warnings(action="ignore"):  # of JAX, about sizes beyond 32 bits
+            params = objectives.abstract_params(model.net, model.objectives, max_len=max_len)
     except (TypeError, OverflowError) as error:
         raise ValueError(f"the sizes of the net are out of range: {error}") from None
     count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))

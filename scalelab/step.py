@@ -42,6 +42,21 @@ def _split(batch: Batch, count: int) -> Batch:
     }
 
 
+def _sum_over_parts(compute: Callable[[Batch], Any], batch: Batch, count: int) -> Any:
+    """Sums what `compute` returns for each of `count` parts of a batch, one after another."""
+    if count == 1:
+        return compute(batch)
+
+    def accumulate(total: Any, part: Batch) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, compute(part)), None
+
+    parts = _split(batch, count)
+    first = jax.tree.map(lambda v: v[0], parts)
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(compute, first))
+    total, _ = jax.lax.scan(accumulate, zeros, parts)
+    return total
+
+
 def make_train_step(
     net: nn.Module,
     objectives: Sequence[Objective],
@@ -82,22 +97,11 @@ def make_train_step(
             weights = {o.name: o.weight(prepared) for o in objectives}
             dropout = named_key(rng, "dropout")
             grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-            if num_microbatches == 1:
-                (loss, terms), grads = grad_fn(state.params, prepared, dropout, weights)
-            else:
-
-                def accumulate(total: Any, part: Batch) -> tuple[Any, None]:
-                    return jax.tree.map(
-                        jnp.add, total, grad_fn(state.params, part, dropout, weights)
-                    ), None
-
-                parts = _split(prepared, num_microbatches)
-                first = jax.tree.map(lambda v: v[0], parts)
-                zeros = jax.tree.map(
-                    lambda a: jnp.zeros(a.shape, a.dtype),
-                    jax.eval_shape(grad_fn, state.params, first, dropout, weights),
-                )
-                ((loss, terms), grads), _ = jax.lax.scan(accumulate, zeros, parts)
+            (loss, terms), grads = _sum_over_parts(
+                lambda part: grad_fn(state.params, part, dropout, weights),
+                prepared,
+                num_microbatches,
+            )
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)

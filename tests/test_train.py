@@ -31,7 +31,8 @@ from scalelab.data import batches, load_data
 from scalelab.lab.show import plots
 from scalelab.optim import schedules
 from scalelab.resources import malloc
-from scalelab.runs import checkpoint, metrics, pretrained, run_folder
+from scalelab.runs import metrics, pretrained, run_folder
+from scalelab.runs.clocks import Run
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +358,7 @@ def test_seconds_are_of_training_alone_and_so_is_the_progress_line(
     pass_time = own_clock(monkeypatch)
     evaluations, saves = [], []
     after(monkeypatch, metrics, "summarise_eval", lambda: evaluations.append(pass_time(100)))
-    after(monkeypatch, checkpoint.Run, "meta", lambda: saves.append(pass_time(1000)))
+    after(monkeypatch, Run, "meta", lambda: saves.append(pass_time(1000)))
     after(monkeypatch, batches, "iterate", lambda: pass_time(7))
     record = lab.run(tmp_path / "run", before=lambda step: pass_time(0.01))
     result, lines = record.result, record.lines()
