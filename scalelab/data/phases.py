@@ -50,6 +50,11 @@ class PhaseData:
         """Whole batches in one epoch of the phase."""
         return len(self.train) // self.batch_size
 
+    @property
+    def step_tokens(self) -> float:
+        """Mean tokens of a batch, without padding."""
+        return self.batch_size * self.train.meta["num_tokens"] / len(self.train)
+
 
 def make_phases(
     config: Config, documents: dict[str, Documents], frame: Frame, key: Any, progress: bool = False

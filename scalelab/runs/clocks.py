@@ -10,8 +10,7 @@ from typing import Any
 
 from scalelab.config.durations import budget, phase_ends
 from scalelab.config.pretraining import Config
-from scalelab.data.phases import PhaseData
-from scalelab.resources.flops import PARTS, Flops
+from scalelab.resources.flops import PARTS, Flops, Phase
 
 
 @dataclasses.dataclass
@@ -98,7 +97,7 @@ class Plan:
     ends: tuple[float, ...]
     flops: tuple[Flops, ...]
 
-    def describe(self, phases: Sequence[PhaseData]) -> dict[str, str]:
+    def describe(self, phases: Sequence[Phase]) -> dict[str, str]:
         """Returns steps, batch and cost of each phase, for the start of a run."""
         lines, start = {}, 0.0
         for phase, cost, end in zip(phases, self.flops, self.ends, strict=True):
@@ -112,7 +111,7 @@ class Plan:
         return lines
 
 
-def make_plan(config: Config, phases: Sequence[PhaseData], flops: Sequence[Flops]) -> Plan:
+def make_plan(config: Config, phases: Sequence[Phase], flops: Sequence[Flops]) -> Plan:
     """Makes the plan of a run from its budget.
 
     Args:
@@ -130,7 +129,7 @@ def make_plan(config: Config, phases: Sequence[PhaseData], flops: Sequence[Flops
     return Plan(found.clock, found.total, found.warmup, tuple(ends), tuple(flops))
 
 
-def step_costs(clock: str, phases: Sequence[PhaseData], flops: Sequence[float]) -> list[float]:
+def step_costs(clock: str, phases: Sequence[Phase], flops: Sequence[float]) -> list[float]:
     """Returns what a step of each phase costs on a clock, in any unit; in seconds, not known: 1.
 
     Args:
@@ -139,5 +138,5 @@ def step_costs(clock: str, phases: Sequence[PhaseData], flops: Sequence[float]) 
       flops: of a training step of each.
     """
     if clock == "tokens":
-        return [p.batch_size * p.train.meta["num_tokens"] / len(p.train) for p in phases]
+        return [phase.step_tokens for phase in phases]
     return list(flops) if clock == "flops" else [1.0] * len(phases)
