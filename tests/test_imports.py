@@ -32,9 +32,9 @@ finetuning: config data formats helpers lab nets nn optim resources runs shardin
   systems tasks
 finetune: config finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
-lab: config helpers runs thesis
+lab: config helpers runs
 thesis: config helpers lab
-studies: config data finetune finetuning helpers lab resources runs sharding systems tasks thesis
+studies: config data finetune finetuning helpers lab resources runs sharding systems tasks
   population train
 study: config helpers lab resources runs studies
 worlds: config helpers
@@ -180,6 +180,12 @@ def test_nothing_needs_interop() -> None:
 def test_nothing_needs_worlds() -> None:
     users = {m for m, path in MODULES.items() if any(".worlds" in n for n in imports(path))}
     assert {m.split(".")[0] for m in users} == {"worlds"}
+
+
+def test_nothing_needs_thesis() -> None:
+    """A study names it as data, as it names a comparison of a user's own."""
+    users = {m for m, path in MODULES.items() if any(".thesis" in n for n in imports(path))}
+    assert {m.split(".")[0] for m in users} == {"thesis"}
 
 
 def test_a_system_needs_no_tensorflow() -> None:

@@ -35,7 +35,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain.eval.every_steps = 200
     config.fields = ("optim.learning_rate=3e-3",)
     config.stages.main = dict(
-        systems=("bert", "roberta", "gpt2"), shapes=("2x64x2",), variants=("baseline",),
+        systems=("bert", "gpt2", "roberta"), shapes=("2x64x2",), variants=("baseline",),
         finetune="all",
     )  # fmt: skip
     config.finetune.tasks = ("same_document", "swapped_words")

@@ -30,7 +30,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.protocol = "7.5.1"
     config.comparison = "scalelab.thesis.comparison"
     config.stages.main = dict(
-        systems=("bert", "roberta", "gpt2"), shapes=study.of_scale(SHAPES, config.scale),
+        systems=("bert", "gpt2", "roberta"), shapes=study.of_scale(SHAPES, config.scale),
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":

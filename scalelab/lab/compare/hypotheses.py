@@ -11,7 +11,7 @@ row's fine-tunings is degenerate, each finding says what it would be without suc
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.helpers.names import nearest
@@ -183,7 +183,8 @@ def of_study(study: Study, evidence: Evidence, comparison: Comparison) -> list[F
     if ids and published:
         before = {f.id: f for f in evaluate(comparison, published, ids)}
     found = []
-    for finding in claims.decide([*asked, *between_systems(study, evidence)]):
+    stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
+    for finding in claims.decide([*asked, *between_systems(study, evidence, stated)]):
         if finding.id in before:
             said = before[finding.id]
             remark = f"On the published tables: {said.verdict}, {said.why}."
@@ -192,14 +193,22 @@ def of_study(study: Study, evidence: Evidence, comparison: Comparison) -> list[F
     return found
 
 
-def between_systems(study: Study, evidence: Evidence) -> list[Finding]:
+def between_systems(study: Study, evidence: Evidence, stated: Container[str] = ()) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
     The score is GLUE-Large where the study has its tasks, else the main score of each task.
+
+    Args:
+      study: the study.
+      evidence: its scores.
+      stated: comparisons that hypotheses state, "a minus b": they are repeated in this direction,
+        so that the correction counts each claim once.
     """
     found = []
     systems = list(dict.fromkeys(point.system for point in study.points))
     for one, two in itertools.combinations(systems, 2):
+        if f"{two} minus {one}" in stated:
+            one, two = two, one
         ours = {(p.shape, p.variant): p for p in study.points if p.system == one}
         theirs = {(p.shape, p.variant): p for p in study.points if p.system == two}
         blocks = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
