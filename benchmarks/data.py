@@ -26,7 +26,7 @@ from benchmarks import common
 from scalelab import formats
 from scalelab.data import store
 from scalelab.data.batches import Batches, iterate
-from scalelab.formats.documents import Documents, Frame
+from scalelab.formats import Documents, Frame
 
 FRAME = Frame((2,), (3,), (3,))
 WIKIPEDIA_TOKENS = 60_000_000

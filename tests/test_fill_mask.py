@@ -17,7 +17,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from scalelab import fill_mask
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]

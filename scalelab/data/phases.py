@@ -19,8 +19,7 @@ from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
 from scalelab.data.store import ExampleStore
-from scalelab.formats import draws
-from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.formats import Documents, Examples, Frame, draws
 from scalelab.helpers.progress import show_bar
 
 VERSION = 1  # of the split between the phases

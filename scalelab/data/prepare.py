@@ -21,7 +21,7 @@ import tokenizers as hf_tokenizers
 from scalelab.data import cache, encoding, sentences, tokenizers
 from scalelab.data.corpora import Corpus, open_corpus
 from scalelab.data.store import ArrayWriter, load_array
-from scalelab.formats.documents import Documents
+from scalelab.formats import Documents
 from scalelab.helpers.progress import show_bar
 
 VERSION = "2"  # of what the stages write

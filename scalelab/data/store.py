@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from scalelab.formats.documents import Examples
+from scalelab.formats import Examples
 
 VERSION = 2  # of the files
 META = "meta.json"

@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import processors
 
 import scalelab.data._vocabulary as _vocabulary
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key

@@ -21,7 +21,7 @@ from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import rows
 from scalelab.finetuning.step import FinetuneState, FinetuneStep, compiled
 from scalelab.finetuning.warm_start import WarmStart, check_fits
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.formats import Documents, Examples, Frame
 
 SENTENCES_PER_CHUNK = 1 << 18  # planned at once
 TOKENS_PER_CHUNK = 1 << 22  # copied at once

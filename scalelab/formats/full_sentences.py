@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import assembly
-from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.formats import Documents, Examples, Frame, assembly
 
 VERSION = 1
 HAS_PAIRS = False

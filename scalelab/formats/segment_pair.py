@@ -40,8 +40,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import assembly, draws
-from scalelab.formats.documents import Documents, Examples, Frame
+from scalelab.formats import Documents, Examples, Frame, assembly, draws
 
 VERSION = 1
 HAS_PAIRS = True

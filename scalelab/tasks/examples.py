@@ -13,7 +13,7 @@ import numpy as np
 from scalelab.data.cache import entry
 from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 
 VERSION = [1, 1]  # of the files in the cache, and of the rows that `assemble` makes
 ARRAYS = ("tokens", "starts", "boundaries", "truncated")  # of `assemble`

@@ -11,7 +11,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import ExampleStore
-from scalelab.formats.documents import Documents, Frame
+from scalelab.formats import Documents, Frame
 
 FRAME = Frame((1,), (2,), (3,))
 

@@ -10,7 +10,7 @@ from scalelab.data import batches as batches_lib
 from scalelab.data import store as store_lib
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.store import ExampleStore
-from scalelab.formats.documents import Examples
+from scalelab.formats import Examples
 
 
 def make_examples(count, *, has_pairs=False, seed=0, dtype=np.uint16):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scalelab.data import tokenizers
 from scalelab.data.encoding import DocumentEncoder
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 
 BERT = (
     ("pad", "[PAD]"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalelab.formats.documents import Documents
+from scalelab.formats import Documents
 
 FIRST_TOKEN = 100  # smaller ids are free for special tokens
 

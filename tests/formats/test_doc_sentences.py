@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import assembly, doc_sentences
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame, assembly, doc_sentences
 
 ROBERTA = Frame(begin=(1,), between=(2,), end=(2,))
 CORPORA = st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=8)

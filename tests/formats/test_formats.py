@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalelab import formats
-from scalelab.formats.documents import Documents, Frame
+from scalelab.formats import Documents, Frame
 
 
 def test_names():

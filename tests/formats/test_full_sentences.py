@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import assembly, full_sentences
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame, assembly, full_sentences
 
 CORPORA = st.lists(st.lists(st.integers(0, 12), max_size=6), max_size=10)
 

@@ -6,8 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scalelab.formats import assembly, segment_pair
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame, assembly, segment_pair
 
 BERT = Frame(begin=(1,), between=(2,), end=(3,))
 CORPORA = st.lists(st.lists(st.integers(0, 9), max_size=9), min_size=2, max_size=8)

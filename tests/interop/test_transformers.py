@@ -13,7 +13,7 @@ import pytest
 import tiny
 from safetensors.numpy import load_file
 
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 from scalelab.interop import exporting, importing, maps
 from scalelab.interop.rows import Architecture
 from scalelab.runs import pretrained

@@ -7,7 +7,7 @@ import pytest
 
 from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats.documents import Frame
+from scalelab.formats import Frame
 from scalelab.tasks import batches as task_batches
 from scalelab.tasks import files
 from scalelab.tasks.batches import BUCKETS, TaskBatches, bucket, evaluation_batches

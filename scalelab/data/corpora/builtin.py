@@ -12,7 +12,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.data.corpora import _docstrings, _source
+from scalelab.data import corpora
+from scalelab.data.corpora import _docstrings
 
 VERSION = "1"
 PACKAGES = (
@@ -26,7 +27,7 @@ SKIPPED = {
 }  # fmt: skip
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the corpus.
 
     Raises:
@@ -41,7 +42,7 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
         raise ValueError(
             "corpus builtin: this Python has no source files of its library; name another corpus"
         )
-    return _source.Source(
+    return corpora.Source(
         streams={"train": lambda tick: _documents(topics, files, tick)},
         num_bytes={"train": sum(path.stat().st_size for path in files)},
         identity=lambda: _identity(topics, files),
@@ -53,12 +54,12 @@ def _identity(topics: Path | None, files: list[Path]) -> str:
     whole = hashlib.sha256()
     for path in [topics, *files] if topics else files:
         whole.update(f"{path.parent.name}/{path.name}\n".encode())
-        with _source.readable(path):
+        with corpora.readable(path):
             whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()
 
 
-def _documents(topics: Path | None, files: list[Path], tick: _source.Tick) -> Iterator[str]:
+def _documents(topics: Path | None, files: list[Path], tick: corpora.Tick) -> Iterator[str]:
     """Streams the documents, without repeated paragraphs (on common arguments, say)."""
     seen: set[bytes] = set()
 
@@ -75,7 +76,7 @@ def _documents(topics: Path | None, files: list[Path], tick: _source.Tick) -> It
         if text := fresh(_docstrings.paragraphs(topic)):
             yield text
     for path in files:
-        with _source.readable(path):
+        with corpora.readable(path):
             source = path.read_bytes()
         for paragraphs in _docstrings.documents(source):
             if text := fresh(paragraphs):

@@ -4,28 +4,28 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.data.corpora import _source
+from scalelab.data import corpora
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
 FIELD = "text"
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the files that match `argument`; `.gz` and `.xz` are unpacked.
 
     Raises:
       ValueError: no file matches, or all are empty.
     """
 
-    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+    def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:
-            for number, line in enumerate(_source.lines(path, settings.errors, tick), 1):
+            for number, line in enumerate(corpora.lines(path, settings.errors, tick), 1):
                 if line.strip():
                     where = f"{path}, line {number}"
-                    yield _source.clean(_text(line, where), settings.errors, where)
+                    yield corpora.clean(_text(line, where), settings.errors, where)
 
-    return _source.from_files({"train": _source.find(argument, "jsonl")}, documents)
+    return corpora.from_files({"train": corpora.find(argument, "jsonl")}, documents)
 
 
 def _text(line: str, where: str) -> str:

@@ -7,7 +7,8 @@ line of the WikiText file. A section is a document.
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.data.corpora import _sections, _source
+from scalelab.data import corpora
+from scalelab.data.corpora import _sections
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
@@ -15,13 +16,13 @@ COLUMN = "text"
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the files in the folder `argument`.
 
     Raises:
       ValueError: there is no training file.
     """
-    folder = _source.folder(argument, "parquet")
+    folder = corpora.folder(argument, "parquet")
     files = {ours: sorted(folder.glob(f"{theirs}-*.parquet")) for theirs, ours in SPLITS.items()}
     files = {split: paths for split, paths in files.items() if paths}
     if "train" not in files:
@@ -30,14 +31,14 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
             + (", ".join(sorted(path.name for path in folder.iterdir())) or "an empty folder")
         )
 
-    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+    def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         lines = (line for path in paths for line in _lines(path, settings.errors, tick))
         return _sections.sections(lines, settings.keep_headings)
 
-    return _source.from_files(files, documents)
+    return corpora.from_files(files, documents)
 
 
-def _lines(path: Path, errors: str, tick: _source.Tick) -> Iterator[str]:
+def _lines(path: Path, errors: str, tick: corpora.Tick) -> Iterator[str]:
     import pyarrow  # takes a while, and only this reader needs it
     import pyarrow.parquet
 
@@ -62,5 +63,5 @@ def _decoded(value: bytes, errors: str, path: Path, row: int) -> str:
         return value.decode("utf-8", errors).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(
-            _source.invalid(path, error.start, error.reason, f" of row {row}")
+            corpora.invalid(path, error.start, error.reason, f" of row {row}")
         ) from error

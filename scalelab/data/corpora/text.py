@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.data.corpora import _source
+from scalelab.data import corpora
 
 VERSION = "1"
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the files that match `argument`; `.gz` and `.xz` are unpacked.
 
     Raises:
       ValueError: no file matches, or all are empty.
     """
 
-    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+    def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:
             paragraph: list[str] = []
-            for line in _source.lines(path, settings.errors, tick):
+            for line in corpora.lines(path, settings.errors, tick):
                 if stripped := line.strip():
                     paragraph.append(stripped)
                 elif paragraph:
@@ -27,4 +27,4 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
             if paragraph:
                 yield "\n".join(paragraph)
 
-    return _source.from_files({"train": _source.find(argument, "text")}, documents)
+    return corpora.from_files({"train": corpora.find(argument, "text")}, documents)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from scalelab.data.corpora import _source
+from scalelab.data import corpora
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
@@ -11,7 +11,7 @@ FIELD = "text"
 SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the data set `argument`, such as `wiki40b/en` or `lm1b:1.1.0`, and its feature `text`.
 
     Raises:
@@ -44,13 +44,13 @@ def read(argument: str, settings: _source.Settings) -> _source.Source:
             f"corpus tfds:{argument}: expected a split 'train', found {found or 'none'}"
         )
 
-    def stream(split: str, tick: _source.Tick) -> Iterator[str]:
+    def stream(split: str, tick: corpora.Tick) -> Iterator[str]:
         dataset = builder.as_dataset(split=split, shuffle_files=False)
         for number, example in enumerate(tfds.as_numpy(dataset)):
             yield _decoded(example[FIELD], settings.errors, f"tfds:{argument}, {split}[{number}]")
             tick(len(example[FIELD]))
 
-    return _source.Source(
+    return corpora.Source(
         streams={
             ours: lambda tick, theirs=theirs: stream(theirs, tick)
             for ours, theirs in splits.items()
@@ -76,4 +76,4 @@ def _decoded(value: bytes | str, errors: str, where: str) -> str:
     try:
         return value.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(_source.invalid(where, error.start, error.reason)) from error
+        raise ValueError(corpora.invalid(where, error.start, error.reason)) from error

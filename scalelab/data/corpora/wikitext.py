@@ -6,7 +6,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.data.corpora import _sections, _source
+from scalelab.data import corpora
+from scalelab.data.corpora import _sections
 
 VERSION = "1"
 SPLITS = ("train", "valid", "test")
@@ -14,24 +15,24 @@ VARIANTS = ("raw", "tokens")
 PACKINGS = ("", ".gz", ".xz")
 
 
-def read(argument: str, settings: _source.Settings) -> _source.Source:
+def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the corpus in the folder `argument`.
 
     Raises:
       ValueError: there is no training file, or an empty file.
     """
-    folder = _source.folder(argument, "wikitext")
+    folder = corpora.folder(argument, "wikitext")
     files = {split: [path] for split, path in _find(folder).items()}
     for (path,) in files.values():
         if not path.stat().st_size:
             raise ValueError(f"{path}: the file is empty")
 
-    def documents(paths: list[Path], tick: _source.Tick) -> Iterator[str]:
+    def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:
-            lines = _source.lines(path, settings.errors, tick)
+            lines = corpora.lines(path, settings.errors, tick)
             yield from _sections.sections(lines, settings.keep_headings)
 
-    return _source.from_files(files, documents)
+    return corpora.from_files(files, documents)
 
 
 def _find(folder: Path) -> dict[str, Path]:
