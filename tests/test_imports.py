@@ -37,7 +37,7 @@ thesis: config helpers lab
 studies: config data finetune finetuning helpers lab resources runs sharding systems tasks
   population train
 study: config helpers lab resources runs studies
-worlds: config helpers
+worlds: config helpers tasks
 interop: config data finetuning helpers lab nets nn objectives resources runs state systems
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())

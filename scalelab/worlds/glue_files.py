@@ -1,88 +1,20 @@
-"""The tasks' files in GLUE's official layout: folders, column names, no labels in test files.
+"""The tasks' files in GLUE's layout: the folders, files and columns that `scalelab.eval` reads.
 
-Columns of the originals without a meaning here hold a dash; labels of test sets go to a file of
-their own. MNLI's diagnostic set AX, which has no labels, is not written.
+Labels of test sets go to a file of their own. MNLI's diagnostic set AX, which has no labels, is not
+written.
 """
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scalelab.tasks import task as task_lib
+from scalelab.tasks.files import Columns
 from scalelab.worlds import tasks
 from scalelab.worlds.discourse import World
 from scalelab.worlds.tasks import Example, Task
 
 TEST_SHARE = 4  # training examples for each example of a dev or test set
-PARSES = ["sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"]
-MNLI = ["index", "promptID", "pairID", "genre", *PARSES, "sentence1", "sentence2"]
-STSB = ["index", "genre", "filename", "year", "old_index", "source1", "source2"]
-NUMBERED = {"index", "id", "promptID", "pairID", "qid1", "qid2", "#1 ID", "#2 ID", "old_index"}
-LABELS = {"label", "label1", "score", "Quality", "is_duplicate", "gold_label"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The files of a task.
-
-    Attributes:
-      folder: its name.
-      texts: the text columns.
-      labelled: all columns of training and dev files.
-      test: all columns of test files.
-      named: whether training and dev files begin with the columns' names.
-      dev: files of the dev splits, without `.tsv`.
-      tests: likewise of the test splits.
-    """
-
-    folder: str
-    texts: tuple[str, ...]
-    labelled: list[str]
-    test: list[str]
-    named: bool = True
-    dev: tuple[str, ...] = ("dev",)
-    tests: tuple[str, ...] = ("test",)
-
-
-PAIR = ("sentence1", "sentence2")
-PAIR_COLUMNS = ["index", *PAIR]
-MRPC_TEXTS = ("#1 String", "#2 String")
-QQP_TEXTS = ("question1", "question2")
-QNLI_COLUMNS = ["index", "question", "sentence"]
-LAYOUTS = {
-    "cola": Layout(
-        "CoLA",
-        ("sentence",),
-        ["source", "label", "mark", "sentence"],
-        ["index", "sentence"],
-        named=False,
-    ),
-    "sst2": Layout("SST-2", ("sentence",), ["sentence", "label"], ["index", "sentence"]),
-    "mrpc": Layout(
-        "MRPC",
-        MRPC_TEXTS,
-        ["Quality", "#1 ID", "#2 ID", *MRPC_TEXTS],
-        ["index", "#1 ID", "#2 ID", *MRPC_TEXTS],
-    ),
-    "stsb": Layout("STS-B", PAIR, [*STSB, *PAIR, "score"], [*STSB, *PAIR]),
-    "qqp": Layout(
-        "QQP",
-        QQP_TEXTS,
-        ["id", "qid1", "qid2", *QQP_TEXTS, "is_duplicate"],
-        ["id", *QQP_TEXTS],
-    ),
-    "mnli": Layout(
-        "MNLI",
-        PAIR,
-        [*MNLI, "label1", "gold_label"],
-        MNLI,
-        dev=("dev_matched", "dev_mismatched"),
-        tests=("test_matched", "test_mismatched"),
-    ),
-    "qnli": Layout("QNLI", ("question", "sentence"), [*QNLI_COLUMNS, "label"], QNLI_COLUMNS),
-    "rte": Layout("RTE", PAIR, [*PAIR_COLUMNS, "label"], PAIR_COLUMNS),
-    "wnli": Layout("WNLI", PAIR, [*PAIR_COLUMNS, "label"], PAIR_COLUMNS),
-}
 
 
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
@@ -105,35 +37,34 @@ def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str,
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "test_labels.jsonl").open("w", encoding="utf-8") as gold:
         for name, splits in made.items():
-            layout = LAYOUTS[name]
-            (folder / layout.folder).mkdir()
+            files = task_lib.load_task(name)
+            (folder / files.folder).mkdir()
             for split, examples in splits.items():
-                labelled = split not in layout.tests
-                lines = _lines(layout, examples, labelled)
-                path = folder / layout.folder / f"{split}.tsv"
-                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-                if not labelled:
-                    gold.writelines(_gold(layout, split, examples))
+                file = f"{files.folder}/{split}.tsv"
+                labelled = not split.startswith("test")
+                lines = _lines(files.columns if labelled else files.test_columns, examples)
+                (folder / file).write_text("".join(lines), encoding="utf-8")
+                for number, example in enumerate([] if labelled else examples):
+                    row = {"file": file, "index": number, "label": example.label}
+                    gold.write(json.dumps(row) + "\n")
     return {name: {s: len(e) for s, e in splits.items()} for name, splits in made.items()}
 
 
 def _make(task: Task, world: World, seed: int, num_examples: int) -> dict[str, list[Example]]:
-    layout = LAYOUTS[task.name]
-    held = dict.fromkeys(layout.dev + layout.tests, max(1, num_examples // TEST_SHARE))
-    return tasks.make(task, world, seed, {"train": num_examples} | held)
+    """Makes the examples of a task by file name."""
+    files = task_lib.load_task(task.name)
+    paths = [Path(split.files[0]) for split in (*files.dev_splits, *files.test_splits)]
+    held = [path.stem for path in paths if path.parent.name == files.folder]
+    counts = {"train": num_examples} | dict.fromkeys(held, max(1, num_examples // TEST_SHARE))
+    return tasks.make(task, world, seed, counts)
 
 
-def _lines(layout: Layout, examples: Sequence[Example], labelled: bool) -> Iterator[str]:
-    columns = layout.labelled if labelled else layout.test
-    if layout.named or not labelled:
-        yield "\t".join(columns)
+def _lines(columns: Columns, examples: Sequence[Example]) -> Iterator[str]:
+    """Yields the lines of a file; columns by position have no first line of names."""
+    names = list(range(columns.num_fields)) if columns.num_fields else ["index", *columns.names]
+    if not columns.num_fields:
+        yield "\t".join(map(str, names)) + "\n"
     for number, example in enumerate(examples):
-        cells = dict(zip(layout.texts, example.texts, strict=True))
-        cells |= dict.fromkeys(NUMBERED, str(number)) | dict.fromkeys(LABELS, example.label)
-        yield "\t".join(cells.get(column, "-") for column in columns)
-
-
-def _gold(layout: Layout, split: str, examples: Sequence[Example]) -> Iterator[str]:
-    for number, example in enumerate(examples):
-        row = {"file": f"{layout.folder}/{split}.tsv", "index": number, "label": example.label}
-        yield json.dumps(row) + "\n"
+        cells = {"index": str(number), columns.label: example.label}
+        cells |= dict(zip(columns.texts, example.texts, strict=True))
+        yield "\t".join(cells.get(name, "-") for name in names) + "\n"
