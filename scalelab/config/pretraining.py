@@ -8,7 +8,7 @@ DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and syste
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalelab.config.durations import check_warmup, durations
 from scalelab.config.fields import (
@@ -21,6 +21,22 @@ from scalelab.config.fields import (
     flatten,
     require,
 )
+
+
+class Shape(NamedTuple):
+    """The shape of a net: attention heads, width and layers, written "2x128x2" in this order."""
+
+    num_heads: int
+    width: int
+    num_layers: int
+
+    @property
+    def n_model(self) -> int:
+        """The protocol's size N = 12 L H^2."""
+        return 12 * self.num_layers * self.width**2
+
+    def __str__(self) -> str:
+        return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tokenizers as hf_tokenizers
 
-from scalelab.data import cache, encoding, sentences, tokenizers
+from scalelab.data import cache, parallel, sentences, tokenizers
 from scalelab.data.corpora import Corpus, open_corpus
 from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import Documents
@@ -179,7 +179,7 @@ def _split(source: Corpus, into: Path, num_workers: int, progress: bool) -> None
         tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
         files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
         num_workers = _limit_workers(num_workers, source.num_bytes)
-        for chunk in sentences.segment_all(source.labelled(tick), num_workers):
+        for chunk in parallel.segment_all(source.labelled(tick), num_workers):
             for split, made in chunk.items():
                 files[split].write(made.text)
                 counts[split].update(documents=made.num_documents, sentences=made.num_sentences)
@@ -254,7 +254,7 @@ def _encode(
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
         num_workers = _limit_workers(num_workers, size)
-        for made in encoding.encode_all(tokenizer_dir, _blocks(path), num_workers):
+        for made in parallel.encode_all(tokenizer_dir, _blocks(path), num_workers):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)

@@ -1,17 +1,13 @@
-"""Documents into natural sentences, and a stream of documents into lines of sentences.
+"""Documents into natural sentences.
 
 Ordinary prose goes through nupunkt, a maintained Punkt (Kiss and Strunk 2006) that needs no model
 download. Text in WikiText's `.tokens` and `.raw` layout is Moses-tokenised: its full stops stand
 alone, which Punkt has never seen, so such paragraphs are cut at the standing-alone stops.
 """
 
-import dataclasses
 import functools
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Iterator
-
-from scalelab.data import _workers
 
 VERSION = "1"  # of the rules below; part of the cache's key
 
@@ -20,11 +16,6 @@ _CLOSERS = (")", "]", "}", "”", "’", "»", "''")
 _STANDING_ALONE = re.compile(r"(?<!\S)(?:[.,?!;()\"]|@[-,.]@)(?!\S)")
 # Four letters before a full stop: Moses leaves abbreviations whole.
 _ATTACHED = re.compile(r"(?:\w[,?!;]|[a-z]{4}\.)(?!\S)")
-
-
-CHUNK_CHARS = 1 << 20
-
-Labelled = tuple[str, str]  # split, document
 
 
 def version() -> str:
@@ -107,56 +98,3 @@ def _split_moses(paragraph: str) -> list[str]:
         start, single = at, 0
     sentences.append(" ".join(words[start:]))
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
-
-
-@dataclasses.dataclass
-class Segmented:
-    """Some documents of one split, cut into sentences.
-
-    Attributes:
-      text: UTF-8, one sentence a line, an empty line after each document.
-      num_documents: documents in it; those without a sentence are left out.
-      num_sentences: sentences in it.
-    """
-
-    text: bytes
-    num_documents: int
-    num_sentences: int
-
-
-def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, Segmented]]:
-    """Cuts a stream of documents, in their order; each result holds some of them by split."""
-    return _workers.work(f"{__name__}:segmenter", (), _chunks(documents), num_workers)
-
-
-def segmenter() -> Callable[[list[Labelled]], dict[str, Segmented]]:
-    """Returns the function of a worker."""
-    return segment
-
-
-def segment(documents: list[Labelled]) -> dict[str, Segmented]:
-    """Cuts documents into sentences, for each split that occurs."""
-    lines: dict[str, list[str]] = {}
-    made: dict[str, Segmented] = {}
-    for name, document in documents:
-        whole = made.setdefault(name, Segmented(b"", 0, 0))
-        if found := split(document):
-            whole.num_documents += 1
-            whole.num_sentences += len(found)
-            lines.setdefault(name, []).extend([*found, ""])
-    for name, each in lines.items():
-        made[name].text = ("\n".join(each) + "\n").encode("utf-8")
-    return made
-
-
-def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
-    chunk: list[Labelled] = []
-    size = 0
-    for labelled in documents:
-        chunk.append(labelled)
-        size += len(labelled[1])
-        if size >= CHUNK_CHARS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

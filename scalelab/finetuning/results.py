@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.lab import scores

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 
 LARGEST = 2**63  # integers beyond fit no array
 DEEPEST = 20  # levels

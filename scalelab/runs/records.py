@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.helpers.files import write_json
 from scalelab.runs import json_files
 from scalelab.runs.json_files import Unreadable

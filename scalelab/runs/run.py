@@ -11,8 +11,7 @@ import numpy as np
 
 from scalelab import systems
 from scalelab.config import cli
-from scalelab.config.pretraining import Config, science
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalelab.data import tokenizers
-from scalelab.data.encoding import DocumentEncoder
+from scalelab.data.parallel import DocumentEncoder
 from scalelab.formats import Frame
 
 BERT = (

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from scalelab.data import sentences
-from scalelab.data.encoding import DocumentEncoder
+from scalelab.data import parallel, sentences
+from scalelab.data.parallel import DocumentEncoder
 from scalelab.data.store import ArrayWriter, load_array
 
 
@@ -29,9 +29,9 @@ def test_workers_give_what_one_process_gives():
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sentences, "CHUNK_CHARS", 700)
-        one = joined(sentences.segment_all(documents, 0))
-        assert joined(sentences.segment_all(documents, 3)) == one
+        patch.setattr(parallel, "CHUNK_CHARS", 700)
+        one = joined(parallel.segment_all(documents, 0))
+        assert joined(parallel.segment_all(documents, 3)) == one
     text, num_documents, num_sentences = one["train"]
     expected = [sentences.split(text) for split, text in documents if split == "train"]
     expected = [found for found in expected if found]
@@ -40,14 +40,14 @@ def test_workers_give_what_one_process_gives():
 
 
 def test_a_worker_that_dies_is_reported(monkeypatch):
-    monkeypatch.setattr(sentences, "CHUNK_CHARS", 10)
+    monkeypatch.setattr(parallel, "CHUNK_CHARS", 10)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(OSError, match="ended with code 1; .*num_workers=1"):
-        list(sentences.segment_all([("train", "Some text.")] * 9, 2))
+        list(parallel.segment_all([("train", "Some text.")] * 9, 2))
 
 
 def test_a_worker_imports_little():
-    code = "import sys; import scalelab.data.sentences; print(*sys.modules)"
+    code = "import sys; import scalelab.data.parallel; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
