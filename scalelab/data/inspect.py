@@ -171,12 +171,6 @@ def main(argv: list[str]) -> None:
     config = cli.read_config()
     from scalelab import formats, objectives  # they import JAX, so after the flags
 
-    if VERIFY.value:
-        found = cache.verify(config.machine.cache_dir)
-        for folder, problem in found.items():
-            if problem is not None:
-                print(f"removed {folder}: {problem}")
-        print(f"{len(found)} cached entries, {sum(p is not None for p in found.values())} damaged")
     system = systems.load(config.system)
     objectives.check(
         config.objectives,
@@ -184,6 +178,12 @@ def main(argv: list[str]) -> None:
         causal=system.CAUSAL,
         has_pairs=formats.load(config.data.format).HAS_PAIRS,
     )
+    if VERIFY.value:
+        found = cache.verify(config.machine.cache_dir)
+        for folder, problem in found.items():
+            if problem is not None:
+                print(f"removed {folder}: {problem}")
+        print(f"{len(found)} cached entries, {sum(p is not None for p in found.values())} damaged")
     data = load_data(config, system)
     print(report(config, data, EXAMPLES.value))
 

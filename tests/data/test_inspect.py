@@ -139,9 +139,11 @@ def test_program(wikitext, cache_dir):
         "--config.tokenizer.vocab_size=300", "--config.short.max_len=32",
         "--config.short.batch_size=8", "--config.long.max_len=128", "--config.long.batch_size=2",
         f"--config.machine.cache_dir={cache_dir}", "--config.machine.num_workers=1", "--examples=3",
+        "--verify",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    out = done.stdout
+    verified, out = done.stdout.split("\n", 1)
+    assert verified.endswith(", 0 damaged")
     assert out.startswith("bert: segment_pair, wordpiece 300\n")
     assert out.count("A: [CLS]") == out.count("    B: ") == 6
     train = [line.split() for line in out.split("\n") if re.match(r"\d+, train .* \d+$", line)]

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from scalelab.data import probe_rows, sentences
-from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED, Row
+from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED
 
 SIZES = {"dev": 200, "train": 400}
 MAKERS = {"same_document": probe_rows.same_document, "swapped_words": probe_rows.swapped_words}
@@ -227,13 +227,6 @@ def test_lengths_are_the_same_in_both_classes(made):
         assert counts[0] == counts[1] and len(counts[0]) > 20
 
 
-def test_the_earlier_passage_is_first_in_half_of_the_rows_of_either_class(documents, made):
-    found = runs(documents)
-    for rows in made["same_document"].values():
-        first = [found[r.texts[0]][1] < found[r.texts[1]][1] for r in rows if r.label == SAME]
-        assert 0.3 < np.mean(first) < 0.7
-
-
 def shared(documents):
     """Documents with a sentence that many have, in one spelling or another."""
     spoilt = ["This Page is a stub .", "THIS page  is A stub ."]
@@ -321,44 +314,3 @@ CHANCE = 0.5 + 3 * (0.25 / SIZES["dev"]) ** 0.5  # three standard errors above
 def test_neither_form_nor_words_tell_the_classes(made, name):
     assert by_form(made[name]) < CHANCE
     assert by_words(made[name]) == 0.5  # each text has both labels, and a sum no cross terms
-
-
-def test_capitals_would_tell_and_are_seen(documents, monkeypatch):
-    monkeypatch.setattr(probe_rows, "_plain", lambda word: True)
-    inner = probe_rows.swap
-
-    def anywhere(words, rng):
-        found = inner(["x", *words, "x"], rng)
-        return found and found[1:-1]
-
-    monkeypatch.setattr(probe_rows, "swap", anywhere)
-    assert by_form(probe_rows.swapped_words(documents, SIZES, 0)) > CHANCE
-
-
-def plain_pairs(documents, num_rows):
-    """The obvious way: passages of one document, or of this one and the next."""
-    rng = np.random.default_rng(0)
-    split = [[line.split() for line in text.split("\n")] for text in documents]
-    pairs = [found for some in split if (found := probe_rows.two_passages(some, rng))]
-    texts = [tuple(" ".join(passage.words) for passage in pair) for pair in pairs]
-    rows = []
-    for k in range(0, sum(num_rows.values()), 2):
-        rows += [Row(texts[k], SAME), Row((texts[k][0], texts[k + 1][1]), DIFFERENT)]
-    ends = list(itertools.accumulate(num_rows.values()))
-    return {
-        name: rows[end - num_rows[name] : end] for name, end in zip(num_rows, ends, strict=True)
-    }
-
-
-def test_lengths_would_tell_and_are_seen():
-    """Every second document has sentences of 20 words, the others of 36."""
-    sizes = {"dev": 100, "train": 200}
-    words = [word for text in tiny.sections(7, 1200) for word in text.split() if word.isalpha()]
-    stream, texts = iter(words), []
-    for i in range(400):
-        num = 18 + 16 * (i % 2)
-        lines = [["One", *itertools.islice(stream, num), "end."] for _ in range(3)]
-        texts.append("\n".join(map(" ".join, lines)))
-    drawn = probe_rows.draw(texts, 0)
-    assert by_form(probe_rows.same_document(drawn, sizes, 0)) < CHANCE
-    assert by_form(plain_pairs(drawn, sizes)) > 0.7
