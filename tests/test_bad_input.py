@@ -245,7 +245,7 @@ def test_a_workdir_of_another_run(refused: Train, tmp_path: pathlib.Path) -> Non
 def test_a_workdir_with_a_damaged_file(name: str, refused: Train, tmp_path: pathlib.Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text('{"system": "be')
-    assert re.search(f"run/{name} is damaged", refused())
+    assert f"run/{name}" in refused()
 
 
 # --- Damaged caches -------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
-"""Rows of two self-labelled probe tasks, out of documents alone.
+"""Rows of two self-labelled probe tasks, made from documents.
 
-same_document: are two passages from one document, or from two? swapped_words: does a sentence stand
-as it was written, or were two of its words exchanged? Nobody has judged these labels; they follow
-from how a row was made. They say whether a net has learnt topics and word order from its corpus,
-and are no benchmark. Some rows have no right answer: "cats and dogs" exchanged is English, and two
-sections of one article, each a document, are a pair from different ones. The rows of a group, see
-below, share texts, so an interval that takes rows for independent is an approximation.
+same_document: are two passages from one document, or from two? swapped_words: is a sentence
+original, or were two of its words exchanged? The labels follow from how a row was made; nobody has
+judged them. The tasks show whether a net has learnt topics and word order, and are no benchmark.
+Some rows have no right answer: "cats and dogs" exchanged is English, and two sections of one
+article, each a document, count as different. The rows of a group, see below, share texts, so
+intervals that treat rows as independent are approximate.
 
-What must not give a label away, and why it cannot:
+No shortcut gives a label away:
 
 - Rows come in groups that hold each class equally often and lie in one split. A group of
   swapped_words is a sentence in both versions, so the classes have the same words, lengths and
@@ -17,10 +17,10 @@ What must not give a label away, and why it cannot:
 - B is later in its document than A in both classes, so openings meet no openings in one alone. The
   order of a group's passages is then drawn, for all its rows at once.
 - A document is in one group. A sentence is used where it occurs first and nowhere else, so no text
-  is on both sides of a pair, or in training and dev sets; case and spaces do not make it another.
+  is on both sides of a pair, or in training and dev sets; case and spaces do not count.
 - Between A and B lies at least one sentence: B never goes on where A stops.
-- Words that are exchanged are of lower-case letters alone, neither first nor last, so capitals and
-  punctuation stay where they were. They may be neighbours or not; they differ in more than case.
+- Exchanged words consist of lower-case letters, and are neither first nor last, so capitals and
+  punctuation stay in place. They may be neighbours; they differ in more than case.
 - White space is a single space everywhere: tabs and line breaks would break the files.
 """
 
@@ -35,9 +35,9 @@ import numpy as np
 VERSION = "1"  # of the rules above
 DIFFERENT, SAME = 0, 1  # classes of same_document
 ORIGINAL, SWAPPED = 0, 1  # classes of swapped_words
-PASSAGE_WORDS = (16, 48)  # least and most of a passage, whole sentences
-SENTENCE_WORDS = (8, 40)  # least and most of a sentence that may be swapped
-MOST_CHARS = 1 << 26  # of the text that is held of a large corpus
+PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
+SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
+MOST_CHARS = 1 << 26  # of a large corpus that are kept in memory
 
 Words = list[str]
 
@@ -58,10 +58,9 @@ class Passage(NamedTuple):
 
 
 def draw(documents: Iterable[str], seed: int, most_chars: int = MOST_CHARS) -> list[str]:
-    """Puts documents in an order that the seed and each one's own text decide.
+    """Returns documents in an order that depends only on the seed and each document's text.
 
-    Neither the corpus's order nor what is added to it changes how two documents stand. Of equal
-    ones a single one is kept; of more than `most_chars` characters the first in the new order.
+    Equal documents are kept once; of more than `most_chars` characters, the first in the new order.
     """
     kept: list[tuple[int, str]] = []  # a heap with the last document on top
     places: set[int] = set()
@@ -131,7 +130,7 @@ def _fill(
     num_documents: int,
     rng: np.random.Generator,
 ) -> dict[str, list[Row]]:
-    """Gives groups to the splits in turn; `of_group` is a group's rows and documents."""
+    """Fills the splits with groups in turn; `of_group` is a group's rows and documents."""
     each, used = of_group
     made = {}
     for split, num in num_rows.items():
@@ -150,7 +149,7 @@ def _fill(
 
 
 def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:
-    """Streams the sentences of each document; None is one that came before, in any document."""
+    """Streams the sentences of each document; None for one that occurred before, anywhere."""
     seen: set[str] = set()
     for document in documents:
         sentences: list[Words | None] = []
@@ -162,7 +161,7 @@ def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:
 
 
 def _key(words: Iterable[str]) -> str:
-    """What two spellings of one text share."""
+    """Returns the same key for texts that differ only in case and spaces."""
     return " ".join(words).casefold()
 
 
@@ -181,7 +180,7 @@ def _versions(documents: Sequence[str], rng: np.random.Generator) -> Iterator[li
 
 
 def swap(words: Words, rng: np.random.Generator) -> Words | None:
-    """Exchanges two words of a sentence; None if it has no two that may be."""
+    """Exchanges two words of a sentence; None if no two words qualify."""
     inner = [i for i in range(1, len(words) - 1) if _plain(words[i])]
     pairs = [
         pair
@@ -197,7 +196,7 @@ def swap(words: Words, rng: np.random.Generator) -> Words | None:
 
 
 def _plain(word: str) -> bool:
-    """Whether a word is letters alone, none of them a capital."""
+    """Returns True for a word of lower-case letters."""
     return word.isalpha() and word == word.lower()
 
 
@@ -222,11 +221,11 @@ def _crossings(documents: Sequence[str], rng: np.random.Generator) -> Iterator[l
 def two_passages(
     sentences: Sequence[Words | None], rng: np.random.Generator
 ) -> tuple[Passage, Passage] | None:
-    """Draws two passages of a document, the earlier first; None if it has no two.
+    """Draws two passages of a document, the earlier first; None if there are no two.
 
     Args:
-      sentences: words of each; None is one that no passage may hold.
-      rng: what draws.
+      sentences: words of each; None for one that no passage may contain.
+      rng: of the draw.
     """
     found = list(_passages(sentences))
     firsts = [passage for passage in found if passage.end < found[-1].start]

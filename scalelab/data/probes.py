@@ -1,18 +1,18 @@
-"""Makes two self-labelled probe tasks out of a corpus, in GLUE's layout.
+"""Makes two self-labelled probe tasks from a corpus, in GLUE's layout.
 
   python -m scalelab.data.probes --corpus=builtin --to=DIR
   python -m scalelab.eval.same_document --init=RUN --workdir=WORKDIR --data=DIR
   python -m scalelab.eval.swapped_words --init=RUN --workdir=WORKDIR --data=DIR
 
-same_document asks whether two passages are from one document, swapped_words whether two words of a
-sentence were exchanged. No corpus with labels is needed, so they can be had without a download;
-they tell whether a net has learnt anything that carries over, and are no benchmark. How rows are
-made, so that nothing else gives the label away: scalelab/data/probe_rows.py.
+same_document: are two passages from one document? swapped_words: were two words of a sentence
+exchanged? The tasks need no labelled corpus and no download. They show whether a net has learnt
+anything that transfers, and are no benchmark. scalelab/data/probe_rows.py explains how rows are
+made without giving the label away.
 
 The documents are those of the corpus's training split, which nets pre-trained on it have read,
-without the labels. They are read from the cache of prepared data if a training has put them there.
-DIR gets SameDocument/ and SwappedWords/, each with train.tsv and dev.tsv, and probes.json, which
-says what they were made from. Made again with the same arguments, every byte is the same.
+without the labels. They come from the cache of prepared data if a training has made it. DIR gets
+SameDocument/ and SwappedWords/, each with train.tsv and dev.tsv, and probes.json with the
+arguments. Equal arguments give equal files.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MAKERS = {
     same_document.TASK.name: (same_document.TASK, probe_rows.same_document),
     swapped_words.TASK.name: (swapped_words.TASK, probe_rows.swapped_words),
 }
-GROUP_ROWS = 4  # the most rows that are made together
+GROUP_ROWS = 4  # the largest group of rows that belong together
 ABOUT = "probes.json"
 
 
@@ -47,29 +47,29 @@ def make(
       documents: a sentence a line.
       num_train: rows of a training set, a multiple of 4.
       num_dev: rows of a dev set, likewise; it does not depend on `num_train`.
-      seed: of what is drawn.
+      seed: of all draws.
 
     Returns:
       Task name -> split -> rows.
 
     Raises:
-      ValueError: a number is none of these, or there are too few documents.
+      ValueError: a number is no multiple of 4, or there are too few documents.
     """
     for name, num in (("num_train", num_train), ("num_dev", num_dev)):
         if num < GROUP_ROWS or num % GROUP_ROWS:
             raise ValueError(f"{name}: expected a multiple of {GROUP_ROWS}, got {num}")
     drawn = probe_rows.draw(documents, seed)
     made = {}
-    for name, (_, rows_of) in MAKERS.items():
+    for name, (_, make_rows) in MAKERS.items():
         try:
-            made[name] = rows_of(drawn, {"dev": num_dev, "train": num_train}, seed)
+            made[name] = make_rows(drawn, {"dev": num_dev, "train": num_train}, seed)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     return made
 
 
 def table(task: Task, rows: Sequence[Row]) -> str:
-    """The rows as a file of GLUE: a first line with the columns' names, fields apart by tabs."""
+    """Formats rows as a file of GLUE: a line of column names, then tab-separated fields."""
     assert task.labels is not None
     lines = ["\t".join(("index", *task.columns.names))]
     lines += [
@@ -87,7 +87,7 @@ def write(
     Args:
       folder: absent or empty.
       made: from `make`.
-      about: what the rows were made from.
+      about: the corpus and arguments, for probes.json.
 
     Raises:
       OSError: it cannot be written, or something is in it.
@@ -110,7 +110,7 @@ def write(
 
 
 def is_made(folder: pathlib.Path, about: Mapping[str, Any]) -> bool:
-    """Whether a folder holds the probes already; False if it is absent or empty.
+    """Returns True if a folder holds these probes; False if it is absent or empty.
 
     Raises:
       ValueError: something else is in it.
@@ -141,43 +141,43 @@ def _number(text: str) -> int:
 
 
 def parser() -> cli.Parser:
-    """The command line."""
+    """Returns the command line."""
     made = cli.Parser(
         prog="python -m scalelab.data.probes",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--corpus", required=True, help="as of a training: builtin, wikitext:DIR")
+    made.add_argument("--corpus", required=True, help="as in a training: builtin, wikitext:DIR")
     made.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
     for name, default, text in (
         ("num_train", 2000, "rows of each training set, a multiple of 4"),
         ("num_dev", 500, "rows of each dev set, a multiple of 4"),
-        ("seed", 0, "of what is drawn"),
+        ("seed", 0, "of all draws"),
     ):
         text = f"{text}; default: {default}"
         made.add_argument(f"--{name}", type=_number, metavar="N", default=default, help=text)
     made.add_argument(
-        "--cache_dir", default="~/.cache/scalelab", help="of prepared data; default: %(default)s"
+        "--cache_dir", default="~/.cache/scalelab", help="prepared data; default: %(default)s"
     )
     made.add_argument(
         "--valid_rate",
         type=float,
         default=0.005,
-        help="as of the training: share of the documents that validation has, where the corpus"
-        " itself has no such split; default: %(default)s",
+        help="as in the training: share of the documents for validation, where the corpus has no"
+        " such split; default: %(default)s",
     )
     made.add_argument(
         "--errors",
         choices=("strict", "replace"),
         default="strict",
-        help="what invalid UTF-8 does: stop, or become a replacement character; default: strict",
+        help="invalid UTF-8: stop, or insert a replacement character; default: strict",
     )
     return made
 
 
 def run(given: argparse.Namespace) -> None:
-    """Does what the command line says.
+    """Makes the probes.
 
     Raises:
       ValueError: corpus, folder or numbers do not allow it.
@@ -213,12 +213,12 @@ def run(given: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; a mistake in its arguments or its corpus is one message and exit code 2."""
+    """Runs the program; a mistake in arguments or corpus is one message and exit code 2."""
     given = parser().parse_args(arguments)
     with cli.one_message("nothing was written"):
         try:
             run(given)
-        except (ValueError, OSError) as error:  # which name flags of the trainings
+        except (ValueError, OSError) as error:  # they name flags of trainings
             text = str(error).replace("--config.data.", "--").replace("--config.machine.", "--")
             raise ValueError(text) from error
 

@@ -17,7 +17,8 @@ class Documents:
 
     Attributes:
       tokens: [num_tokens] uint16 or uint32, without special tokens.
-      sentence_starts: [num_sentences + 1] int64, offsets into `tokens`; the last one is num_tokens.
+      sentence_starts: [num_sentences + 1] int64, offsets into `tokens`, increasing: no sentence is
+        empty; the last one is num_tokens.
       sentence_bytes: [num_sentences] int32, UTF-8 bytes of a sentence's source text, one more for
         the space that joins it to the sentence before it in its document.
       document_starts: [num_documents + 1] int64, offsets into the sentences; the last one is

@@ -69,21 +69,6 @@ def follow(following: np.ndarray) -> np.ndarray:
     return np.array(reached, np.int64)
 
 
-def with_text(documents: Documents) -> Documents:
-    """Drops sentences without tokens; documents keep their index."""
-    starts = np.asarray(documents.sentence_starts, np.int64)
-    keep = np.diff(starts) > 0
-    if keep.all():
-        return documents
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    return Documents(
-        tokens=documents.tokens,
-        sentence_starts=np.concatenate([starts[:-1][keep], starts[-1:]]),
-        sentence_bytes=np.asarray(documents.sentence_bytes)[keep],
-        document_starts=kept_before[documents.document_starts],
-    )
-
-
 def select(documents: Documents, document_ids: np.ndarray | None) -> np.ndarray:
     """Returns the indices of the documents to format, int64, ascending; None: all."""
     if document_ids is None:

@@ -47,7 +47,6 @@ def build(
     """
     del seed, short_rate
     room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
-    documents = assembly.with_text(documents)
     byte_offsets = assembly.count_bytes_before(documents)
     for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
         block = assembly.lay_out(documents, ids)

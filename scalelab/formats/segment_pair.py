@@ -127,7 +127,6 @@ def build(
         has two sentences.
     """
     room = assembly.room_for_text(frame, max_len, num_pieces=2, at_least=2)
-    documents = assembly.with_text(documents)
     ids = assembly.select(documents, document_ids)
     ids = ids[np.diff(documents.document_starts)[ids] > 0]
     if len(ids) < 2:

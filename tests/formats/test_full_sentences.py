@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scalelab.formats import Frame, assembly, full_sentences
 
-CORPORA = st.lists(st.lists(st.integers(0, 12), max_size=6), max_size=10)
+CORPORA = st.lists(st.lists(st.integers(1, 12), max_size=6), max_size=10)
 
 
 def slow_build(lengths, frame, max_len):
