@@ -44,9 +44,6 @@ INTERVAL = "95% interval"
 Check = tuple[list[HeldOut], str | None]  # on the largest size, or the reason for none
 
 
-# --- Fits -----------------------------------------------------------------------------------------
-
-
 def group_runs(
     points: Sequence[RunPoint], clocks: Sequence[str], allow: str
 ) -> tuple[kinds.Kinds, list[str]]:
@@ -121,9 +118,6 @@ def predict(law: Law, x: float, limit: float) -> Interval | str:
         return str(error)
 
 
-# --- Text -----------------------------------------------------------------------------------------
-
-
 def describe(
     name: str,
     law: Law,
@@ -145,7 +139,7 @@ def describe(
     predicted, reason = check
     if predicted:
         rows = [
-            [_numbers(h.x), f"{h.observed:.4g}", *_cells(h.predicted),
+            [", ".join(f"{x:.4g}" for x in h.x), f"{h.observed:.4g}", *_cells(h.predicted),
              f"{h.relative_error:+.1%}", "yes" if h.inside else "NO"]
             for h in predicted
         ]  # fmt: skip
@@ -182,10 +176,6 @@ def _cells(found: Interval) -> list[str]:
     return [value, "not determined" if low == high == "-" else f"[{low}, {high}]"]
 
 
-def _numbers(x: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4g}" for value in x)
-
-
 def frame(laws: Mapping[str, Law], clocks: Sequence[str], measure: str) -> pd.DataFrame:
     """Returns the parameters with all digits; NaN where the points do not determine them."""
     return pd.DataFrame(
@@ -195,9 +185,6 @@ def frame(laws: Mapping[str, Law], clocks: Sequence[str], measure: str) -> pd.Da
             for name, law in laws.items() for parameter, v in law.parameters.items()
         ]
     )  # fmt: skip
-
-
-# --- Figure ---------------------------------------------------------------------------------------
 
 
 def draw(
@@ -250,9 +237,6 @@ def draw(
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
     plots.save(figure, path, dpi=plots.RESOLUTION)
-
-
-# --- Program --------------------------------------------------------------------------------------
 
 
 def run(given: argparse.Namespace) -> None:

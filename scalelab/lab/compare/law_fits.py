@@ -64,7 +64,7 @@ class HeldOut:
     @property
     def relative_error(self) -> float:
         """Predicted minus observed, over observed."""
-        return (self.predicted.value - self.observed) / self.observed
+        return self.predicted.value / self.observed - 1
 
     @property
     def inside(self) -> bool:
@@ -95,7 +95,7 @@ class Law:
     @property
     def parameters(self) -> dict[str, Interval]:
         """Parameters in natural units by name; NaN for what the points do not determine."""
-        center = _center(self.points.x)
+        center = np.log(self.points.x).mean(axis=0)
         values = self.form.natural(self.theta, center, self.unit)
         ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
         for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
@@ -293,11 +293,6 @@ def _groups(form: Form, points: Points, unit: float) -> list[np.ndarray]:
     return [np.log(run) if form.logarithmic else run / unit for run in points.runs]
 
 
-def _center(x: np.ndarray) -> np.ndarray:
-    """Returns log x0 of each input, [num_inputs]."""
-    return np.log(x).mean(axis=0)
-
-
 def _centered(x: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Returns u of x [m, num_inputs] for a law of the points [n, num_inputs]."""
-    return np.log(x) - _center(points)
+    return np.log(x) - np.log(points).mean(axis=0)

@@ -70,6 +70,7 @@ class Report:
       study: the comparison.
       facts: (term, text): state, protocol, what is equal.
       tables: of results.
+      shared: the notes that all these tables have, which the report prints once.
       findings: hypotheses with their verdicts.
       claims: all claims of the hypotheses; None without hypotheses.
       departures: a table; None if no system declares any.
@@ -81,6 +82,7 @@ class Report:
     study: Study
     facts: list[tuple[str, str]]
     tables: list[Table]
+    shared: list[str]
     findings: list[ShownFinding]
     claims: Table | None
     departures: Table | None
@@ -124,9 +126,13 @@ def gather(
         study, evidence, makers=makers, published=published, departing=departing,
         footnotes=footnotes,
     )  # fmt: skip
+    shared = [
+        note for note in (tables[0].notes if len(tables) > 1 else ())
+        if note not in footnotes and all(note in table.notes for table in tables)
+    ]  # fmt: skip
     environments = [_read_environment(run.folder) for run in study.runs]
     return Report(
-        study, _describe_state(study, environments), tables, [*map(show_finding, findings)],
+        study, _describe_state(study, environments), tables, shared, [*map(show_finding, findings)],
         tabulate_claims(findings, evidence.caveats(SCORES), footnotes) if findings else None,
         _tabulate_departures(study), footnotes, _list_commands(study, environments),
         _tabulate_runs(study, environments, footnotes),

@@ -172,6 +172,7 @@ def build_scores(request: TableRequest, layout: Layout) -> Table | None:
     footer = _make_footer(columns, points, evidence)
     table = Table("", title, columns, tuple(rows), footer, (), tuple(request.footnotes))
     left_out = [c.title for c in layout.columns if not planned.issuperset(c.tasks)]
+    left_out = [] if layout.columns is TASKS else left_out
     notes = _make_notes(request, points, table, left_out)
     notes += base_shape.describe(study, points) if layout.scaling else []
     return dataclasses.replace(table, notes=tuple(notes))

@@ -140,11 +140,10 @@ def sort_key(cell: Cell) -> str:
     return repr(cell.value) if isinstance(cell, Value) else str(cell)
 
 
-def markdown(table: Table, *, notes: bool = True) -> str:
-    """Returns the table in Markdown with its notes below; text of users cannot become HTML."""
-    return frame_markdown(table.texts(), table.num_names) + (
-        "\n" + bullets(table.notes) if notes else ""
-    )
+def markdown(table: Table, *, skip: Sequence[str] = ()) -> str:
+    """Returns the table in Markdown with its notes below, but for those in `skip`."""
+    notes = [note for note in table.notes if note not in skip]
+    return frame_markdown(table.texts(), table.num_names) + "\n" * bool(notes) + bullets(notes)
 
 
 def frame_markdown(
