@@ -55,7 +55,7 @@ def plan(workdir: pathlib.Path) -> None:
 
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
-    from scalelab.lab.reading import study_runs
+    from scalelab.lab.load import study_runs
     from scalelab.studies import derive, ending, expand, jobs, pool, status
 
     spec = read_spec()
@@ -88,12 +88,12 @@ def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
 
     It also refuses, before anything is written, what cannot run.
     """
-    from scalelab.lab.reading import study_plan, study_runs
+    from scalelab.lab.load import study_runs
     from scalelab.studies import expand
 
     known = study_runs.read_plan(workdir, spec.name)
     wanted = expand.runs(spec, workdir, foreseen=True)
-    if all(study_plan.planned(known, r.name, r.stage, r.shape.n_model) for r in wanted):
+    if all(study_runs.planned(known, r.name, r.stage, r.shape.n_model) for r in wanted):
         return
     arguments = [a for a in sys.argv[1:] if not a.lstrip("-").startswith(("to", "study"))]
     command = [sys.executable, "-m", "scalelab.study", "plan", *arguments]
@@ -113,7 +113,7 @@ def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
     from scalelab.lab import tables
-    from scalelab.lab.reading import study_runs
+    from scalelab.lab.load import study_runs
     from scalelab.studies import ending, jobs
     from scalelab.studies import status as status_lib
     from scalelab.studies.pool import claim, failures

@@ -5,8 +5,9 @@ import zlib
 
 import numpy as np
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare import estimates
-from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 

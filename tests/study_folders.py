@@ -30,21 +30,26 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         variant = run.get("variant", "baseline")
         name = f"{run['system']}-{run['shape']}-{variant}-seed{run['seed']}"
         shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
+        net = dict(zip(("num_heads", "width", "num_layers"), shape.values(), strict=True))
+        config = {"system": run["system"], "seed": run["seed"], "net": net}
         planned.append(
             {"name": name, "stage": "main", "system": run["system"], "shape": shape,
-             "variant": variant, "seed": run["seed"], "finetune": True, "config": {}}
+             "variant": variant, "seed": run["seed"], "finetune": True, "config": config}
         )  # fmt: skip
         folder = workdir / "runs" / name
         if run.get("finished", True):
             folder.mkdir(parents=True)
             result = {
                 "status": "completed", "system": run["system"], "shape": shape, "steps": 100,
+                "seed": run["seed"], "n_model": 12 * shape["L"] * shape["H"] ** 2,
                 "tokens": 1000, "flops": 1e9, "seconds": run.get("seconds", 100.0),
                 "eval": {"128": {"loss": 9.0}, "512": {"loss": run.get("loss", 3.0)}},
             }  # fmt: skip
+            (folder / "config.json").write_text(json.dumps(config))
             (folder / "result.json").write_text(json.dumps(result))
         if "curve" in run:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(config))
             lines = ({"step": i, "tokens": 10 * i, "flops": 1e7 * i, "seconds": s,
                       "eval/loss": loss, "eval/max_len": 128}
                      for i, (s, loss) in enumerate(run["curve"]))  # fmt: skip

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalelab.lab import scores
-from scalelab.lab.reading import predictions
+from scalelab.lab.scores import metrics
+from scalelab.runs import predictions
 
 METRICS = {
     "cola": ("matthews",),
@@ -63,11 +63,13 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
             outputs=outputs_of(task, gold, wrong),
             labels=labels,
         )
-        dev[split] = {m: scores.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
+        dev[split] = {m: metrics.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
     result = {
         "status": "completed",
         "task": task,
         "system": "bert",
+        "shape": {"A": 2, "H": 128, "L": 2},
+        "n_model": 393216,
         "seed": seed,
         "recipe": "thesis",
         "init": "runs/bert",
@@ -79,7 +81,11 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
         "degenerate": None,
         "remarks": [],
     }
-    (run / "result.json").write_text(json.dumps(result | fields))
+    result |= fields
+    net = {"num_heads": 2, "width": 128, "num_layers": 2}
+    config = {"system": result["system"], "task": task, "seed": seed, "net": net}
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "result.json").write_text(json.dumps(result))
     return dev
 
 

@@ -28,8 +28,8 @@ from scalelab.finetuning import rows as finetune_rows
 from scalelab.finetuning import step as finetune_step
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
-from scalelab.lab.reading import predictions
 from scalelab.resources import flops
+from scalelab.runs import predictions
 from scalelab.runs.pretrained import load_trained
 from scalelab.tasks import batches
 from scalelab.tasks.batches import TaskBatches

@@ -212,7 +212,7 @@ def test_reading_runs_is_light() -> None:
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}
     there = imported_by(
         "from scalelab.lab import runs\n"
-        "from scalelab.lab.reading import compact\n"
+        "from scalelab.lab.load import archive\n"
         "from scalelab.lab.show import card"
     )
     assert not there & {"jax", "flax", "tensorflow", "orbax", "tokenizers", "scipy", "matplotlib"}

@@ -13,7 +13,7 @@ import glue_folder
 import pytest
 import tiny
 
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 
 SECS = 500.0
 
@@ -78,8 +78,8 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
             assert log.count("finished ") == times, log  # nothing ran twice
     done = study_runs.read(workdir)
     assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
-    assert planned[0]["num_params"] == done.runs[0].result["params"]
-    assert planned[0]["flops"] == pytest.approx(done.runs[0].result["flops"])
+    assert planned[0]["num_params"] == done.runs[0].result.params
+    assert planned[0]["flops"] == pytest.approx(done.runs[0].result.flops)
 
     code, said = study("status", f"--workdir={workdir}")
     assert code == 0, said

@@ -126,3 +126,26 @@ def _comments(cls: type) -> dict[str, str]:
             comment = re.match(r"    # (.*)", line)
             above = [*above, comment[1]] if comment else []
     return found
+
+
+def science(config: object) -> dict[str, Any]:
+    """Returns the fields that may change a result, by dotted name."""
+    values = (
+        dataclasses.asdict(typing.cast(Any, config)) if dataclasses.is_dataclass(config) else config
+    )
+    flat = flatten(values)  # pyright: ignore[reportArgumentType]
+    return {k: v for k, v in flat.items() if not k.startswith("machine.")}
+
+
+def science_diff(ours: object, theirs: object) -> list[str]:
+    """Returns lines "field: theirs -> ours" for the science fields that differ.
+
+    A missing field counts as None, as in `fill`.
+    """
+    a, b = science(ours), science(theirs)
+    absent = "absent"
+    return [
+        f"{k}: {b.get(k, absent)!r} -> {a.get(k, absent)!r}"
+        for k in sorted(a.keys() | b.keys())
+        if a.get(k) != b.get(k)
+    ]

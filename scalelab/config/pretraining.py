@@ -18,8 +18,13 @@ from scalelab.config.fields import (
     PROBABILITY,
     choice,
     fill,
-    flatten,
     require,
+)
+from scalelab.config.fields import (
+    science as science,
+)
+from scalelab.config.fields import (
+    science_diff as science_diff,
 )
 
 
@@ -267,24 +272,3 @@ def to_json(config: Config | Mapping[str, Any]) -> str:
     """Serialises every field, for WORKDIR/config.json."""
     values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
     return json.dumps(values, indent=1)
-
-
-def science(config: Config | Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that may change a result, by dotted name."""
-    values = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
-    flat = flatten(values)  # pyright: ignore[reportArgumentType]
-    return {k: v for k, v in flat.items() if not k.startswith("machine.")}
-
-
-def science_diff(ours: Config | Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Returns lines "field: theirs -> ours" for the science fields that differ.
-
-    A missing field counts as None, as in `fill`.
-    """
-    a, b = science(ours), science(theirs)
-    absent = "absent"
-    return [
-        f"{k}: {b.get(k, absent)!r} -> {a.get(k, absent)!r}"
-        for k in sorted(a.keys() | b.keys())
-        if a.get(k) != b.get(k)
-    ]

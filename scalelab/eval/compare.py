@@ -5,7 +5,7 @@
 RUN_A and RUN_B are folders that fine-tunings left: of many tasks (<task>/seed<k>) or of one
 (seed<k>). A system that was pre-trained several times has several folders, joined by commas: the
 Multi-Bootstrap then resamples the pre-trainings too, and only then does the answer hold for the
-system and not for these weights alone. Differences are B minus A; `scalelab.lab.tasks.comparison`
+system and not for these weights alone. Differences are B minus A; `scalelab.lab.scores.comparison`
 says how they are tested.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from scalelab.config import cli
 from scalelab.lab import tables
-from scalelab.lab.tasks import comparison
-from scalelab.lab.tasks.comparison import Claim
+from scalelab.lab.scores import comparison
+from scalelab.lab.scores.comparison import Claim
 
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")
 HEADER += ("detectable",)

@@ -77,7 +77,7 @@ def main(argv: list[str]) -> None:
     check_flags(init)
     from scalelab import finetune
     from scalelab.finetuning import plan, warm_start
-    from scalelab.lab.tasks import glue_table
+    from scalelab.lab.scores import glue_table
 
     values, options = cli.config_values(), program.options()
     starts = [(workdir, init, like)]

@@ -12,11 +12,10 @@ from scalelab.config.finetuning import FinetuneConfig, override, resolve, settin
 from scalelab.config.pretraining import Shape
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
-from scalelab.lab import scores
-from scalelab.lab.reading import predictions
-from scalelab.lab.show import plots
+from scalelab.lab.scores import metrics
+from scalelab.lab.show import confusion, plots
 from scalelab.resources import flops
-from scalelab.runs import environment, pretrained, records, run_folder
+from scalelab.runs import environment, predictions, pretrained, records, run_folder
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
 from scalelab.tasks import recipes, submission
 from scalelab.tasks import task as task_lib
@@ -41,7 +40,7 @@ def measure(task: Task, splits: Splits, outputs: Outputs) -> Scores:
         assert gold is not None
         finite = bool(np.isfinite(values).all())
         measured[split] = {
-            name: scores.METRICS[name](gold.labels, answers(task, values)) if finite else None
+            name: metrics.METRICS[name](gold.labels, answers(task, values)) if finite else None
             for name in task.metrics
         }
     return measured
@@ -94,7 +93,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     gold = run.splits.dev[main]
     assert gold is not None
     train_loss = progress.loss(run.steps_per_epoch)
-    degenerate = progress.failed or scores.degenerate(
+    degenerate = progress.failed or metrics.degenerate(
         gold.labels,
         answers(task, outputs[main]),
         train_loss=train_loss,
@@ -152,7 +151,7 @@ def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> N
             outputs=values,
             labels=task.labels,
         )
-        predictions.draw(
+        confusion.draw(
             folder / f"predictions{ending}.png",
             gold=given.labels,
             predicted=answers(task, values),

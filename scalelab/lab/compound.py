@@ -25,13 +25,13 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab.config import cli
+from scalelab.config.shape import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
 from scalelab.lab.compare import grid_results, shape_rules
 from scalelab.lab.compare.grid_results import Source
 from scalelab.lab.compare.law_fits import MAX_EXTRAPOLATION
 from scalelab.lab.compare.shape_rules import Scaling
-from scalelab.lab.reading.study_runs import Shape
 
 PROGRAM = "python -m scalelab.lab.compound"
 TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")

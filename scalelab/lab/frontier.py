@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.lab import tables
-from scalelab.lab.all_runs import kinds, run_points
-from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab.compare import pooling, run_points
+from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.show import plots
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> 
 
 def group_runs(
     points: Sequence[RunPoint], allow: Collection[str] = ()
-) -> tuple[dict[str, kinds.Kinds], list[str]]:
+) -> tuple[dict[str, pooling.Pools], list[str]]:
     """Returns the nets of each envelope by name for each clock, and notes on what differs.
 
     Args:
@@ -61,21 +61,23 @@ def group_runs(
       allow: fields in which those of one envelope may differ beyond what an axis shows.
     """
     nets = run_points.means(points)
-    found: dict[str, kinds.Kinds] = {}
+    found: dict[str, pooling.Pools] = {}
     notes: dict[str, list[str]] = {}
     for clock, title in CLOCKS.items():
-        free = kinds.SHAPE if clock == "n_model" else kinds.SHAPE | kinds.BUDGET
+        free = pooling.SHAPE if clock == "n_model" else pooling.SHAPE | pooling.BUDGET
         found[clock] = {}
         for own in run_points.by_system(nets).values():
-            parts, remarks = kinds.of_system(own, free, allow)
+            parts, remarks = pooling.pool(own, free, allow)
             found[clock] |= parts
             mixed = [
-                name for name, group in parts.items() if kinds.BUDGET & {*kinds.differing(group)}
+                name
+                for name, group in parts.items()
+                if pooling.BUDGET & {*pooling.differing(group)}
             ]
             remarks += [f"{name}: nets of different budgets on one envelope" for name in mixed]
             for note in remarks:
                 notes.setdefault(note, []).append(title)
-        for note in kinds.undeclared(found[clock], free, allow):
+        for note in pooling.describe_undeclared(found[clock], free, allow):
             notes.setdefault(note, []).append(title)
     return found, [f"against {', '.join(titles)}: {note}" for note, titles in notes.items()]
 
@@ -157,7 +159,7 @@ def _draw_envelope(
         )  # fmt: skip
 
 
-def describe(found: Mapping[str, kinds.Kinds], measure: str) -> str:
+def describe(found: Mapping[str, pooling.Pools], measure: str) -> str:
     """Formats the nets on each envelope for each clock as a terminal table."""
     rows = []
     for clock, title in CLOCKS.items():
@@ -186,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with cli.one_message("start the same command again"):
         points, notes = run_points.read(given.folders, given.y, given.where)
-        allow = kinds.allowed(given.allow, points)
+        allow = pooling.parse_allowed(given.allow, points)
         found, more = group_runs(points, allow)
         made = draw(points, given.y, given.figure, allow)
         print(describe(found, given.y), end="")

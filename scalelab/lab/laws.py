@@ -30,11 +30,10 @@ import pandas as pd
 from scalelab.config import cli
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.all_runs import kinds, run_points
-from scalelab.lab.all_runs.run_points import CLOCKS, LOSS, RunPoint
-from scalelab.lab.compare import law_fits, law_points
+from scalelab.lab.compare import law_fits, law_points, pooling, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.law_forms import FORMS
+from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.show import plots
 
 PROGRAM = "python -m scalelab.lab.laws"
@@ -46,17 +45,17 @@ Check = tuple[list[HeldOut], str | None]  # on the largest size, or the reason f
 
 def group_runs(
     points: Sequence[RunPoint], clocks: Sequence[str], allow: str
-) -> tuple[kinds.Kinds, list[str]]:
+) -> tuple[pooling.Pools, list[str]]:
     """Returns the points of each law by its name, and notes on what differs among them.
 
     Raises:
       ValueError: no run has a field of `allow`.
     """
-    allowed = kinds.allowed(allow, points)
-    found: kinds.Kinds = {}
+    allowed = pooling.parse_allowed(allow, points)
+    found: pooling.Pools = {}
     notes, free = [], set[str]()
     for own in run_points.by_system(points).values():
-        groups, remarks = kinds.of_system(own, free_fields(own, clocks), allowed)
+        groups, remarks = pooling.pool(own, free_fields(own, clocks), allowed)
         found |= groups
         free |= free_fields(own, clocks)
         notes += remarks
@@ -69,17 +68,17 @@ def group_runs(
             for clock in clocks
             if any(run_points.differing(seeds, clock) for seeds in run_points.settings(own))
         ]
-    return found, notes + kinds.undeclared(found, free, allowed)
+    return found, notes + pooling.describe_undeclared(found, free, allowed)
 
 
 def free_fields(points: Sequence[RunPoint], clocks: Sequence[str]) -> frozenset[str]:
     """Returns the fields in which the runs of one law may differ; `clocks` are its inputs."""
     if len(clocks) > 1:
-        return kinds.SHAPE | kinds.BUDGET
+        return pooling.SHAPE | pooling.BUDGET
     if clocks[0] == "tokens":
-        return kinds.BUDGET
+        return pooling.BUDGET
     several = len({p.shape for p in points}) > 1
-    return kinds.SHAPE if clocks[0] == "n_model" or several else kinds.BUDGET
+    return pooling.SHAPE if clocks[0] == "n_model" or several else pooling.BUDGET
 
 
 def fit_runs(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:

@@ -6,7 +6,8 @@
   python -m scalelab.lab.runs pack RUN --to=DIR
 
 A line is a pre-training or a fine-tuning; runs that are being written are read as far as they are,
-damaged folders are listed as such. `pack` copies a finished run without what is large, for git.
+folders that cannot be read are listed with the reason. `pack` adds a finished run, without what is
+large, to DIR/runs.tar.xz.
 """
 
 import argparse
@@ -15,14 +16,13 @@ import sys
 from collections.abc import Sequence
 
 from scalelab.config import cli, pretraining
-from scalelab.lab.all_runs import run_query, run_table
 
 COMMANDS = ("list", "compare", "card", "pack")
 PROGRAM = "python -m scalelab.lab.runs"
 
 
 def parser() -> cli.Parser:
-    """The command line."""
+    """Returns the parser of the command line."""
     made = cli.Parser(
         prog=PROGRAM,
         description=__doc__,
@@ -38,8 +38,9 @@ def parser() -> cli.Parser:
         "--where",
         default="",
         metavar="CONDITIONS",
-        help="such as system=bert,width>=128,status=completed,corpus=*wiki*,loss!=none;"
-        " any column, any config field (optim.learning_rate>1e-3)",
+        help="such as system=bert,width>=128,status=completed,corpus=*wiki*,loss!=none; any column,"
+        " any config field (optim.learning_rate>1e-3); or an expression of pandas'"
+        " DataFrame.query, such as 'width >= 128 and system == \"bert\"'",
     )
     listing.add_argument(
         "--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first"
@@ -67,51 +68,51 @@ def parser() -> cli.Parser:
 
 
 def show(given: argparse.Namespace) -> str:
-    """The table that was asked for.
+    """Returns the table that was asked for.
 
     Raises:
       ValueError: a folder or a column does not exist, or a condition is not written as one.
     """
-    rows = run_table.read(given.folders)
+    from scalelab.lab.load import query, run_table
+
+    frame = run_table.as_frame(run_table.load_runs(given.folders))
     columns = given.columns.split(",") if given.columns else None
     if columns is not None:
-        run_query.check_columns(columns, run_query.columns_of(rows))
-    chosen = run_query.sort(run_query.where(rows, given.where), given.sort)
+        query.check_columns(columns, frame.columns)
+    chosen = query.sort(query.where(frame, given.where), given.sort)
     if given.csv:
-        given.csv.write_text(run_query.csv(chosen, columns), encoding="utf-8")
-    if not chosen:
-        return f"no run: 0 of {len(rows)}\n"
-    return run_query.plain(chosen, columns) + f"{len(chosen)} of {len(rows)} runs\n"
+        given.csv.write_text(query.csv(chosen, columns), encoding="utf-8")
+    if chosen.empty:
+        return f"no run: 0 of {len(frame)}\n"
+    return query.plain(chosen, columns) + f"{len(chosen)} of {len(frame)} runs\n"
 
 
 def compare(given: argparse.Namespace) -> str:
-    """What two runs have in common and what not.
+    """Returns what two runs have in common and what not.
 
     Raises:
-      ValueError: one is no run, is damaged, or has no metrics.
+      ValueError: one is no run, cannot be read, or has no metrics.
     """
-    from scalelab.lab.all_runs import run_pair
-    from scalelab.lab.reading import run_held
+    from scalelab.lab.compare import pair
+    from scalelab.runs import records
 
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
-    a, b = run_held.opened(given.a), run_held.opened(given.b)
-    said = run_pair.text(a, b, pretraining.science_diff(b.config, a.config), given.points)
+    a, b = records.read_run(given.a), records.read_run(given.b)
+    text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
     if given.figure:
-        run_pair.draw(given.figure, a, b)
-    return said
+        pair.draw(given.figure, a, b)
+    return text
 
 
 def card(given: argparse.Namespace) -> str:
-    """The card of a run, or where it was written.
+    """Returns the card of a run, or where it was written.
 
     Raises:
-      ValueError: there is no run, or it is damaged.
+      ValueError: there is no run, or it cannot be read.
     """
-    from scalelab.lab.reading import run_held
     from scalelab.lab.show import card
 
-    run_held.opened(given.run)
     text = card.write(given.run)
     if given.to is None:
         return text
@@ -120,27 +121,30 @@ def card(given: argparse.Namespace) -> str:
 
 
 def pack(given: argparse.Namespace) -> str:
-    """Packs a run and says how large it is.
+    """Packs a run and returns how large the archive is.
 
     Raises:
-      ValueError: it is not finished, or the folder exists.
+      ValueError: the run is not finished, or the archive has one of its name.
     """
-    from scalelab.lab.reading import compact
+    from scalelab.lab.load import archive
 
-    to = compact.pack(given.run, given.to)
-    size = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())
-    return f"{to}: {size / 1000:,.1f} kB\n"
+    name = given.run.absolute().name
+    added, _ = archive.pack({name: given.run}, given.to)
+    if not added:
+        raise ValueError(f"{given.to / archive.NAME} has a run named {name} already")
+    size = (given.to / archive.NAME).stat().st_size
+    return f"{given.to / archive.NAME}: {size / 1000:,.1f} kB\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The program; a mistake in its arguments or folders is one message and exit code 2."""
+    """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*COMMANDS, "-h", "--help"):
         words.insert(0, "list")
     given = parser().parse_args(words)
     with cli.one_message("nothing was changed"):
-        said = {"list": show, "compare": compare, "card": card, "pack": pack}[given.command](given)
-        print(said, end="", flush=True)
+        run = {"list": show, "compare": compare, "card": card, "pack": pack}[given.command]
+        print(run(given), end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli, files
+from scalelab.config.shape import Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.reading.study_runs import Shape
 
 if TYPE_CHECKING:
     from scalelab.resources.blueprint import Blueprint

@@ -168,6 +168,8 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         return None if value is None else _typed(value, parts[0], name)
     if hint is float and type(value) is int:
         return float(value)
+    if hint is int and type(value) is float and value.is_integer():
+        return int(value)
     if hint in (str, int, float, bool) and type(value) is hint:
         return value
     if hint is Shape and isinstance(value, dict):

@@ -1,11 +1,11 @@
 """Shapes that come out of the results of an earlier stage: compound scaling (protocol, 7.5.5)."""
 
-import pathlib
 from collections.abc import Sequence
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare import base_shape, shape_rules
-from scalelab.lab.reading import finetune_check, study_runs
-from scalelab.lab.reading.study_runs import PretrainRun, Shape
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import PretrainRun
 
 
 class Damaged(ValueError):
@@ -30,7 +30,7 @@ def scaled(
       The shape; None as long as runs or their fine-tunings are not finished.
 
     Raises:
-      Damaged: the files of a run, or of a fine-tuning that counts, say different things.
+      Damaged: a run has another config than planned.
     """
     grid: dict[Shape, list[PretrainRun]] = {}
     for shape, run in runs:
@@ -39,20 +39,12 @@ def scaled(
     if not best:
         return None
     for _, run in runs:
-        _refuse(run.folder, study_runs.contradictions(run))
-    for run in (run for shape in best for run in grid[shape]):
-        for one in (one for task in tasks for one in run.tasks[task].finished):
-            _refuse(one.folder, finetune_check.of_run(one))
+        if why := study_runs.differs_from_plan(run):
+            raise Damaged(
+                f"no shape is scaled from {run.folder}: {why}; move it away and run the study again"
+            )
     scaling = shape_rules.Scaling(base_shape.choose(grid, tasks, best))
     return scaling.at(scaling.phi + step)
-
-
-def _refuse(folder: pathlib.Path, problems: Sequence[str]) -> None:
-    if problems:
-        raise Damaged(
-            f"no shape is scaled from {folder}, which is damaged: {'; '.join(problems)}; move it"
-            " away and run the study again"
-        )
 
 
 def foreseen(shapes: Sequence[Shape], step: float) -> Shape:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load.study_runs import Study
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 

@@ -19,10 +19,11 @@ from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Config
+from scalelab.config.shape import Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.reading import study_file, study_runs
-from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.studies import adapting, derive, passes, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
@@ -205,7 +206,7 @@ def describe(run: PlannedRun) -> dict[str, Any]:
 
 
 def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
-    """The content of the study's file; see `scalelab.lab.reading.study_runs`."""
+    """The content of the study's file; see `scalelab.lab.load.study_runs`."""
     names = sorted({run.system for run in planned})
     adaptation, chosen = adapting.planned(spec.finetune)
     departures = {
@@ -257,7 +258,7 @@ def write(
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
-        before = study_file.read(path)
+        before = study_runs.read_facts(path)
         _refuse_another(before, content, path)
         content = _with_finished(before, content, workdir)
         if {**before, "command": None} == {**content, "command": None}:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.reading import study_runs
-from scalelab.lab.reading.study_runs import PretrainRun, Study
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.resources import flops
 from scalelab.runs import compatibility, environment
 

@@ -3,7 +3,7 @@
 import pathlib
 import shutil
 
-from scalelab.lab.reading import compact, study_runs
+from scalelab.lab.load import archive, study_runs
 from scalelab.studies import jobs, passes
 from scalelab.studies.jobs import DONE
 
@@ -17,8 +17,8 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
     Args:
       workdir: the study's folder.
       name: the study; None: the only one.
-      to: a folder of the same layout, made if absent; `study report` and `study run` take it as
-        --workdir.
+      to: a folder with the runs in one file (lab/load/archive.py), made if absent; `study report`
+        and `study run` take it as --workdir.
 
     Returns:
       What to say of it.
@@ -26,17 +26,8 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
     study = study_runs.read(workdir, name)
     found = jobs.of_study(study)
     open_runs = {job.run for job in found if job.state != DONE}
-    packed = kept = 0
-    for run in study.runs:
-        folder = to / "runs" / run.name
-        if run.name in open_runs:
-            continue
-        if folder.exists():
-            kept += 1
-            continue
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        compact.pack(run.folder, folder)
-        packed += 1
+    runs = {run.name: run.folder for run in study.runs if run.name not in open_runs}
+    packed, kept = archive.pack(runs, to)
     for part in ("studies", "plans"):
         source = workdir / part / f"{study.name}.json"
         if source.exists():

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.reading import run_files, study_file
+from scalelab.lab.load import archive, study_runs
+from scalelab.runs import records
 from scalelab.studies import tasks
 from scalelab.tasks import task as task_lib
 
@@ -31,7 +32,7 @@ def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
     """
     configs = {run["name"]: run["config"] for run in facts["runs"]}
     for path in sorted((workdir / "studies").glob("*.json")):
-        other = study_file.read(path)
+        other = study_runs.read_facts(path)
         theirs = {run["name"]: run["config"] for run in other["runs"]}
         shared = [name for name in configs if name in theirs]
         for name in shared:
@@ -47,8 +48,9 @@ def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
             both = [task for task in facts["tasks"] if task in other["tasks"]]
             _check_data(both, data[0], workdir, shared)
     for name, config in configs.items():
-        made, there = run_files.read_json(workdir / "runs" / name / "config.json", [])
-        differing = config_lib.science_diff(config, made) if there and made else []
+        folder = archive.find_run(workdir, name)
+        made = records.read_config(folder) if (folder / "config.json").exists() else None
+        differing = config_lib.science_diff(config, made) if made else []
         _refuse(f"{workdir / 'runs' / name} holds {name} with another config", differing)
 
 
@@ -85,7 +87,7 @@ def _digests(
 ) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
     """Folders of finished fine-tunings on a task, and the digests of their data."""
     for run in runs:
-        for path in sorted((workdir / "runs" / run).glob(f"*/{task}/seed*/result.json")):
-            config, _ = run_files.read_json(path.with_name("config.json"), [])
-            if isinstance(config.get("data"), dict):
-                yield path.parent, config["data"]
+        for path in sorted(archive.find_run(workdir, run).glob(f"*/{task}/seed*/result.json")):
+            data = records.read_config(path.parent).get("data")
+            if data is not None:
+                yield path.parent, data

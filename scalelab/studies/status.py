@@ -7,8 +7,7 @@ from typing import Any
 
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.reading.study_plan import Plan, planned
-from scalelab.lab.reading.study_runs import PretrainRun, Study
+from scalelab.lab.load.study_runs import Plan, PretrainRun, Study, planned
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, Job
 
@@ -41,7 +40,7 @@ def left(study: Study, found: Sequence[Job], plan: Plan) -> Left:
     """
     runs = {run.name: run for run in study.runs}
     expected = {run.name: planned(plan, run.name, run.stage, run.n_model) for run in study.runs}
-    taken = [(run.result["seconds"], known["secs"]) for run in study.runs
+    taken = [(run.result.seconds, known["secs"]) for run in study.runs
              if run.result is not None and (known := expected[run.name])]  # fmt: skip
     ratio = sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0
     chosen = {stage: _chosen(study, found, stage) for stage in study.facts["stages"]}
@@ -107,14 +106,14 @@ def rows(
         pretrain = by_name[f"{run.name}.pretrain"]
         finetune = by_name.get(f"{run.name}.finetune")
         expected = planned(plan, run.name, run.stage, run.n_model)
-        result = run.result or {}
-        memory = result.get("peak_memory_bytes")
+        result = run.result
+        memory = result.peak_memory_bytes if result else None
         lines.append([
             run.name,
             _pretraining(run, pretrain, working, failed),
             "-" if finetune is None else _finetuning(study, finetune, working, failed),
-            f"{result['tokens']:,}" if result else "",
-            f"{result['seconds']:,.0f}" if result else "",
+            f"{result.tokens:,}" if result else "",
+            f"{result.seconds:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
             "" if memory is None else f"{memory / 2**30:.2f}",
             f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",

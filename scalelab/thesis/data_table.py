@@ -7,9 +7,9 @@ its sequences, and its text. Formats repeat text within an epoch, so these are t
 
 from collections.abc import Sequence
 
-from scalelab.lab.reading import phases
-from scalelab.lab.reading.phases import Phase
-from scalelab.lab.reading.study_runs import Point, PretrainRun
+from scalelab.lab.load import phases
+from scalelab.lab.load.phases import Phase
+from scalelab.lab.load.study_runs import Point, PretrainRun
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.show.tables import Cell, Column, Table, Value
@@ -57,7 +57,7 @@ def build(request: TableRequest) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for of in alike.values():
         runs = [run for point in of for run in point.finished]
-        telling = [run for run in runs if (run.result or {}).get("phases")]
+        telling = [run for run in runs if run.result and run.result.phases]
         rows += _of_run(of[0].system, (telling or runs)[0], of[0].label in known)
     notes = [NOTE]
     if any(row[-1] is not None for row in rows):
@@ -73,7 +73,7 @@ def build(request: TableRequest) -> Table:
 
 def _of_run(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
     """A row for each phase of a finished run, and one for both together."""
-    tokenizer, found = run.config["tokenizer"], phases.of_run(run)
+    tokenizer, found = run.config["tokenizer"], phases.read_phases(run)
     printed = published_tables.epochs() if is_published else {}
     text = phases.num_text_tokens(run)
     if run.config["long"].get("epoch_rate") == 0:

@@ -19,7 +19,7 @@ from scalelab.lab.compare import claims, matched
 from scalelab.lab.compare.claims import ABOVE, Finding
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.compare.hypotheses import Block, Row, block_cases, build_claim, make_finding
-from scalelab.lab.reading.study_runs import BASELINE
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import select
 
 PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"

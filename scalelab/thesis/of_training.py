@@ -24,7 +24,7 @@ from scalelab.lab.compare.hypotheses import (
     weighted,
 )
 from scalelab.lab.compare.matched import TOLERANCE
-from scalelab.lab.reading.study_runs import BASELINE
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import select
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR
 

@@ -27,8 +27,8 @@ from typing import Any
 
 from scalelab.config.fields import flatten
 from scalelab.lab.compare import comparability
-from scalelab.lab.reading import phases
-from scalelab.lab.reading.study_runs import Point, Study
+from scalelab.lab.load import phases
+from scalelab.lab.load.study_runs import Point, Study
 from scalelab.thesis import published
 
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
@@ -134,7 +134,7 @@ def _of_fields(point: Point) -> Iterator[str]:
 def _of_epochs(point: Point) -> Iterator[str]:
     """Yields epochs with other numbers of examples than Table 7.1."""
     for run in point.finished:
-        for phase in phases.of_run(run):
+        for phase in phases.read_phases(run):
             printed = published.epochs().get((point.system, phase.name))
             ours = phase.epoch_sequences
             if not printed or ours is None:
@@ -163,7 +163,9 @@ def _of_task_data(point: Point) -> Iterator[str]:
     """Yields remarks of fine-tunings on data that are not the official ones."""
     for run in point.finished:
         for task in run.tasks.values():
-            for remark in (x for one in task.runs for x in one.result.get("remarks") or ()):
+            for remark in (
+                x for one in task.runs for x in (one.result.remarks if one.result else ())
+            ):
                 if not HARMLESS.search(remark):
                     yield remark
 

@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scalelab.config.shape import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
 from scalelab.lab.compare.evidence import LARGE, Evidence
-from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.load.study_runs import BASELINE
 
 TITLES = {
     "7.2": "Width alone, A = 2, L = 2",

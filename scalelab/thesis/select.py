@@ -7,7 +7,7 @@ from typing import Any
 
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.reading.study_runs import BASELINE
+from scalelab.lab.load.study_runs import BASELINE
 
 NEAR = shape_rules.EQUAL  # sizes N whose ratio is at most this are equal
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64

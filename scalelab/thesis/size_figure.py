@@ -10,7 +10,7 @@ from typing import Any
 
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.reading.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import plots, score_tables
 
 PUBLISHED = "published"

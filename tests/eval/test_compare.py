@@ -11,7 +11,7 @@ import task_folders
 import tiny
 
 from scalelab.eval import compare
-from scalelab.lab.tasks import comparison
+from scalelab.lab.scores import comparison
 
 TASKS = ("rte", "wnli")
 

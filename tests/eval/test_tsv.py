@@ -9,7 +9,7 @@ import tiny
 
 from scalelab.eval import program
 from scalelab.eval.tsv import make_task
-from scalelab.lab.reading import task_runs
+from scalelab.lab.load import task_runs
 from scalelab.tasks import recipes, submission
 from scalelab.tasks.task import load, task_names
 

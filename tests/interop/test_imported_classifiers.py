@@ -21,8 +21,7 @@ from scalelab.finetuning import results as finetune_results
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
-from scalelab.lab.reading import predictions
-from scalelab.runs import pretrained
+from scalelab.runs import predictions, pretrained
 from scalelab.tasks import batches
 from scalelab.tasks.task import load, load_task
 

@@ -19,15 +19,20 @@ import run_folders
 import tiny
 
 from scalelab.lab import runs
-from scalelab.lab.all_runs import run_pair, run_query, run_table
-from scalelab.lab.reading import run_files
+from scalelab.lab.compare import pair as run_pair
+from scalelab.lab.load import query, run_table
 from scalelab.lab.show import card
-from scalelab.runs import run_folder
+from scalelab.runs import records, run_folder
+from scalelab.runs.records import RunRecord
 
 
 def table(*folders: pathlib.Path) -> dict[str, run_table.Row]:
     """Rows by the folder's path below the first one."""
-    return {os.path.relpath(str(r["run"]), folders[0]): r for r in run_table.read(folders)}
+    return {os.path.relpath(str(r["run"]), folders[0]): r for r in rows_of(*folders)}
+
+
+def rows_of(*folders: pathlib.Path) -> list[run_table.Row]:
+    return [run.row for run in run_table.load_runs(folders)]
 
 
 def output(capsys, *arguments) -> list[str]:
@@ -97,7 +102,7 @@ def test_a_look_at_a_lock_stops_no_run_from_starting(tmp_path) -> None:
         look = threading.Timer(run_folder.LOOK_SECS / 4, fcntl.flock, (file, fcntl.LOCK_UN))
         look.start()
         with run_folder.locked(run):
-            assert run_files.is_locked(run)
+            assert run_table.is_locked(run)
         look.join()
 
 
@@ -165,67 +170,30 @@ def test_fine_tunings_and_their_means(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content"),
     [
-        ("config.json", None, "config.json is missing"),
-        ("config.json", "", "config.json is no json"),
-        ("config.json", '{"net": ', "config.json is no json"),
-        ("config.json", "[1, 2]", "config.json holds list"),
-        ("config.json", '{"seed": 1}', "config.json names no system"),
-        ("config.json", "\x00" * 50, "config.json is no json"),
-        ("config.json", "[" * 100_000, "config.json is no json"),
-        ("config.json", b"\xff\xfe", "config.json is no json"),
-        ("result.json", "nul", "result.json is no json"),
-        ("result.json", '{"steps": 3}', "status None"),
-        ("result.json", '{"status": "finished"}', "status 'finished'"),
-        ("environment.json", "{", "environment.json is no json"),
-        ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n', "metrics.jsonl:2 is damaged"),
-        ("metrics.jsonl", '7\n{"step": "x"}\n{"step": 3}\n', "metrics.jsonl:1 is damaged"),
+        ("config.json", None),
+        ("config.json", '{"net": '),
+        ("config.json", '{"seed": 1}'),
+        ("config.json", "[" * 100_000),
+        ("result.json", '{"status": "finished"}'),
+        ("environment.json", "{"),
+        ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n'),
     ],
 )
-def test_damage_is_listed(tmp_path, capsys, name: str, content, words: str) -> None:
+def test_damage_is_listed(tmp_path, capsys, name: str, content: str | None) -> None:
+    """What else can be wrong with a file: tests/runs/test_records.py."""
     run = run_folders.write(tmp_path / "a")
     run_folders.write(tmp_path / "b")
     (run / name).unlink()
     if content is not None:
-        (run / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (run / name).write_text(content)
     found = table(tmp_path)
     assert found["b"]["status"] == "completed"
-    assert found["a"]["status"] == "damaged" and words in found["a"]["note"]
-    assert any("damaged" in line and words in line for line in output(capsys, tmp_path))
-    if "status" not in words:
-        assert "error: " in fails(capsys, "card", run)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"net": 5}, {"net": {"width": "wide", "num_layers": [1]}}, {"seed": {"a": {"b": 1}}},
-        {"system": ["bert"]}, {"task": 3}, {"machine": None},
-    ],
-)  # fmt: skip
-def test_config_fields_of_another_kind_stop_nothing(tmp_path, capsys, fields) -> None:
-    run_folders.write(tmp_path / "a", config=None)
-    path = tmp_path / "a/config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-    run_folders.write(tmp_path / "b")
+    assert found["a"]["status"] == "damaged" and name in str(found["a"]["note"])
     lines = output(capsys, tmp_path, "--sort=system,-width", f"--csv={tmp_path / 'x.csv'}")
-    assert lines[-1] == "2 of 2 runs"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"eval": [1]}, {"eval": {"128": 3}}, {"eval": {"x": {}}}, {"steps": "many"},
-        {"eval": None}, {"tokens": None}, {"flops": float("nan")}, {"degenerate": 1},
-    ],
-)  # fmt: skip
-def test_result_fields_of_another_kind_stop_nothing(tmp_path, capsys, fields) -> None:
-    path = run_folders.write(tmp_path / "a") / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-    run_folders.write(tmp_path / "b")
-    lines = output(capsys, tmp_path, "--sort=-loss,steps,flops")
-    assert lines[-1] == "2 of 2 runs"
+    assert any("damaged" in line and name in line for line in lines)
+    assert name in fails(capsys, "card", run)
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path) -> None:
@@ -244,14 +212,14 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path) -> None:
 def test_folders_that_vanish_are_left_out(tmp_path, monkeypatch) -> None:
     for name in "abc":
         run_folders.write(tmp_path / name)
-    read = run_files.read_metrics
+    read = records.read_run
 
-    def vanishing(path, problems):
-        if path.parent.name == "b":
-            shutil.rmtree(path.parent)
-        return read(path, problems)
+    def vanishing(folder):
+        if folder.name == "b":
+            shutil.rmtree(folder)
+        return read(folder)
 
-    monkeypatch.setattr(run_table, "read_metrics", vanishing)
+    monkeypatch.setattr(records, "read_run", vanishing)
     assert list(table(tmp_path)) == ["a", "c"]
 
 
@@ -272,21 +240,19 @@ def test_what_is_no_run_is_left_out(tmp_path) -> None:
 
 def test_overlapping_folders_give_each_run_once(tmp_path) -> None:
     run_folders.write(tmp_path / "a/b")
-    assert len(run_table.read([tmp_path, tmp_path / "a", tmp_path / "a/b"])) == 1
+    assert len(rows_of(tmp_path, tmp_path / "a", tmp_path / "a/b")) == 1
 
 
 # --- Filters, sorts, what is shown ----------------------------------------------------------------
 
-ROWS: list[run_table.Row] = [
+ROWS = [
     {"run": "r1", "system": "bert", "width": 128, "loss": 5.5, "seed": 0, "net.max_len": 512},
     {"run": "r10", "system": "bert", "width": 64, "loss": None, "seed": 1, "rte": 0.5},
     {"run": "r2", "system": "roberta", "width": 128, "loss": float("nan"), "seed": 2},
     {"run": "r3", "system": "gpt2", "width": 1024, "loss": 6.5, "seed": 10, "net.max_len": 64},
 ]
 
-
-def names(rows: list[run_table.Row]) -> list[str]:
-    return [str(row["run"]) for row in rows]
+FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
 
 
 @pytest.mark.parametrize(
@@ -311,10 +277,13 @@ def names(rows: list[run_table.Row]) -> list[str]:
         ("net.max_len<512", "r3"),
         ("rte>=0.5", "r10"),
         ("width>5000", ""),
+        ('system == "bert" and width >= 128', "r1"),
+        ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
+        ("system in ('bert', 'gpt2') and loss > 0", "r1 r3"),
     ],
 )
 def test_conditions(conditions: str, expected: str) -> None:
-    assert names(run_query.where(ROWS, conditions)) == expected.split()
+    assert list(query.where(FRAME, conditions)["run"]) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +302,7 @@ def test_conditions(conditions: str, expected: str) -> None:
     ],
 )
 def test_sorts(by: str, expected: str) -> None:
-    assert names(run_query.sort(ROWS, by)) == expected.split()
+    assert list(query.sort(FRAME, by)["run"]) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -345,8 +314,10 @@ def test_sorts(by: str, expected: str) -> None:
         (["--where=width"], "condition 'width': expected column, one of = != < <= > >="),
         (["--where=width>wide"], "condition width>wide: the column holds numbers"),
         (["--where=width>none"], "none is neither more nor less"),
+        (["--where=widht > 3 and seed == 0"], "did you mean 'width'"),
+        (["--where=width > (3"], "width > (3"),
         (["absent"], "no such folder: absent"),
-        (["--wher=x"], "unrecognized arguments: --wher=x: did you mean '--where'"),
+        (["--wher=x"], "did you mean '--where'"),
         ([], "arguments are required: DIR"),
     ],
 )
@@ -405,14 +376,14 @@ def test_the_program_starts_quickly_and_ends_quietly_before_a_closed_pipe(tmp_pa
 # --- Two runs -------------------------------------------------------------------------------------
 
 
-def pair(tmp_path: pathlib.Path, **fields) -> tuple[run_files.Run, run_files.Run]:
+def pair(tmp_path: pathlib.Path, **fields) -> tuple[RunRecord, RunRecord]:
     """A, and B whose steps cost twice as many FLOPs and whose losses are 1 higher."""
     a = run_folders.write(tmp_path / "a")
     b = run_folders.write(tmp_path / "b", offset=1.0, **fields)
     lines = [json.loads(line) for line in (b / "metrics.jsonl").read_text().splitlines()]
     lines = [line | {"flops": 2 * line["flops"]} for line in lines]
     (b / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return run_files.open_run(a), run_files.open_run(b)
+    return records.read_run(a), records.read_run(b)
 
 
 def test_losses_at_matched_points_by_hand(tmp_path) -> None:
@@ -447,38 +418,38 @@ def test_bits_per_byte_where_tokens_differ(tmp_path) -> None:
             '"eval/max_len"', '"eval/bits_per_byte": 1.5, "eval/max_len"'
         )
         path.write_text(text)
-        made.append(run_files.open_run(run))
+        made.append(records.read_run(run))
     a, b, c = made
     assert not any("bits" in name for name in run_pair.losses(a, b, "step", 2)[0])
     header, rows = run_pair.losses(a, c, "step", 2)
     assert header[-3:] == ["bits/byte 128 A", "B", "B - A"]
     assert rows[-1][-3:] == ["1.5000", "1.5000", "+0.0000"]
-    assert any("bits per byte compare" in line for line in run_pair.contract(a, c))
+    assert any("bits per byte compare" in line for line in run_pair.check_comparable(a, c))
     c = dataclasses.replace(c, config=c.config | {"objective": "another"})
-    assert not any("bits per byte compare" in line for line in run_pair.contract(a, c))
+    assert not any("bits per byte compare" in line for line in run_pair.check_comparable(a, c))
 
 
 def test_what_must_agree(tmp_path) -> None:
     a, b = pair(tmp_path, data_hash="cd" * 32)
-    assert run_pair.contract(a, a) == ["data: the same", "numbers: version 1 in both"]
-    assert "data: not the same: abababababab and cdcdcdcdcdcd" in run_pair.contract(a, b)
+    assert run_pair.check_comparable(a, a) == ["data: the same", "numerics version: 1 in both"]
+    assert "data: not the same: abababababab and cdcdcdcdcdcd" in run_pair.check_comparable(a, b)
     for starts, words in (
-        ({"numerics": 2}, "version 1 and 2: the code alone"),
-        ({"numerics": 2, "earlier_starts": [{"numerics": 1}]}, "version 1 and 1 then 2: the code"),
-        ({}, "version not recorded for B"),
+        ({"numerics": 2}, "1 in A, 2 in B"),
+        ({"numerics": 2, "earlier_starts": [{"numerics": 1}]}, "1 in A, 1 and 2 in B"),
+        ({}, "1 in A, not recorded in B"),
     ):
         (b.folder / "environment.json").write_text(json.dumps(starts | {"git_dirty": True}))
-        said = run_pair.contract(a, run_files.open_run(b.folder))
+        said = run_pair.check_comparable(a, records.read_run(b.folder))
         assert any(words in line for line in said), said
         assert "code: B had changes that its commit does not name" in said
 
 
 def test_the_data_of_a_run_that_is_not_finished(tmp_path) -> None:
     run = run_folders.write(tmp_path / "a", finished=False)
-    assert run_files.open_run(run).data_hash is None
+    assert records.read_run(run).data_hash is None
     key = {"key": {"text": {"corpus": "ef" * 32}}}
     (run / "tokenizer/manifest.json").write_text(json.dumps(key))
-    assert run_files.open_run(run).data_hash == "ef" * 32
+    assert records.read_run(run).data_hash == "ef" * 32
 
 
 def test_the_program_compares(tmp_path, capsys) -> None:
@@ -504,7 +475,7 @@ def test_the_program_compares(tmp_path, capsys) -> None:
     assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "Config, A -> B\n  the same" in "\n".join(output(capsys, "compare", a, a))
     assert "points=0" in fails(capsys, "compare", a, b, "--points=0")
-    assert f"{tmp_path} holds no run" in fails(capsys, "compare", tmp_path, b)
+    assert f"{tmp_path}/config.json" in fails(capsys, "compare", tmp_path, b)
 
 
 def test_two_seeds_of_a_fine_tuning(tmp_path, capsys) -> None:
@@ -543,7 +514,7 @@ def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
         "| MNLI | accuracy (matched) 81.7, accuracy (mismatched) 81.7; 3 of 3 seeds finished |",
         "| command | `python -m scalelab.train --x\\|y` |",
         "| commit | c0ffee |",
-        "| version of the numbers | 1 |",
+        "| numerics version | 1 |",
     ):
         assert expected in text, expected
     assert output(capsys, "card", run, f"--to={tmp_path / 'card.md'}") == [
@@ -555,7 +526,7 @@ def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
 def test_the_card_of_a_run_on_its_way(tmp_path) -> None:
     run = run_folders.write(tmp_path / "a", steps=250, finished=False)
     text = card.write(run)
-    assert "| steps | 250, and its budget not reached |" in text and "| tokens | 25,000 |" in text
+    assert "| steps | 250, " in text and "| tokens | 25,000 |" in text
     assert "| 128 loss | 8.5 |" in text and "| 128 step | 200 |" in text
     assert "Departures" not in text
 
@@ -569,28 +540,15 @@ def test_the_card_of_a_fine_tuning(tmp_path) -> None:
 # --- Packed ---------------------------------------------------------------------------------------
 
 
-def test_a_packed_run_is_listed_and_compared_like_the_whole(tmp_path, capsys) -> None:
-    run = run_folders.write(tmp_path / "a")
+def test_a_packed_run_is_listed_like_the_whole(tmp_path, capsys) -> None:
+    run = run_folders.write(tmp_path / "w/runs/a")
     run_folders.add_tasks(run, ("rte",))
-    (said,) = output(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
-    assert said.startswith(f"{tmp_path / 'kept'}: ") and said.endswith(" kB")
-    whole, packed = (table(folder) for folder in (run, tmp_path / "kept"))
-    assert list(whole) == list(packed)
+    (line,) = output(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
+    assert line.startswith(f"{tmp_path / 'kept'}/runs.tar.xz: ") and line.endswith(" kB")
+    whole, packed = (table(folder) for folder in (tmp_path / "w", tmp_path / "kept"))
+    assert list(whole) == list(packed) and len(whole) == 4
     for name in whole:
         assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
-    assert card.write(tmp_path / "kept").partition("\n")[2] == card.write(run).partition("\n")[2]
-    assert "is not finished" in fails(capsys, "pack", spoiled(run), f"--to={tmp_path / 'x'}")
-
-
-def spoiled(run: pathlib.Path) -> pathlib.Path:
+    assert "named a" in fails(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
     (run / "tasks/rte/seed1/result.json").unlink()
-    return run
-
-
-def test_versions_of_the_numbers_in_words() -> None:
-    said = run_files.numerics_said
-    assert said({}) == said({"numerics": None}) == "not recorded"
-    assert (
-        said({"numerics": 1, "earlier_starts": [{}, {"numerics": 2}]}) == "not recorded and 2 and 1"
-    )
-    assert said({"numerics": 1, "earlier_starts": [{"numerics": 1}]}) == "1"
+    assert "is not finished" in fails(capsys, "pack", run, f"--to={tmp_path / 'x'}")

@@ -6,7 +6,7 @@ import a_study
 import pytest
 from test_jobs import complete, finish, invented, states, tune
 
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.studies import ending, expand, jobs, pool
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")

@@ -9,7 +9,7 @@ import tiny
 
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.studies import expand, spec
 
 

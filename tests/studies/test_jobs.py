@@ -19,7 +19,7 @@ from scalelab import finetune, population, study
 from scalelab.config import cli
 from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.runs import environment
 from scalelab.studies import derive, expand, job, jobs, pool, spec, tasks
 

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.show import report
 from scalelab.studies import expand, jobs, spec
 

@@ -12,7 +12,7 @@ import pytest
 from test_jobs import complete, finish, tune
 
 from scalelab.data import probe_rows, probes
-from scalelab.lab.reading import study_plan, study_runs
+from scalelab.lab.load import study_runs
 from scalelab.studies import (
     cost,
     cost_steps,
@@ -81,7 +81,7 @@ PLAN = {f"bert-{s}-seed0": entry("grid", 1.0, share=2 / 3) for s in GRID} | {
 
 def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
     def found(*run):
-        return study_plan.planned(PLAN, *run)
+        return study_runs.planned(PLAN, *run)
 
     assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]

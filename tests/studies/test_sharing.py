@@ -8,7 +8,7 @@ import glue_folder
 import pytest
 import test_jobs
 
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.studies import expand, jobs
 
 BERT = "bert-2x8x1-seed0"

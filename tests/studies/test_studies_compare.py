@@ -10,7 +10,7 @@ from scalelab import formats as formats_lib
 from scalelab import objectives, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.compare import comparability, matched
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.studies import expand, spec
 
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))

@@ -14,7 +14,7 @@ import tiny
 
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.show import tables
 from scalelab.lab.show.tables import Value
 from scalelab.studies import expand, spec

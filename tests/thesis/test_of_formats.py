@@ -8,7 +8,7 @@ from planted import PLANTED, Invented
 
 from scalelab.lab.compare import hypotheses
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.thesis import comparison
 
 VARIANTS = ("mlm_on_sentences", "mlm_on_pairs_unique")

@@ -9,7 +9,7 @@ import tiny
 
 from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.show import score_tables
 from scalelab.studies import expand, spec
 from scalelab.tasks import recipes

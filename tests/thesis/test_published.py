@@ -5,8 +5,9 @@ import pytest
 import setuptools
 import tiny
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare.evidence import LARGE, SCORES
-from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scalelab.lab.reading.study_runs import BASELINE, Shape
+from scalelab.config.shape import Shape
+from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published, select
 from scalelab.thesis.published import Row
 

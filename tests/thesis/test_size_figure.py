@@ -6,7 +6,7 @@ import pytest
 import reported_study
 
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.thesis import size_figure
 
 

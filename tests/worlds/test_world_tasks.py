@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import reading
 
-from scalelab.lab.scores import METRICS
+from scalelab.lab.scores.metrics import METRICS
 from scalelab.tasks import task as eval_task
 from scalelab.worlds import discourse, glue_files, tasks
 from scalelab.worlds.discourse import World

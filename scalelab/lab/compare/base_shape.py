@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.reading.study_runs import Point, PretrainRun, Shape, Study
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 
 LARGE = ("mnli", "qqp", "qnli")
 Grid = Mapping[Shape, Sequence[PretrainRun]]  # the runs of each shape, by seed

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab import scores
 from scalelab.lab.compare import estimates
 from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.scores import metrics
 
 # Numbers in a chunk of resamples: a correlation's [resamples, runs, examples] fit in a cache; the
 # weights of other metrics [resamples, examples] pay for each pass over the runs.
@@ -62,7 +62,7 @@ def contrast(
     Args:
       gold: [n] classes or scores.
       rows: weights and predictions [P, F, n].
-      metric: a name in scores.METRICS.
+      metric: a name in metrics.METRICS.
       num_resamples: R.
       seed: of the resampling.
       widen: whether to make up for few seeds, see above.
@@ -78,7 +78,7 @@ def mean_score(
 
     Args:
       sets: of each dev set gold [n], weights and predictions [P, F, n] of rows, and a metric in
-        scores.METRICS. There are P pre-training seeds with F fine-tuning seeds each; [p, f] is the
+        metrics.METRICS. There are P pre-training seeds with F fine-tuning seeds each; [p, f] is the
         same pair of seeds in every row and set. A factor of one level is not resampled, so the
         interval says nothing of it.
       num_resamples: R.
@@ -125,7 +125,7 @@ def compare(
       gold: [n] classes or scores.
       a: [P, F, n] predictions of A.
       b: [P', F', n] of B.
-      metric: a name in scores.METRICS.
+      metric: a name in metrics.METRICS.
       paired: whether run [p, f] of both shares its seeds, as in `contrast`; else the seeds of A and
         of B are drawn apart.
       num_resamples: R.
@@ -170,8 +170,8 @@ def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
 
 def _check(gold: np.ndarray, predicted: np.ndarray, metric: str) -> np.ndarray:
     """Returns predictions as an array; raises a ValueError where they do not fit."""
-    if metric not in scores.METRICS:
-        raise ValueError(f"unknown metric {metric!r}: expected one of {', '.join(scores.METRICS)}")
+    if metric not in metrics.METRICS:
+        raise ValueError(f"unknown metric {metric!r}: expected one of {', '.join(metrics.METRICS)}")
     predicted = np.asarray(predicted)
     if predicted.ndim != 3 or predicted.shape[2:] != np.shape(gold) or not predicted.size:
         raise ValueError(
@@ -202,7 +202,7 @@ def _score_all(
     runs = np.concatenate([s.reshape(-1, len(gold)) for s in systems])
     kinds, counts = np.unique(np.vstack([gold[None], runs]), axis=1, return_counts=True)
     gold, runs = kinds[0], kinds[1:]
-    function = scores.METRICS[metric]
+    function = metrics.METRICS[metric]
     at_hand = function(gold, runs, counts)
     apart = metric not in ("pearson", "spearman")
     chunk = max(1, CHUNK_OF_WEIGHTS // len(gold) if apart else CHUNK // runs.size)
@@ -223,7 +223,7 @@ def _score_all(
 
 def _limits(metric: str, weights: Sequence[float]) -> tuple[float, float]:
     """Returns the least and the greatest weighted sum of values of a metric."""
-    ends = [sorted(w * end for end in scores.RANGES[metric]) for w in weights]
+    ends = [sorted(w * end for end in metrics.RANGES[metric]) for w in weights]
     return sum(low for low, _ in ends), sum(high for _, high in ends)
 
 

@@ -11,13 +11,13 @@ named in `allow` may differ too, and every table then says so.
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
-from scalelab.config.fields import flatten
+from scalelab.config.fields import flatten, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import finetunings, matched
-from scalelab.lab.reading import run_check, run_files
-from scalelab.lab.reading.run_check import science
-from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.runs import records
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 # What may be allowed to differ beside config fields.
@@ -75,8 +75,8 @@ def names(study: Study) -> set[str]:
 def _pretrainings(study: Study) -> dict[str, str]:
     """Where pre-trainings differ in what is not free: field -> which, and how."""
     runs = [run for run in study.runs if run.finished]
-    flat = {run.name: science(run.config) for run in runs}
-    numerics = {run.name: _numerics(run) for run in runs}
+    flat = {run.name: _science(run) for run in runs}
+    numerics = {run.name: run.environment.numerics_versions for run in runs}
     clock = study.facts["matched"]
     readings = {run.name: matched.reading(run, clock) for run in runs}
     found: dict[str, str] = {}
@@ -88,14 +88,15 @@ def _pretrainings(study: Study) -> dict[str, str]:
             x, y = ours.get(field, "absent"), theirs.get(field, "absent")
             if x != y and field not in free:
                 found.setdefault(field, f"{x!r} in {a.name}, {y!r} in {b.name}")
-        one, two = a.result or {}, b.result or {}
+        one, two = a.result, b.result
+        assert one and two
         for x, y, no, yes in ((one, two, a, b), (two, one, b, a)):
-            if not x.get("data_hash") and y.get("data_hash"):
+            if not x.data_hash and y.data_hash:
                 said = f"{no.name} does not tell its texts (data_hash), {yes.name} does"
                 found.setdefault("data", said)
-        if one.get("data_hash") != two.get("data_hash"):
+        if one.data_hash != two.data_hash:
             found.setdefault("data", f"{a.name} and {b.name} were trained on different texts")
-        x, y = one.get("params"), two.get("params")
+        x, y = one.params, two.params
         if x != y and p == q:
             found.setdefault("params", f"{x} in {a.name}, {y} in {b.name}, of one net")
         x, y = numerics[a.name], numerics[b.name]
@@ -134,16 +135,13 @@ def _fields(lines: Iterable[str]) -> set[str]:
 def _unknown(study: Study) -> list[str]:
     """What no finished run tells, so that nobody knows whether it is equal."""
     runs, found = [run for run in study.runs if run.finished], []
-    if len(runs) > 1 and not any((run.result or {}).get("data_hash") for run in runs):
+    if len(runs) > 1 and not any(run.result and run.result.data_hash for run in runs):
         found.append("no run tells what texts it was trained on (data_hash in result.json)")
-    if len(runs) > 1 and any(run_files.UNKNOWN in _numerics(run) for run in runs):
+    if len(runs) > 1 and any(records.UNKNOWN in run.environment.numerics_versions for run in runs):
         found.append("not every start of a run tells its version of the numerics")
     return found + finetunings.unknown(study)
 
 
-def _numerics(run: PretrainRun) -> str:
-    """Versions of the numerics of all its starts, in words."""
-    problems: list[str] = []
-    environment, _ = run_files.read_json(run.folder / "environment.json", problems)
-    sound = not problems and not run_check.of_environment(environment)
-    return run_files.numerics_said(environment if sound else {})
+def _science(run: PretrainRun) -> dict[str, Any]:
+    """Returns the science fields by dotted name; None is off, as if the field were not there."""
+    return {field: value for field, value in science(run.config).items() if value is not None}

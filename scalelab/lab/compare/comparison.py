@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.compare.treatment import Treatment
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load.study_runs import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

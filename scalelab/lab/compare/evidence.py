@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
-from scalelab.lab.reading.study_runs import Shape
 
 # Score -> task, dev split, metric.
 OF_TASKS = {

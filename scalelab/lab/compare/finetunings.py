@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scalelab.config.fields import flatten
-from scalelab.lab.reading import finetune_check, run_check, run_files
-from scalelab.lab.reading.run_files import mapping
-from scalelab.lab.reading.study_runs import PretrainRun, Study
-from scalelab.lab.reading.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
+from scalelab.lab.load.study_runs import PretrainRun, Study
+from scalelab.lab.load.task_runs import FROM_SCRATCH, SeedRun, TaskRuns
+from scalelab.runs import records
 
 PREFIX = "finetune."
 # What may be allowed to differ beside the fields of configs/finetune.py.
@@ -76,7 +75,7 @@ def differences(study: Study) -> dict[str, str]:
 def unknown(study: Study) -> list[str]:
     """What fine-tunings do not tell, so that nobody knows whether it is equal."""
     everyone, found = list(_read(study)), []
-    if any(run_files.UNKNOWN in one.fields["numerics"] for one in everyone):
+    if any(records.UNKNOWN in one.fields["numerics"] for one in everyone):
         found.append("not every fine-tuning tells its version of the numerics")
     silent = sorted({one.task for one in everyone if not one.fields["data"]})
     if silent:
@@ -93,13 +92,10 @@ def checked(study: Study) -> Study:
     def hold(run: PretrainRun, part: str, task: str, one: SeedRun) -> SeedRun:
         try:
             _adapted(study, run, part, task, one)
-            problems = finetune_check.of_run(one)
         except ValueError as error:
-            problems = [str(error)]
-        if not problems:
-            return one
-        why = f"damaged: {'; '.join(problems)}"
-        return dataclasses.replace(one, result={}, scores={}, failed=why)
+            why = f"damaged: {error}"
+            return dataclasses.replace(one, result=None, scores={}, failed=why)
+        return one
 
     def of_part(run: PretrainRun, part: str) -> dict[str, TaskRuns]:
         return {
@@ -153,15 +149,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
       ValueError: its config is missing or damaged, or is not that of this run, task and seed, or
         its result.json says other things.
     """
-    path = one.folder / "config.json"
-    problems: list[str] = []
-    config, there = run_files.read_json(path, problems)
-    environment, _ = run_files.read_json(one.folder / "environment.json", problems)
-    problems += run_check.of_environment(environment)
-    if not there:
-        problems.append("config.json is missing")
-    if problems:
-        raise ValueError(f"{one.folder}: {'; '.join(problems)}; {_remedy(one.folder)}")
+    path, config = one.folder / "config.json", one.config
     scratch = part == "scratch"
     expected = {
         "task": task, "seed": one.seed, "system": run.config.get("system"), "mnli_first": False,
@@ -175,26 +163,15 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
             )
     if config.get("init") in FROM_SCRATCH and not scratch:
         raise ValueError(f"{path} did not begin with the pre-training; {_remedy(one.folder)}")
-    _hold_result(one, run, config)
     not_shared = (*expected, "machine", "data", "init", "tokenizer_digest")
     own = {k: v for k, v in config.items() if k not in not_shared}
     fields = flatten(own) | {
-        "data": mapping(config.get("data")),
+        "data": config.get("data") or {},
         "init": config.get("init"),
-        "numerics": run_files.numerics_said(environment),
+        "numerics": one.environment.numerics_versions,
     }
     name = str(one.folder.relative_to(study.workdir / "runs"))
     return Adapted(name, task, f"{part} of {run.name}", fields)
-
-
-def _hold_result(one: SeedRun, run: PretrainRun, config: Mapping[str, Any]) -> None:
-    """Refuses a result.json that says other things than the config.json beside it."""
-    found = finetune_check.of_config(one.result, config)
-    seed = one.result.get("pretrain_seed", run.seed)
-    if seed != run.seed:
-        found.append(f"pretrain_seed is {seed!r} in result.json, {run.seed!r} by the pre-training")
-    if found:
-        raise ValueError(f"{one.folder}: {'; '.join(found)}; {_remedy(one.folder)}")
 
 
 def _given(value: Any) -> Any:

@@ -6,11 +6,10 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from scalelab.lab.all_runs import kinds, run_points
-from scalelab.lab.all_runs.run_points import LOSS, RunPoint
-from scalelab.lab.compare import law_fits, law_points, shape_rules
+from scalelab.config.shape import Shape
+from scalelab.lab.compare import law_fits, law_points, pooling, run_points, shape_rules
 from scalelab.lab.compare.law_fits import Law
-from scalelab.lab.reading.study_runs import Shape
+from scalelab.lab.compare.run_points import LOSS, RunPoint
 
 Means = dict[Shape, float]
 
@@ -116,9 +115,9 @@ def _read_runs(source: Source, measure: str, notes: list[str]) -> Means:
 def _comparable(source: Source, measure: str, notes: list[str]) -> list[RunPoint]:
     """Reads runs that are comparable but for their shapes."""
     points, remarks = run_points.read([source.path], measure, source.where)
-    allow = kinds.allowed(source.allow, points)
+    allow = pooling.parse_allowed(source.allow, points)
     place = f"{source.path}" + (f" where {source.where}" if source.where else "")
-    remarks = remarks + kinds.one(points, kinds.SHAPE, allow, place)
+    remarks = remarks + pooling.check_one_pool(points, pooling.SHAPE, allow, place)
     notes += [remark for remark in remarks if remark not in notes]
     return points
 

@@ -27,7 +27,7 @@ from scalelab.lab.compare.claims import (
 )
 from scalelab.lab.compare.comparison import Comparison
 from scalelab.lab.compare.evidence import LARGE, OF_TASKS, TITLES, Evidence, parts_of
-from scalelab.lab.reading.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Point, Study
 
 COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
@@ -241,7 +241,7 @@ def collapsed_rows(study: Study) -> list[Point]:
         seeds = [
             seed for run in point.runs for task in run.tasks.values() for seed in task.finished
         ]
-        collapsed = sum(bool(seed.result.get("degenerate")) for seed in seeds)
+        collapsed = sum(bool(seed.degenerate) for seed in seeds)
         if seeds and collapsed >= COLLAPSED * len(seeds):
             found.append(point)
     return found

@@ -8,8 +8,8 @@ are held to be equal within each variant and stage; what is said below a table i
 from collections.abc import Iterable, Sequence
 
 from scalelab.helpers.names import nearest
-from scalelab.lab.reading import phases
-from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load import phases
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 
 # What a study calls a clock, and result.json; examples are counted from the validations.
 CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
@@ -38,8 +38,8 @@ def reading(run: PretrainRun, clock: str) -> float:
     """
     key = CLOCKS[clock]
     if key is not None:
-        return (run.result or {})[key]
-    found = phases.of_run(run)
+        return getattr(run.result, key)
+    found = phases.read_phases(run)
     if not found:
         raise ValueError(
             f"{run.name}: its examples cannot be told, as its metrics are gone, or its two phases"

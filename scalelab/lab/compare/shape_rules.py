@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scalelab.lab.reading.study_runs import Shape
+from scalelab.config.shape import Shape
 
 HEAD_SIZE = 64
 MIN_HEADS = 2

@@ -6,7 +6,6 @@ pre-trainings themselves: mean and Student's interval over seeds. Seeds that row
 jointly, and a contrast uses the seeds that all of its rows have finished.
 """
 
-import dataclasses
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,14 +25,14 @@ from scalelab.lab.compare.evidence import (
     tasks_of,
 )
 from scalelab.lab.compare.treatment import Treatment
-from scalelab.lab.reading import losses, phases, run_files, task_runs
-from scalelab.lab.reading.predictions import Predictions
-from scalelab.lab.reading.study_runs import Point, PretrainRun, Study
-from scalelab.lab.reading.task_runs import TaskRuns
+from scalelab.lab.load import phases, task_runs
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.scores.predictions import StudyPredictions
+from scalelab.runs.predictions import Predictions
 
 OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "loss": lambda run: run.loss,
-    "seconds": lambda run: (run.result or {}).get("seconds"),
+    "seconds": lambda run: run.result.seconds if run.result else None,
 }
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
@@ -60,6 +59,7 @@ class StudyScores(Evidence):
     ) -> None:
         self.study, self.part, self.treatments = study, part, treatments
         self.notes: list[str] = []
+        self._items = StudyPredictions(study, part, self._note)
         self._known: dict[tuple[object, ...], Any] = {}
 
     @property
@@ -135,7 +135,7 @@ class StudyScores(Evidence):
 
     def passes(self, row: Point) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
-        return [phases.passes(run) for run in row.finished]
+        return [phases.num_passes(run) for run in row.finished]
 
     def curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds."""
@@ -211,28 +211,9 @@ class StudyScores(Evidence):
     def _predictions(
         self, row: Point, name: str, seeds: Seeds
     ) -> tuple[Predictions, np.ndarray] | None:
-        """Returns examples without texts, and predictions [P, F, n] of some seeds."""
-        task, split, metric = OF_TASKS[name]
-        first, stacks = None, []
-        for run in (r for r in row.finished if r.seed in seeds[0]):
-            kept = [r for r in getattr(run, self.part)[task].finished if r.seed in seeds[1]]
-            tuned = TaskRuns(task, tuple(kept))
-            if (split, metric) not in tuned.keys:  # such as MNLI without its mismatched dev set
-                return None
-            try:
-                examples, predicted = task_runs.stack(tuned, split)
-            except (ValueError, OSError) as error:
-                self._note(f"{row.label}, {name}: {error}")
-                return None
-            differs = first and task_runs.differ(first, examples)
-            if differs:
-                self._note(f"{row.label}, {name}: its runs do not go together: {differs}")
-                return None
-            first = first or dataclasses.replace(
-                examples, texts=None, probabilities=None, packed_digest=examples.texts_digest
-            )
-            stacks.append(predicted)
-        return (first, np.concatenate(stacks)) if first else None
+        """Returns the dev set, and predictions [P, F, n] of some seeds."""
+        found = self._items.stack(row, name, OF_TASKS[name], *seeds)
+        return (found.examples, found.predicted) if found else None
 
     def _floor(self, score: str) -> float | None:
         """Returns the score of the best constant answer, by the dev sets of a first row."""
@@ -257,30 +238,25 @@ class StudyScores(Evidence):
     def _curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         found = {}
         for run in row.finished:
-            problems: list[str] = []
-            read = losses.of_run(run, problems)
-            if problems or not read:
-                why = "; ".join(problems) or "metrics.jsonl has no validation"
-                self._note(f"{row.label}, loss: no curve of {run.name}: {why}")
+            if not run.curves:
+                self._note(f"{row.label}, loss: {run.name} has no validation in metrics.jsonl")
                 continue
             found[run.seed] = {
                 length: np.array([(line["seconds"], line["eval/loss"]) for line in lines])
-                for length, lines in read.items()
+                for length, lines in run.curves.items()
             }
         return found
 
     def _of_seconds(self) -> list[str]:
         """Returns remarks on several machines, and on runs of one row at uneven speeds."""
-        folders = [run.folder for run in self.study.runs if run.finished]
-        read = [run_files.read_json(folder / "environment.json", []) for folder in folders]
-        machines = sorted({run_files.machine(found) for found, there in read if there})
+        machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
         found = []
         if len(machines) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
         spreads = {}
         for row in self.rows:
             results = [run.result for run in row.finished if run.result]
-            rates = [r["steps"] / r["seconds"] for r in results if r.get("seconds")]
+            rates = [r.steps / r.seconds for r in results if r.seconds]
             spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
         label = max(spreads, key=spreads.__getitem__, default="")
         if label and spreads[label] > UNEVEN:
@@ -306,10 +282,10 @@ def _validation(row: Point) -> dict[str, float]:
     """Returns the last validation at the longest length, mean over the row's runs."""
     found: dict[str, list[float]] = {}
     for run in row.finished:
-        result = run.result or {}
-        last = result.get("eval") or {}
+        assert run.result is not None
+        last = run.result.eval
         metrics = dict(last[max(last, key=int)]) if last else {}
-        metrics[treatment.UNIGRAM] = result.get(treatment.UNIGRAM)
+        metrics[treatment.UNIGRAM] = run.result.unigram_nats
         for name, x in metrics.items():
             if x is not None:
                 found.setdefault(name, []).append(float(x))

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab.lab.reading import task_runs
+from scalelab.lab.load import task_runs
 from scalelab.lab.show import templates
 from scalelab.runs import records
 from scalelab.runs.records import Environment, Line, Result, RunRecord, RunResult
@@ -134,7 +134,7 @@ def _describe_tasks(folder: pathlib.Path) -> Facts:
     if not any(folder.glob("*/seed*")):
         return {}
     found = {}
-    for task in task_runs.read(folder, tolerant=True).values():
+    for task in task_runs.read(folder).values():
         splits = {split for split, _ in task.keys}
         scores = [
             f"{metric}{f' ({split})' * (len(splits) > 1)}"

@@ -11,8 +11,7 @@ import altair as alt
 import pandas as pd
 
 from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.reading import losses as losses_lib
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
 from scalelab.lab.show.score_tables import TASKS
 
@@ -38,7 +37,7 @@ def draw_losses(study: Study) -> alt.Chart | None:
     rows = []
     for point in study.points:
         for run in point.runs:
-            for length, lines in losses_lib.of_run(run, []).items():
+            for length, lines in run.curves.items():
                 step = math.ceil(len(lines) / MAX_POINTS)
                 kept = lines[::step] + ([] if (len(lines) - 1) % step == 0 else lines[-1:])
                 for line in kept:

@@ -1,19 +1,17 @@
 """The content of a report, whatever its format: gathered once from a study and its scores."""
 
 import dataclasses
-import pathlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.lab.compare import matched
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.evidence import SCORES, Evidence
-from scalelab.lab.reading import study_plan, study_runs
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, score_tables
 from scalelab.lab.show.score_tables import MakeTable
 from scalelab.lab.show.tables import Cell, Column, Table, Value
-from scalelab.runs import json_files
 from scalelab.runs.records import Environment
 
 CLAIM_COLUMNS = (
@@ -130,7 +128,7 @@ def gather(
         note for note in (tables[0].notes if len(tables) > 1 else ())
         if note not in footnotes and all(note in table.notes for table in tables)
     ]  # fmt: skip
-    environments = [_read_environment(run.folder) for run in study.runs]
+    environments = [run.environment for run in study.runs]
     return Report(
         study, _describe_state(study, environments), tables, shared, [*map(show_finding, findings)],
         tabulate_claims(findings, evidence.caveats(SCORES), footnotes) if findings else None,
@@ -187,7 +185,7 @@ def _describe_state(study: Study, environments: Sequence[Environment]) -> list[t
         seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
         tuned = f"{', '.join(facts['tasks'])}; recipe {notes.describe_recipe(study)}; {seeds}"
     parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
-    tunings = [_read_environment(seed.folder) for task in parts for seed in task.finished]
+    tunings = [seed.environment for task in parts for seed in task.finished]
     devices = (", ".join(e.devices) for e in environments if e.devices)
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
@@ -228,13 +226,13 @@ def _tabulate_runs(
     plan = study_runs.read_plan(study.workdir, study.name)
     rows: list[tuple[Cell, ...]] = []
     for run, environment in zip(study.runs, environments, strict=True):
-        result = run.result or {}
+        result = run.result
         state = "finished" if run.finished else "damaged" if run.damaged else "unfinished"
-        numbers = (result.get(k) for k in ("steps", "tokens", "flops", "seconds"))
-        expected = study_plan.planned(plan, run.name, run.stage, run.n_model) or {}
+        numbers = (getattr(result, k, None) for k in ("steps", "tokens", "flops", "seconds"))
+        expected = study_runs.planned(plan, run.name, run.stage, run.n_model) or {}
         memory = (
             None if size is None else size / 2**30
-            for size in (result.get("peak_memory_bytes"), expected.get("peak_bytes"))
+            for size in (result and result.peak_memory_bytes, expected.get("peak_bytes"))
         )
         commit = _describe_commit(environment) or None
         row = (*numbers, expected.get("secs"), *memory, run.loss, commit)
@@ -247,15 +245,6 @@ def _list_commands(study: Study, environments: Sequence[Environment]) -> list[st
     recorded = Counter(e.command for e in environments if e.command)
     own = [study.facts["command"]] if study.facts.get("command") else []
     return list(dict.fromkeys([*own, *(command for command, _ in recorded.most_common())]))
-
-
-def _read_environment(folder: pathlib.Path) -> Environment:
-    """The environment of a run; without any field if it cannot be read."""
-    path = folder / "environment.json"
-    try:
-        return json_files.fill(Environment, json_files.read_object(path) or {}, path)
-    except json_files.Unreadable:
-        return Environment()
 
 
 def _describe_commit(environment: Environment) -> str:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalelab.helpers.names import nearest
-from scalelab.lab import scores as metrics
 from scalelab.lab.compare.evidence import OF_TASKS, Evidence
-from scalelab.lab.reading import losses as losses_lib
-from scalelab.lab.reading.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.scores import metrics
 from scalelab.lab.show import notes, plots
 from scalelab.lab.show.score_tables import LARGE, TASKS
 from scalelab.lab.show.tables import Column
@@ -87,7 +86,7 @@ def draw_losses(
     """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
     from matplotlib.ticker import EngFormatter
 
-    found = {p: [losses_lib.of_run(run, []) for run in p.runs] for p in study.points}
+    found = {p: [run.curves for run in p.runs] for p in study.points}
     found = {p: runs for p, runs in found.items() if any(runs)}
     if not found:
         return None

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.lab.compare import matched
-from scalelab.lab.reading.study_runs import BASELINE, Point, PretrainRun, Study
-from scalelab.lab.reading.task_runs import TITLES
+from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
+from scalelab.lab.load.task_runs import TITLES
 
 SCORES = {
     "large": "GLUE-Large: mean of MNLI-m, QQP and QNLI",
@@ -131,7 +131,7 @@ def loss_kind(point: Point) -> tuple[object, ...]:
 
 def loss_length(point: Point) -> int | None:
     """Returns the length of a row's validation loss; None while nothing is finished."""
-    evals = [(run.result or {}).get("eval") or {} for run in point.finished]
+    evals = [run.result.eval for run in point.finished if run.result]
     return max((int(length) for by_length in evals for length in by_length), default=None)
 
 
@@ -206,15 +206,14 @@ def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list
         reasons = "; ".join(relative(study, f"{s.folder}: {s.failed}") for s in failed)
         found.append(f"{title}: {len(failed)} of {len(seeds)} fine-tunings failed: {reasons}.")
     degenerate = {
-        name: sum(bool(s.finished and s.result.get("degenerate")) for s in own)
-        for name, own in by_run.items()
+        name: sum(bool(s.finished and s.degenerate) for s in own) for name, own in by_run.items()
     }
     if any(degenerate.values()):
         names = _join(f"{num} of {name}" for name, num in degenerate.items() if num)
         some = f"{sum(degenerate.values())} of {len(seeds)} fine-tunings"
         found.append(f"{title}: {some} are degenerate and still counted: {names}.")
     # Subsets, capped training sets and absent splits are never passed off as the whole.
-    remarks = dict.fromkeys(remark for s in seeds for remark in s.result.get("remarks", ()))
+    remarks = dict.fromkeys(x for s in seeds if s.result for x in s.result.remarks)
     return found + [f"{remark}." for remark in remarks]
 
 

@@ -26,8 +26,8 @@ from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Finding
 from scalelab.lab.compare.comparison import load_comparison
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import (
     card,
     charts,
@@ -66,7 +66,7 @@ def make(
       ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
         undeclared fields. A damaged run is named in the notes, and the others are reported.
     """
-    study = finetunings.checked(study_runs.checked(study_runs.read(workdir, name, tolerant=True)))
+    study = finetunings.checked(study_runs.check_plan(study_runs.read(workdir, name)))
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
     evidence = StudyScores(study, treatments=comparison.TREATMENTS)

@@ -12,7 +12,7 @@ from functools import partial
 
 from scalelab.lab.compare import base_shape
 from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.reading.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.show import table_rows
 from scalelab.lab.show.tables import Cell, Column, Table, Value

@@ -9,7 +9,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.helpers.names import nearest
-from scalelab.lab.reading.study_runs import Point
+from scalelab.lab.load.study_runs import Point
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from scalelab.lab import scores
 from scalelab.lab.compare import bootstrap, claims
+from scalelab.lab.scores import metrics
 
 RIGHT = np.ones(40, int)  # a gold that says: predictions are whether each example is right
 
@@ -73,7 +73,7 @@ def test_a_loop_over_resamples_finds_the_same() -> None:
         draws = []
         for seed in rng.integers(3, size=3):
             for run in rng.integers(2, size=2):
-                draws.append(scores.f1(gold[at], predicted[seed, run, at]))
+                draws.append(metrics.f1(gold[at], predicted[seed, run, at]))
         looped.append(np.mean(draws))
     found = plain(gold, predicted, "f1", num_resamples=4000)
     np.testing.assert_allclose(

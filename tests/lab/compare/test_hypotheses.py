@@ -9,8 +9,8 @@ import study_folders
 from scalelab.lab.compare import claims, comparison, hypotheses
 from scalelab.lab.compare.comparison import load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
-from scalelab.lab.reading.study_runs import Study
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import Study
 
 THESIS = load_comparison("scalelab.thesis.comparison")
 TASKS = ("mnli", "qqp", "qnli")

@@ -11,8 +11,8 @@ import run_folders
 from law_folders import WIDTHS, budgets, fails, loss, output, write
 
 from scalelab.lab import laws
-from scalelab.lab.all_runs import kinds, run_points
-from scalelab.lab.all_runs.run_points import RunPoint
+from scalelab.lab.compare import pooling, run_points
+from scalelab.lab.compare.run_points import RunPoint
 
 
 def test_points_are_finished_pre_trainings(tmp_path) -> None:
@@ -80,12 +80,9 @@ def test_a_damaged_fine_tuning_says_nothing_of_how_the_others_were_made(tmp_path
 
 
 def test_a_damaged_run_is_named_whatever_was_asked_for(tmp_path) -> None:
-    """What it says of itself, such as its width, is not believed."""
     runs = write(tmp_path / "runs", num_seeds=1)
-    path = runs / "bert32-0/config.json"
-    content = json.loads(path.read_text())
-    content["net"]["width"] = 999
-    path.write_text(json.dumps(content))
+    path = runs / "bert32-0/result.json"
+    path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1e999, "x": '))
     _, notes = run_points.read([runs], "loss", where="width<=96")
     assert notes[0].startswith(f"1 {run_points.DAMAGED}: {path.parent}: ")
 
@@ -219,13 +216,17 @@ def test_what_systems_declare_may_differ() -> None:
 
     ours = point("bert", ("objective",), objective="mlm+nsp", optim__learning_rate=1e-3)
     theirs = point("gpt2", objective="clm", optim__learning_rate=1e-3)
-    assert not kinds.undeclared({"bert": [ours], "gpt2": [theirs]}, kinds.SHAPE)
+    assert not pooling.describe_undeclared({"bert": [ours], "gpt2": [theirs]}, pooling.SHAPE)
     other = point("gpt2", objective="clm", optim__learning_rate=2e-3, data="ab")
-    (said,) = kinds.undeclared({"bert": [ours], "gpt2": [other]}, kinds.SHAPE)
+    (said,) = pooling.describe_undeclared({"bert": [ours], "gpt2": [other]}, pooling.SHAPE)
     assert "bert and gpt2 differ in data, optim.learning_rate, which neither declares" in said
-    assert not kinds.undeclared({"bert": [ours], "a": [other], "b": [theirs]}, kinds.SHAPE)
-    allowed = kinds.allowed("data, optim.learning_rate", [ours, other])
-    assert not kinds.undeclared({"bert": [ours], "gpt2": [other]}, kinds.SHAPE, allowed)
+    assert not pooling.describe_undeclared(
+        {"bert": [ours], "a": [other], "b": [theirs]}, pooling.SHAPE
+    )
+    allowed = pooling.parse_allowed("data, optim.learning_rate", [ours, other])
+    assert not pooling.describe_undeclared(
+        {"bert": [ours], "gpt2": [other]}, pooling.SHAPE, allowed
+    )
 
 
 def rising(folder: pathlib.Path) -> pathlib.Path:

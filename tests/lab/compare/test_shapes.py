@@ -4,9 +4,9 @@ import types
 
 import pytest
 
+from scalelab.config.shape import Shape
 from scalelab.lab import shapes
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.reading.study_runs import Shape
 
 PLAIN = len(shapes.GRADES)
 

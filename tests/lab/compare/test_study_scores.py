@@ -14,7 +14,7 @@ from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.evidence import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.compare.treatment import Treatment
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 
 
 def seeds(*wrong: int) -> dict[int, int]:
@@ -229,6 +229,7 @@ def test_curves_are_apart_by_length(tmp_path) -> None:
     longer = now | {"seconds": 3.0, "eval/loss": 7.0, "eval/max_len": 512}
     trained = now | {"seconds": 2, "train/loss": 1}
     path.write_text(path.read_text() + f"{json.dumps(longer)}\n{json.dumps(trained)}\n")
+    scores = StudyScores(study_runs.read(tmp_path))
     found = scores.curves(scores.rows[0])[0]
     np.testing.assert_array_equal(found[128], [[1.0, 9.0], [2.0, 8.0]])
     np.testing.assert_array_equal(found[512], [[3.0, 7.0]])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab.all_runs import run_pair
-from scalelab.lab.reading import run_files
+from scalelab.lab.compare import pair
 from scalelab.lab.show import plots
+from scalelab.runs import records
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_one_point_is_seen_and_the_unit_is_that_of_the_loss(tmp_path, saved) -> 
 
 
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
-    a, b = (run_files.open_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
-    run_pair.draw(tmp_path / "x.png", a, b)
+    a, b = (records.read_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
+    pair.draw(tmp_path / "x.png", a, b)
     first, *_, last = saved[0].axes
     lines = {line.get_label(): looks(line) for line in first.get_lines()}
     assert list(lines) == [f"{n} {k}" for n in "AB" for k in ("training", "valid 128", "valid 512")]

@@ -15,7 +15,7 @@ from scalelab.lab.compare import bootstrap, claims, hypotheses
 from scalelab.lab.compare.claims import ABOVE, Finding
 from scalelab.lab.compare.estimates import Contrast
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
+from scalelab.lab.load import study_runs
 from scalelab.lab.show import card, charts, content, figures, notes, report
 from scalelab.thesis import comparison
 

@@ -14,10 +14,11 @@ import reported_study
 import scipy.stats
 import task_folders
 
+from scalelab.config.shape import Shape
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.reading import study_runs
-from scalelab.lab.reading.study_runs import Point, Shape
+from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import Point
 from scalelab.lab.show import figures, report, tables
 from scalelab.lab.show.tables import Column, Table, Value
 

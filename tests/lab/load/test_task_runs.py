@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import run_folders
 import task_folders
 
-from scalelab.lab.reading import task_runs
+from scalelab.lab.load import task_runs
+from scalelab.lab.scores.predictions import stack_runs
 from scalelab.tasks.task import load_task, task_names
 
 
@@ -47,7 +49,8 @@ def test_a_folder_of_one_task(tmp_path) -> None:
 def test_the_task_of_unfinished_runs_is_in_their_config(tmp_path) -> None:
     (tmp_path / "seed0").mkdir()
     assert list(task_runs.read(tmp_path)) == [tmp_path.name]
-    (tmp_path / "seed0/config.json").write_text('{"task": "rte"}')
+    config = run_folders.config_of() | {"task": "rte"}
+    (tmp_path / "seed0/config.json").write_text(json.dumps(config))
     assert list(task_runs.read(tmp_path)) == ["rte"]
 
 
@@ -63,15 +66,13 @@ def test_unfinished_and_failed_runs_stay(tmp_path) -> None:
     assert [run.finished for run in runs] == [False, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("{", "seed1/result.json is not"), ("[]", "result of a fine-tuning"), ("{}", "'status'")],
-)
-def test_another_result_is_refused(tmp_path, content: str, words: str) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", '{"status": 3}'])
+def test_a_result_that_cannot_be_read_is_a_failed_run(tmp_path, content: str) -> None:
     task_folders.write_all(tmp_path, tasks=("rte",))
     (tmp_path / "rte/seed1/result.json").write_text(content)
-    with pytest.raises(ValueError, match=words):
-        task_runs.read(tmp_path)
+    runs = task_runs.read(tmp_path)["rte"].runs
+    assert [run.finished for run in runs] == [True, False, True]
+    assert "result.json" in str(runs[1].failed)
 
 
 def test_folders_without_fine_tunings_are_refused(tmp_path) -> None:
@@ -82,32 +83,23 @@ def test_folders_without_fine_tunings_are_refused(tmp_path) -> None:
         task_runs.read(tmp_path)
 
 
-def test_mixed_folders_are_refused(tmp_path) -> None:
+def test_a_run_of_another_task_is_a_failed_run(tmp_path) -> None:
     task_folders.write_all(tmp_path, tasks=("rte",))
     task_folders.write_run(tmp_path / "rte", "wnli", 5, 5)
-    with pytest.raises(ValueError, match="rte mixes runs .* tasks rte, wnli"):
-        task_runs.read(tmp_path)
+    runs = task_runs.read(tmp_path)["rte"].runs
+    assert [run.failed is None for run in runs] == [True, True, True, False]
 
 
 def test_predictions_of_all_seeds(tmp_path) -> None:
     task_folders.write_all(tmp_path, tasks=("mnli",), num_wrong=4)
     task = task_runs.read(tmp_path)["mnli"]
     for split in ("matched", "mismatched"):
-        examples, predicted = task_runs.stack(task, split)
+        examples, predicted, *_ = stack_runs([task], split)
         texts, gold = task_folders.dev_set("mnli", split)
         assert examples.texts == (texts,)
         np.testing.assert_array_equal(examples.gold, gold)
         assert predicted.shape == (1, 3, 60)
         assert (predicted != gold).sum(axis=-1).tolist() == [[4, 5, 6]]
-
-
-def test_predictions_must_give_the_score(tmp_path) -> None:
-    task_folders.write_all(tmp_path, tasks=("rte",))
-    spoil(tmp_path / "rte/seed1", eval={"dev": {"accuracy": 0.99}})
-    with pytest.raises(
-        ValueError, match="seed1/predictions.tsv has accuracy 0.816667, but .* 0.99"
-    ):
-        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
 
 
 def test_seeds_must_share_their_dev_set(tmp_path, monkeypatch) -> None:
@@ -116,8 +108,8 @@ def test_seeds_must_share_their_dev_set(tmp_path, monkeypatch) -> None:
     shorter = task_folders.dev_set("rte", "dev", 50)
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: shorter)
     task_folders.write_run(tmp_path / "rte", "rte", 1, 5)
-    with pytest.raises(ValueError, match="RTE dev: 60 dev examples against 50 in .*seed1"):
-        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
+    with pytest.raises(ValueError, match="60 dev examples against 50"):
+        stack_runs([task_runs.read(tmp_path)["rte"]], "dev")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +125,7 @@ def test_how_dev_sets_differ(tmp_path, monkeypatch, change, words: str) -> None:
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
     task_folders.write_run(tmp_path / "rte", "rte", 1, 5)
     with pytest.raises(ValueError, match=words):
-        task_runs.stack(task_runs.read(tmp_path)["rte"], "dev")
+        stack_runs([task_runs.read(tmp_path)["rte"]], "dev")
 
 
 def test_weights_are_told_apart(tmp_path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from scalelab.lab import scores
+from scalelab.lab.scores import metrics
 
 CLASSES = ("matthews", "accuracy", "f1")
 REFERENCE = {
@@ -30,24 +30,24 @@ def drawn(metric: str, rng: np.random.Generator, n: int, num_runs: int):
     return gold, (gold + rng.normal(0, 1, (num_runs, n))).round(1).astype(np.float32)
 
 
-@pytest.mark.parametrize("metric", scores.METRICS)
+@pytest.mark.parametrize("metric", metrics.METRICS)
 @pytest.mark.parametrize("n", [5, 80])
 def test_every_metric_is_the_librarys(metric: str, n: int) -> None:
     rng = np.random.default_rng(n)
     for _ in range(20):
         gold, (predicted,) = drawn(metric, rng, n, 1)
-        value = scores.METRICS[metric](gold, predicted)
+        value = metrics.METRICS[metric](gold, predicted)
         assert type(value) is float
         assert value == pytest.approx(REFERENCE[metric](gold, predicted), abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", scores.METRICS)
+@pytest.mark.parametrize("metric", metrics.METRICS)
 def test_a_weight_is_a_multiplicity(metric: str) -> None:
     """Weights [R, n] on predictions [S, n] give [R, S]: the score of repeated examples."""
     rng = np.random.default_rng(1)
     gold, predicted = drawn(metric, rng, 60, 3)
     weights = rng.multinomial(60, np.full(60, 1 / 60), 4)
-    values = scores.METRICS[metric](gold, predicted, weights)
+    values = metrics.METRICS[metric](gold, predicted, weights)
     assert values.shape == (4, 3)
     for w, row in zip(weights, values, strict=True):
         for p, value in zip(predicted, row, strict=True):
@@ -55,12 +55,12 @@ def test_a_weight_is_a_multiplicity(metric: str) -> None:
             assert value == pytest.approx(again, abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", scores.METRICS)
+@pytest.mark.parametrize("metric", metrics.METRICS)
 def test_axes_that_are_not_given_are_not_returned(metric: str) -> None:
     rng = np.random.default_rng(2)
     gold, predicted = drawn(metric, rng, 12, 3)
     weights = rng.integers(1, 4, (2, 12))
-    function = scores.METRICS[metric]
+    function = metrics.METRICS[metric]
     both = function(gold, predicted, weights)
     np.testing.assert_allclose(function(gold, predicted[1], weights), both[:, 1], atol=1e-12)
     np.testing.assert_allclose(function(gold, predicted, weights[1]), both[1], atol=1e-12)
@@ -75,7 +75,7 @@ def test_matthews_of_three_classes_is_the_librarys() -> None:
     gold = rng.integers(0, 3, 50)
     predicted = np.where(rng.random(50) < 0.5, gold, rng.integers(0, 3, 50))
     reference = sklearn.metrics.matthews_corrcoef(gold, predicted)
-    assert scores.matthews(gold, predicted) == pytest.approx(reference, abs=1e-12)
+    assert metrics.matthews(gold, predicted) == pytest.approx(reference, abs=1e-12)
 
 
 def test_matthews_squared_is_chi_square_per_example() -> None:
@@ -83,43 +83,43 @@ def test_matthews_squared_is_chi_square_per_example() -> None:
     gold, (predicted,) = drawn("matthews", rng, 90, 1)
     table = sklearn.metrics.confusion_matrix(gold, predicted)
     chi2 = scipy.stats.chi2_contingency(table, correction=False).statistic
-    assert abs(scores.matthews(gold, predicted)) == pytest.approx(math.sqrt(chi2 / 90), abs=1e-12)
-    assert scores.matthews(gold, 1 - predicted) == -scores.matthews(gold, predicted)
+    assert abs(metrics.matthews(gold, predicted)) == pytest.approx(math.sqrt(chi2 / 90), abs=1e-12)
+    assert metrics.matthews(gold, 1 - predicted) == -metrics.matthews(gold, predicted)
 
 
 def test_all_positive_on_mrpc() -> None:
     """The 81.2 of published tables is a constant prediction: 2 * 279 / (408 + 279)."""
     ones = np.ones_like(MRPC_DEV)
-    assert scores.f1(MRPC_DEV, ones) == 2 * 279 / 687
-    assert round(scores.f1(MRPC_DEV, ones), 3) == 0.812
-    assert scores.accuracy(MRPC_DEV, ones) == 279 / 408
-    assert scores.matthews(MRPC_DEV, ones) == 0
+    assert metrics.f1(MRPC_DEV, ones) == 2 * 279 / 687
+    assert round(metrics.f1(MRPC_DEV, ones), 3) == 0.812
+    assert metrics.accuracy(MRPC_DEV, ones) == 279 / 408
+    assert metrics.matthews(MRPC_DEV, ones) == 0
 
 
 def test_where_a_definition_divides_by_zero_the_score_is_0() -> None:
     gold, ones = np.array([0, 1, 1, 0]), np.ones(4)
-    assert scores.matthews(gold, ones) == scores.matthews(ones, gold) == 0
-    assert scores.matthews(gold, 0 * ones) == scores.matthews(ones, ones) == 0
-    assert scores.f1(0 * ones, 0 * ones) == scores.f1(gold, 0 * ones) == 0
+    assert metrics.matthews(gold, ones) == metrics.matthews(ones, gold) == 0
+    assert metrics.matthews(gold, 0 * ones) == metrics.matthews(ones, ones) == 0
+    assert metrics.f1(0 * ones, 0 * ones) == metrics.f1(gold, 0 * ones) == 0
     # 0.1 is none of the binary fractions: its variance over 4 examples is rounding error, not 0.
-    for metric in (scores.pearson, scores.spearman):
+    for metric in (metrics.pearson, metrics.spearman):
         assert metric(gold, 0.1 * ones) == metric(0.1 * ones, gold) == metric(ones, ones) == 0
     # A resample may be constant though the set is not; there scipy says nan, with a warning.
     with warnings.catch_warnings(action="ignore"):
         assert math.isnan(scipy.stats.pearsonr(gold[1:3], [2.0, 3.0]).statistic)
-    assert scores.pearson(gold, [1.0, 2.0, 3.0, 4.0], [0, 1, 1, 0]) == 0
-    assert scores.matthews(gold, [0, 0, 1, 1], [0, 2, 1, 0]) == 0
+    assert metrics.pearson(gold, [1.0, 2.0, 3.0, 4.0], [0, 1, 1, 0]) == 0
+    assert metrics.matthews(gold, [0, 0, 1, 1], [0, 2, 1, 0]) == 0
 
 
 def test_correlations_keep_their_digits_far_from_zero() -> None:
     rng = np.random.default_rng(5)
     gold = rng.normal(size=100)
     predicted = gold + rng.normal(size=100)
-    near = scores.pearson(gold, predicted)
-    assert scores.pearson(gold + 1e6, predicted + 1e6) == pytest.approx(near, abs=1e-9)
-    assert scores.pearson(gold, 3 * gold + 2) == pytest.approx(1, abs=1e-12)
-    assert scores.spearman(gold, np.exp(gold)) == pytest.approx(1, abs=1e-12)
-    assert scores.spearman(gold, -(gold**3)) == pytest.approx(-1, abs=1e-12)
+    near = metrics.pearson(gold, predicted)
+    assert metrics.pearson(gold + 1e6, predicted + 1e6) == pytest.approx(near, abs=1e-9)
+    assert metrics.pearson(gold, 3 * gold + 2) == pytest.approx(1, abs=1e-12)
+    assert metrics.spearman(gold, np.exp(gold)) == pytest.approx(1, abs=1e-12)
+    assert metrics.spearman(gold, -(gold**3)) == pytest.approx(-1, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_correlations_keep_their_digits_far_from_zero() -> None:
         (([[0, 1]], [0, 1]), r"gold \[n\]"),
     ],
 )
-@pytest.mark.parametrize("metric", scores.METRICS)
+@pytest.mark.parametrize("metric", metrics.METRICS)
 def test_what_cannot_be_scored_is_refused(metric: str, arguments: tuple, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        scores.METRICS[metric](*arguments)
+        metrics.METRICS[metric](*arguments)
 
 
 # --- Degenerate runs ------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_what_cannot_be_scored_is_refused(metric: str, arguments: tuple, words: 
 
 def judge(gold, predicted, loss, train_gold, regression=False):
     gold, predicted, train_gold = map(np.asarray, (gold, predicted, train_gold))
-    return scores.degenerate(
+    return metrics.degenerate(
         gold, predicted, train_loss=loss, train_gold=train_gold, regression=regression
     )
 
@@ -152,9 +152,9 @@ def judge(gold, predicted, loss, train_gold, regression=False):
 def test_chance_is_the_best_constant() -> None:
     """A quarter of ones: - 3/4 log 3/4 - 1/4 log 1/4 nats; 0 and 4: squared error 4 of the mean."""
     entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
-    assert scores.chance_loss(np.array([0, 0, 1, 0]), regression=False) == pytest.approx(entropy)
-    assert scores.chance_loss(np.array([0.0, 4.0]), regression=True) == 4.0
-    assert scores.chance_loss(np.array([2, 2]), regression=False) == 0
+    assert metrics.chance_loss(np.array([0, 0, 1, 0]), regression=False) == pytest.approx(entropy)
+    assert metrics.chance_loss(np.array([0.0, 4.0]), regression=True) == 4.0
+    assert metrics.chance_loss(np.array([2, 2]), regression=False) == 0
 
 
 def test_a_constant_or_a_loss_at_chance_is_degenerate() -> None:

@@ -6,23 +6,22 @@ Nothing here is tested for significance: `scalelab.eval.compare` does that.
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from scalelab.lab import tables
-from scalelab.lab.all_runs.run_table import natural
-from scalelab.lab.reading import task_runs
-from scalelab.lab.reading.run_files import Run, is_number
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
 from scalelab.lab.show.plots import CLOCKS, TRAINING
+from scalelab.runs.records import RunRecord, TaskResult
 
 BITS = "bits/byte"
 NEVER = "-"
 
 
-def text(a: Run, b: Run, differing: Sequence[str], num_points: int = 10) -> str:
-    """All that is to be said of two runs.
+def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: int = 10) -> str:
+    """Describes two runs side by side.
 
     Args:
       a: a run.
@@ -35,7 +34,9 @@ def text(a: Run, b: Run, differing: Sequence[str], num_points: int = 10) -> str:
     """
     parts = [f"A: {a.folder}: {a.name}{_state(a)}\nB: {b.folder}: {b.name}{_state(b)}\n"]
     parts.append(_section("Config, A -> B", [f"  {line}" for line in differing or ["the same"]]))
-    parts.append(_section("May they be compared?", [f"  {line}" for line in contract(a, b)]))
+    parts.append(
+        _section("May they be compared?", [f"  {line}" for line in check_comparable(a, b)])
+    )
     for clock, label in CLOCKS:
         header, rows = losses(a, b, clock, num_points)
         if rows:
@@ -46,24 +47,21 @@ def text(a: Run, b: Run, differing: Sequence[str], num_points: int = 10) -> str:
     return "\n".join(parts)
 
 
-def contract(a: Run, b: Run) -> list[str]:
-    """Whether what must agree besides the config does: data, numbers, units of the losses."""
+def check_comparable(a: RunRecord, b: RunRecord) -> list[str]:
+    """Says whether data, numerics version and the units of losses agree."""
     said = []
     if a.config.get("task") is None or b.config.get("task") is None:  # else digests are in configs
         said.append(f"data: {_of_data(a.data_hash, b.data_hash)}")
-    one, two = a.numerics, b.numerics
-    versions = [" then ".join(map(str, versions)) for versions in (one, two)]
-    if not one or not two:
-        said.append("numbers: version not recorded for " + " and ".join(_lacking(one, two)))
-    elif one == two and len(one) == 1:
-        said.append(f"numbers: version {versions[0]} in both")
+    one, two = a.environment.numerics_versions, b.environment.numerics_versions
+    if one == two and one.isdecimal():
+        said.append(f"numerics version: {one} in both")
     else:
         said.append(
-            f"numbers: version {versions[0]} and {versions[1]}: the code alone may make a"
-            " difference; CHANGELOG, Numerics, says which"
+            f"numerics version: {one} in A, {two} in B: the code alone may make a difference;"
+            " CHANGELOG, Numerics, says which"
         )
     for run, letter in ((a, "A"), (b, "B")):
-        if run.environment.get("git_dirty"):
+        if run.environment.git_dirty:
             said.append(f"code: {letter} had changes that its commit does not name")
     same = a.config.get("objective") == b.config.get("objective")
     bytes_compare = "; bits per byte compare" * same  # of likelihoods of the same kind alone
@@ -76,8 +74,10 @@ def contract(a: Run, b: Run) -> list[str]:
     return said
 
 
-def losses(a: Run, b: Run, clock: str, num_points: int) -> tuple[list[str], list[list[str]]]:
-    """Losses of both at the same readings of a clock, straight lines between what was logged.
+def losses(
+    a: RunRecord, b: RunRecord, clock: str, num_points: int
+) -> tuple[list[str], list[list[str]]]:
+    """Returns the losses of both at the same readings of a clock, linear between logged ones.
 
     Args:
       a: a run.
@@ -110,8 +110,8 @@ def losses(a: Run, b: Run, clock: str, num_points: int) -> tuple[list[str], list
     return header, rows
 
 
-def curves_of(run: Run, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """A run's losses by kind: "training", "valid 128", ...: readings [n] and losses [n]."""
+def curves_of(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns a run's losses by kind: "training", "valid 128", ...: readings [n] and losses [n]."""
     found: dict[str, list[tuple[float, float]]] = {}
     for line in run.lines:
         for name, kind in (
@@ -119,18 +119,18 @@ def curves_of(run: Run, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             ("eval/loss", f"valid {line.get('eval/max_len', '')}"),
             ("eval/bits_per_byte", f"{BITS} {line.get('eval/max_len', '')}"),
         ):
-            if is_number(line.get(name)) and is_number(line.get(clock)):
+            if name in line and clock in line:
                 found.setdefault(kind, []).append((line[clock], line[name]))
     return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
 
 
 def at(readings: np.ndarray, values: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Values at `points`, between their neighbours; NaN outside of the readings."""
+    """Returns values at `points`, between their neighbours; NaN outside of the readings."""
     return np.interp(points, readings, values, left=np.nan, right=np.nan)
 
 
-def scores(a: Run, b: Run) -> tuple[list[str], list[list[str]]]:
-    """A table of the tasks that both have: fine-tunings below them, or these runs themselves.
+def scores(a: RunRecord, b: RunRecord) -> tuple[list[str], list[list[str]]]:
+    """Returns a table of the tasks that both have: fine-tunings below them, or these runs.
 
     Raises:
       ValueError: a folder mixes fine-tunings that do not go together.
@@ -146,7 +146,7 @@ def scores(a: Run, b: Run) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def draw(path: pathlib.Path, a: Run, b: Run) -> None:
+def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
     """Draws the losses of both against each clock.
 
     Args:
@@ -190,10 +190,10 @@ def _of_data(one: str | None, two: str | None) -> str:
     return "the same" if one == two else f"not the same: {one[:12]} and {two[:12]}"
 
 
-def _scores(run: Run) -> dict[tuple[str, str], tuple[float, int]]:
+def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
     """(task, metric and split) -> mean score and number of seeds."""
     if run.config.get("task") is not None:
-        evals: dict[str, Any] = (run.result or {}).get("eval") or {}
+        evals = run.result.eval if isinstance(run.result, TaskResult) else {}
         return {
             (str(run.config["task"]), f"{metric} {split}"): (value, 1)
             for split, values in evals.items()
@@ -211,8 +211,12 @@ def _scores(run: Run) -> dict[tuple[str, str], tuple[float, int]]:
     }
 
 
-def _state(run: Run) -> str:
-    return "" if run.result else f" (no result yet; at step {run.last.get('step', 0)})"
+def _state(run: RunRecord) -> str:
+    return (
+        ""
+        if run.result
+        else f" (no result yet; at step {run.lines[-1]['step'] if run.lines else 0})"
+    )
 
 
 def _section(title: str, lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-r"""What a fine-tuning predicted, to look at: predictions.tsv, a confusion matrix, a scatter.
+r"""What a fine-tuning predicted: predictions.tsv, and its packed form predictions.npz.
 
 predictions.tsv has a header and one example a line, fields apart by tabs:
 
@@ -19,15 +19,13 @@ import hashlib
 import json
 import pathlib
 import re
-import zipfile
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.show import plots
+from scalelab.helpers import files
+from scalelab.runs.json_files import Unreadable
 
-POINTS, DIAGONAL = plots.COLORS[:2]
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
@@ -104,10 +102,7 @@ def write(
             tuple(labels),
             _softmax(outputs),
         )
-    temporary = path.with_name(path.name + ".tmp")
-    lines = ["\t".join(line) + "\n" for line in _lines(made)]
-    temporary.write_text("".join(lines), encoding="utf-8", newline="")
-    temporary.replace(path)
+    files.write_text(path, "".join("\t".join(line) + "\n" for line in _lines(made)))
     return made
 
 
@@ -124,36 +119,50 @@ def pack(path: pathlib.Path, made: Predictions) -> None:
         arrays = {name: array.astype(small) for name, array in arrays.items()}
         arrays["labels"] = np.array(made.labels, np.str_)
     arrays["texts"] = np.array(made.texts_digest)
-    temporary = path.with_name(path.stem + ".tmp.npz")
-    np.savez_compressed(temporary, **arrays)  # pyright: ignore[reportArgumentType]
-    temporary.replace(path)
+    with files.whole(path) as temporary:
+        np.savez_compressed(temporary, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def read(path: pathlib.Path) -> Predictions:
     """Reads what `write` or `pack` wrote, told apart by the file's ending.
 
     Raises:
-      ValueError: the file is not as they leave it; the message says where.
-      OSError: it cannot be read.
+      Unreadable: the file is missing, or not as they leave it; the message says where.
     """
-    return _read_packed(path) if path.suffix == ".npz" else _read_table(path)
+    try:
+        return _read_packed(path) if path.suffix == ".npz" else _read_table(path)
+    except FileNotFoundError:
+        raise Unreadable(path, "is missing") from None
+    except Exception as error:  # a damaged archive raises what its decoder or NumPy finds first
+        raise Unreadable(path, " ".join(str(error).split()) or type(error).__name__) from None
 
 
 def _read_packed(path: pathlib.Path) -> Predictions:
-    try:
-        with path.open("rb") as file, np.load(file) as packed:
-            arrays = {name: packed[name] for name in packed.files}
-        gold, predicted = arrays["gold"], arrays["predicted"]
-        if gold.ndim != 1 or gold.shape != predicted.shape:
-            raise ValueError(f"shapes {gold.shape} and {predicted.shape} of gold and predicted")
-        digest, labels = str(arrays["texts"]), arrays.get("labels")
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not as it was packed: {error}") from None
-    if labels is None:
-        return Predictions(None, gold, predicted, packed_digest=digest)
-    names = tuple(map(str, labels))
-    classes = gold.astype(np.int32), predicted.astype(np.int32)
-    return Predictions(None, *classes, names, packed_digest=digest)
+    with path.open("rb") as file, np.load(file) as packed:
+        arrays = {name: packed[name] for name in packed.files}
+    missing = {"gold", "predicted", "texts"} - arrays.keys()
+    if missing:
+        raise ValueError(f"has no array {', '.join(sorted(missing))}")
+    gold, predicted, digest = arrays["gold"], arrays["predicted"], str(arrays["texts"])
+    if gold.ndim != 1 or gold.shape != predicted.shape:
+        raise ValueError(f"has shapes {gold.shape} and {predicted.shape} of gold and predicted")
+    if "labels" not in arrays:
+        return Predictions(None, *_finite(gold, predicted), packed_digest=digest)
+    names = tuple(map(str, arrays["labels"]))
+    gold, predicted = gold.astype(np.int32), predicted.astype(np.int32)
+    if gold.size and not 0 <= min(gold.min(), predicted.min()) <= max(
+        gold.max(), predicted.max()
+    ) < len(names):
+        raise ValueError("has a class without a label")
+    return Predictions(None, gold, predicted, names, packed_digest=digest)
+
+
+def _finite(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns scores as float32; raises ValueError if one is no finite number."""
+    gold, predicted = gold.astype(np.float32), predicted.astype(np.float32)
+    if not (np.isfinite(gold).all() and np.isfinite(predicted).all()):
+        raise ValueError("has a score that is not finite")
+    return gold, predicted
 
 
 def _read_table(path: pathlib.Path) -> Predictions:
@@ -161,109 +170,24 @@ def _read_table(path: pathlib.Path) -> Predictions:
         header, *lines = file.read().removesuffix("\n").split("\n")
     names = [_unescape(name) for name in header.split("\t")]
     if names[:1] != ["index"] or "gold" not in names:
-        raise ValueError(f"{path}:1: expected the header of predictions.tsv, found {header[:60]!r}")
+        raise ValueError(f"expected the header of predictions.tsv, found {header[:60]!r}")
     rows = [line.split("\t") for line in lines]
     for number, row in enumerate(rows, 2):
         if len(row) != len(names):
-            raise ValueError(f"{path}:{number}: expected {len(names)} fields, found {len(row)}")
+            raise ValueError(f"line {number}: expected {len(names)} fields, found {len(row)}")
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     first, after = names.index("gold"), names.index("gold") + 3
     texts = tuple([_unescape(text) for text in column] for column in columns[1:first])
     labels = tuple(name.removeprefix("p:") for name in names[after:])
-    try:
-        if not labels:
-            gold, predicted = (np.array(c, np.float32) for c in columns[first : first + 2])
-            return Predictions(texts, gold, predicted)
-        index = {label: i for i, label in enumerate(labels)}
-        gold, predicted = (
-            np.array([index[_unescape(label)] for label in column], np.int32)
-            for column in columns[first : first + 2]
-        )
-        probabilities = np.array(columns[after:], np.float32).T
-    except KeyError as error:
-        raise ValueError(f"{path}: the label {error} has no column of its own") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return Predictions(texts, gold, predicted, labels, probabilities)
-
-
-def draw(
-    path: pathlib.Path,
-    *,
-    gold: np.ndarray,
-    predicted: np.ndarray,
-    labels: Sequence[str] | None,
-    title: str,
-) -> None:
-    """Draws a confusion matrix, or without labels a scatter; arguments as for these."""
-    if labels is None:
-        draw_scatter(path, gold=gold, predicted=predicted, title=title)
-    else:
-        draw_confusion(path, gold=gold, predicted=predicted, labels=labels, title=title)
-
-
-def draw_confusion(
-    path: pathlib.Path,
-    *,
-    gold: np.ndarray,
-    predicted: np.ndarray,
-    labels: Sequence[str],
-    title: str,
-) -> np.ndarray:
-    """Draws how often each class is taken for each.
-
-    Args:
-      path: the PNG.
-      gold: [n] classes.
-      predicted: [n] classes.
-      labels: the C classes by name.
-      title: what the figure says above.
-
-    Returns:
-      [C, C] the counts that were drawn, rows of gold.
-    """
-    num = len(labels)
-    counts = np.bincount(gold * num + predicted, minlength=num * num).reshape(num, num)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure = plots.canvas(2.6 + num, 1.8 + 0.8 * num)
-    axis = figure.subplots()
-    shown = axis.imshow(shares, cmap=plots.SHADES, vmin=0, vmax=1)
-    for row, column in np.ndindex(num, num):
-        color = "black" if shares[row, column] > 0.5 else "white"
-        axis.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color)
-    slanted = max(map(len, labels)) > 6
-    axis.set_xticks(range(num), labels, rotation=20 if slanted else 0)
-    axis.set_yticks(range(num), labels)
-    axis.set_xlabel("predicted")
-    axis.set_ylabel("gold")
-    axis.set_title(title)
-    figure.colorbar(shown, label="share of the gold class")
-    plots.save(figure, path, dpi=110)
-    return counts
-
-
-def draw_scatter(
-    path: pathlib.Path, *, gold: np.ndarray, predicted: np.ndarray, title: str
-) -> None:
-    """Draws predicted against gold scores.
-
-    Args:
-      path: the PNG.
-      gold: [n] scores.
-      predicted: [n] scores.
-      title: what the figure says above.
-    """
-    figure = plots.canvas(4.6, 4.4)
-    axis = figure.subplots()
-    axis.scatter(gold, predicted, s=8, alpha=0.4, color=POINTS, linewidths=0)
-    ends = [float(np.min(gold)), float(np.max(gold))]
-    axis.plot(ends, ends, color=DIAGONAL, lw=1, label="predicted = gold")
-    axis.set_xlabel("gold")
-    axis.set_ylabel("predicted")
-    axis.set_title(title)
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
-    plots.save(figure, path, dpi=110)
+    answers = columns[first : first + 2]
+    if not labels:
+        return Predictions(texts, *_finite(*(np.array(c, np.float32) for c in answers)))
+    index = {label: i for i, label in enumerate(labels)}
+    unknown = {label for c in answers for label in map(_unescape, c)} - index.keys()
+    if unknown:
+        raise ValueError(f"the label {min(unknown)!r} has no column of its own")
+    gold, predicted = (np.array([index[_unescape(x)] for x in c], np.int32) for c in answers)
+    return Predictions(texts, gold, predicted, labels, np.array(columns[after:], np.float32).T)
 
 
 def _lines(made: Predictions) -> list[list[str]]:

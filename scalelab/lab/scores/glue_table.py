@@ -10,9 +10,9 @@ import pathlib
 
 from scalelab.lab import tables
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.reading import task_runs
-from scalelab.lab.tasks import glue_rows, notes
-from scalelab.lab.tasks.glue_rows import Row, Score
+from scalelab.lab.load import task_runs
+from scalelab.lab.scores import glue_rows, notes
+from scalelab.lab.scores.glue_rows import Row, Score
 
 NO_BASELINE = "no baseline run"
 

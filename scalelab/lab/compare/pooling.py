@@ -1,10 +1,10 @@
-"""Which runs of one system may stand on one curve or in one grid: those of one kind.
+"""Pooling: which runs of one system may stand on one curve or in one grid.
 
-Runs are of one kind if they agree in all that the comparability contract holds equal within a
-system (contract/contract.py): the science fields, the texts, the version of the numbers and, where
-a score was measured, how they were fine-tuned; but for their seeds, and for what the caller sets
-free: SHAPE, or BUDGET where that is what an axis shows. Other kinds are shown apart or refused.
-Runs are seeds of one point only if nothing but their seed differs, whatever is set free.
+Runs share a pool if they agree in all that comparability (comparability.py) holds equal within a
+system: the science fields, the texts, the numerics version and, where a score was measured, how
+they were fine-tuned; but for their seeds, and for what the caller sets free: SHAPE, or BUDGET where
+that is what an axis shows. Other pools are shown apart or refused. Runs are seeds of one point only
+if nothing but their seed differs, whatever is set free.
 """
 
 import itertools
@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from scalelab.helpers.names import nearest
-from scalelab.lab.all_runs import run_points
-from scalelab.lab.all_runs.run_points import RunPoint
-from scalelab.lab.compare import comparability, run_fields
+from scalelab.lab.compare import comparability, run_points
+from scalelab.lab.compare.finetunings import PREFIX
+from scalelab.lab.compare.run_points import INIT, RunPoint
 
 # The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
 SHAPE = frozenset(comparability.SHAPE_FIELDS) - {"net.ffn_width"}
@@ -22,35 +22,35 @@ CLOCKS = ("epochs", "flops", "secs", "steps", "tokens")
 TOTALS, WARMUPS = (tuple(f"optim.{what}_{clock}" for clock in CLOCKS)
                    for what in ("total", "warmup"))  # fmt: skip
 BUDGET = frozenset(TOTALS + WARMUPS)
-NO_COLUMNS = ("init", run_fields.PREFIX)  # what --where cannot ask of a pre-training
+NO_COLUMNS = ("init", PREFIX)  # what --where cannot ask of a pre-training
 
-Kinds = dict[str, list[RunPoint]]
+Pools = dict[str, list[RunPoint]]
 
 
-def of_system(
+def pool(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str] = ()
-) -> tuple[Kinds, list[str]]:
-    """Sorts the points of one system by kind.
+) -> tuple[Pools, list[str]]:
+    """Sorts the points of one system into pools.
 
     Args:
       points: all of one system.
-      free: fields in which runs of a kind may differ.
+      free: fields in which runs of a pool may differ.
       allow: likewise, because the user says so.
 
     Returns:
-      The points of each kind by its name, "bert" or "bert, 150 secs", and what has to be said.
+      The points of each pool by its name, "bert" or "bert, 150 secs", and what has to be said.
     """
     system = points[0].system
     groups = _groups(points, free, allow)
-    told = _told_apart([group[0] for group in groups], {*free, *allow})
-    names = [", ".join([system, *(words for words, _ in parts)]) for parts in told]
+    parts_of_each = _tell_apart([group[0] for group in groups], {*free, *allow})
+    names = [", ".join([system, *(words for words, _ in parts)]) for parts in parts_of_each]
     notes = []
     if len(groups) > 1:
         firsts, let = [group[0] for group in groups], {*free, *allow}
         fields = differing(firsts, let) or differing(points, let.difference(WARMUPS))
         notes.append(
             f"{system}: runs differ in {', '.join(fields)}, which the comparability contract holds"
-            f" equal, and are not pooled: {'; '.join(map(_choice, told))};"
+            f" equal, and are not pooled: {'; '.join(map(_choice, parts_of_each))};"
             f" --allow={','.join(fields)} pools them all the same"
         )
     for field in sorted({f for group in groups for f in differing(group, free) if f in allow}):
@@ -60,10 +60,10 @@ def of_system(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def one(
+def check_one_pool(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
 ) -> list[str]:
-    """Refuses runs of several systems or kinds.
+    """Refuses runs of several systems or pools.
 
     Args:
       points: of the runs.
@@ -80,13 +80,13 @@ def one(
     systems = run_points.by_system(points)
     if len(systems) > 1:
         raise ValueError(f"{where} holds {', '.join(systems)}: choose, as --where=system=bert does")
-    found, notes = of_system(points, free, allow)
+    found, notes = pool(points, free, allow)
     if len(found) > 1:
         raise ValueError(f"{where}: {notes[0]}")
     return notes
 
 
-def allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
+def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
     """Reads the fields that a user allows to differ: names with commas between.
 
     Raises:
@@ -100,20 +100,22 @@ def allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
 
 
 def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
-    """The fields in which points differ, but for those set free."""
-    names = {field for p in points for field in p.fields} - {*free, run_fields.INIT}
+    """Returns the fields in which points differ, but for those set free."""
+    names = {field for p in points for field in p.fields} - {*free, INIT}
     return [name for name in sorted(names) if len({repr(p.fields.get(name)) for p in points}) > 1]
 
 
-def undeclared(kinds: Kinds, free: Collection[str], allow: Collection[str] = ()) -> list[str]:
-    """What has to be said of systems that differ in more than they declare.
+def describe_undeclared(
+    pools: Pools, free: Collection[str], allow: Collection[str] = ()
+) -> list[str]:
+    """Names the systems that differ in more than they declare.
 
     Args:
-      kinds: of all systems, by name; of two systems those that are most alike count.
+      pools: of all systems, by name; of two systems those that are most alike count.
       free: fields that may differ.
       allow: likewise.
     """
-    points = [of[0] for of in kinds.values()]
+    points = [pool[0] for pool in pools.values()]
     systems = run_points.by_system(points)
     notes = []
     for ours, theirs in itertools.combinations(systems, 2):
@@ -136,22 +138,22 @@ def undeclared(kinds: Kinds, free: Collection[str], allow: Collection[str] = ())
 def _groups(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str]
 ) -> list[list[RunPoint]]:
-    """The points by what is not free; budgets that are free still bring one kind of warm-up."""
+    """Groups points by what is not free; even free budgets share one rule of warm-up."""
 
-    def held(point: RunPoint) -> Any:
+    def fixed(point: RunPoint) -> Any:
         return [(k, v) for k, v in sorted(point.fields.items())
-                if k not in {*free, *allow, run_fields.INIT}]  # fmt: skip
+                if k not in {*free, *allow, INIT}]  # fmt: skip
 
     def budget(point: RunPoint) -> Any:
         return [point.fields.get(name) for name in TOTALS]
 
-    groups = _grouped(points, held)
+    groups = _grouped(points, fixed)
     if not BUDGET <= {*free}:
         return groups
     others = {field for p in points for field in p.fields}.difference(WARMUPS).union(allow)
     alike = [same for group in groups for same in _grouped(group, budget)]
     if any(differing(same, others) for same in alike):
-        return _grouped(points, lambda p: (held(p), _warmup(p)))
+        return _grouped(points, lambda p: (fixed(p), _warmup(p)))
     return groups
 
 
@@ -163,7 +165,7 @@ def _grouped(points: Sequence[RunPoint], key: Callable[[RunPoint], Any]) -> list
 
 
 def _warmup(point: RunPoint) -> str:
-    """The warm-up in words, as a share of the budget if both are on one clock."""
+    """Describes the warm-up, as a share of the budget if both are on one clock."""
     for name in WARMUPS:
         value, total = point.fields.get(name), point.fields.get(name.replace("warmup", "total"))
         if value is not None and total:
@@ -173,8 +175,8 @@ def _warmup(point: RunPoint) -> str:
     return "no warm-up"
 
 
-def _told_apart(points: Sequence[RunPoint], free: set[str]) -> list[list[tuple[str, str]]]:
-    """The few fields that tell points of different kinds apart.
+def _tell_apart(points: Sequence[RunPoint], free: set[str]) -> list[list[tuple[str, str]]]:
+    """Finds the few fields that tell points of different pools apart.
 
     Returns:
       For each point the parts of its name, each with the condition of --where that chooses it; ""
@@ -208,7 +210,7 @@ def _part(field: str, point: RunPoint) -> tuple[str, str]:
 
 
 def _choice(parts: Sequence[tuple[str, str]]) -> str:
-    """How a kind is chosen, in words."""
+    """Describes how a pool is chosen."""
     words = ", ".join(words for words, _ in parts)
     conditions = [condition for _, condition in parts]
     return f"{words} (--where={','.join(conditions)})" if all(conditions) else words

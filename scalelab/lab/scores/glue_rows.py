@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.estimates import Estimate, Summary
-from scalelab.lab.reading import task_runs
-from scalelab.lab.reading.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
+from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, TaskRuns
+from scalelab.lab.scores.predictions import stack_runs
 
 # GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
 LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
@@ -64,13 +64,13 @@ def score(task: TaskRuns, key: tuple[str, str], missing: list[str]) -> Score:
       key: split and metric.
       missing: a note is added where there is no interval.
     """
-    degenerate = sum(bool(run.result.get("degenerate")) for run in task.finished)
+    degenerate = sum(bool(run.degenerate) for run in task.finished)
     failed = sum(run.failed is not None for run in task.runs)
     unfinished = sum(run.unfinished for run in task.runs)
     summary = estimates.summarise(task.values(key), failed, degenerate)
     try:
-        examples, predicted = task_runs.stack(task, key[0])
-    except (FileNotFoundError, ValueError) as error:
+        examples, predicted, *_ = stack_runs([task], key[0])
+    except ValueError as error:
         note = f"{task.title}: no interval: {error}"
         missing += [] if note in missing else [note]
         return Score(summary, None, unfinished)
@@ -90,8 +90,7 @@ def of_task(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> li
     rows = []
     for key in task.keys:
         beside = score(baseline, key, missing) if baseline and key in baseline.keys else None
-        best = [run.result["best"]["dev"][key[0]][key[1]] for run in task.finished
-                if run.result.get("best")]  # fmt: skip
+        best = [x for run in task.finished if (x := run.best(key)) is not None]
         mean = sum(best) / len(best) if len(best) == len(task.finished) else None
         label = SHORT.get(key[0], task.title) if task.name == "mnli" else task.title
         rows.append(Row(label, task.name, key[0], key[1], score(task, key, missing), beside, mean))

@@ -9,8 +9,8 @@ import pytest
 import task_folders
 
 from scalelab.lab import tables
-from scalelab.lab.reading import task_runs
-from scalelab.lab.tasks import glue_table
+from scalelab.lab.load import task_runs
+from scalelab.lab.scores import glue_table
 
 
 def cells(text: str) -> dict[str, list[str]]:

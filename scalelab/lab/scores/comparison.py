@@ -14,10 +14,10 @@ import numpy as np
 
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.reading import task_runs
-from scalelab.lab.reading.predictions import Predictions
-from scalelab.lab.reading.task_runs import SHORT, SeedRun, TaskRuns
-from scalelab.lab.tasks import notes
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import SHORT, SeedRun, TaskRuns
+from scalelab.lab.scores import notes
+from scalelab.lab.scores.predictions import stack_runs
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 UNDECIDED = "undecided"
@@ -130,7 +130,7 @@ def _claims(a: System, b: System, name: str) -> list[Claim]:
     paired = are_paired(*([run for task in side for run in task.finished] for side in sides))
     found = []
     for split, metric in keys:
-        (examples, one), (others, two) = (_stack(side, split) for side in sides)
+        (examples, one, *_), (others, two, *_) = (stack_runs(side, split) for side in sides)
         different = task_runs.differ(examples, others)
         if different:
             raise ValueError(f"{title} {split}: A and B were not scored on the same: {different}")
@@ -148,16 +148,6 @@ def _claims(a: System, b: System, name: str) -> list[Claim]:
             Claim(label, name, *key, score_a, score_b, difference, not found, paired, numbers)
         )
     return found
-
-
-def _stack(side: list[TaskRuns], split: str) -> tuple[Predictions, np.ndarray]:
-    """The examples and the predictions [P, F, n] of all pre-trainings."""
-    (examples, _), *others = many = [task_runs.stack(task, split) for task in side]
-    for task, (other, _) in zip(side[1:], others, strict=True):
-        different = task_runs.differ(examples, other)
-        if different:
-            raise ValueError(f"{task.title} {split}: {different} in {task.runs[0].folder}")
-    return examples, np.concatenate([predicted for _, predicted in many])
 
 
 def are_paired(a: list[SeedRun], b: list[SeedRun]) -> bool:
@@ -181,7 +171,7 @@ def _mean(claims: list[Claim], shared: list[str]) -> Claim:
 
 def _check_recipes(a: System, b: System, shared: list[str]) -> None:
     for name in shared:
-        ours, theirs = (task_runs.said(_finished(side, name), "recipe") for side in (a, b))
+        ours, theirs = (task_runs.distinct(_finished(side, name), "recipe") for side in (a, b))
         if set(ours) != set(theirs):
             raise ValueError(
                 f"{task_runs.TITLES.get(name, name)}: A was adapted by recipe"
@@ -246,7 +236,7 @@ def _trained_apart(a: System, b: System, shared: list[str]) -> str:
     found = []
     for name in shared:
         runs = _finished(a, name) + _finished(b, name)
-        digests = {(run.result.get("data") or {}).get("train") for run in runs}
+        digests = {((run.result and run.result.data) or {}).get("train") for run in runs}
         if len(digests) > 1:
             found.append(task_runs.TITLES.get(name, name))
     return ", ".join(found)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from scalelab.lab.reading import predictions
+from scalelab.lab.show import confusion
+from scalelab.runs import predictions
+from scalelab.runs.records import Unreadable
 
 ODD = [
     "plain",
@@ -69,27 +71,52 @@ def test_a_file_by_hand(tmp_path) -> None:
     )
 
 
+HEADER = "index\ttext\tgold\tprediction\tprobability"
+
+
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        ("sentence\tlabel\nx\t1\n", "predictions.tsv:1: expected the header"),
-        ("", "predictions.tsv:1: expected the header"),
-        (
-            "index\ttext\tgold\tprediction\tprobability\n0\ta\t1.0\n",
-            "predictions.tsv:2: expected 5",
-        ),
-        ("index\ttext\tgold\tprediction\tprobability\n0\ta\tx\t1.0\t\n", "predictions.tsv: could"),
-        (
-            "index\ttext\tgold\tprediction\tprobability\tp:0\n0\ta\t1\t0\t1.0\t1.0\n",
-            "predictions.tsv: the label '1' has no column",
-        ),
+        "sentence\tlabel\nx\t1\n",
+        "",
+        f"{HEADER}\n0\ta\t1.0\n",
+        f"{HEADER}\n0\ta\tx\t1.0\t\n",
+        f"{HEADER}\n0\ta\tnan\t1.0\t\n",
+        f"{HEADER}\tp:0\n0\ta\t1\t0\t1.0\t1.0\n",
     ],
 )
-def test_another_file_is_refused(tmp_path, content: str, words: str) -> None:
+def test_another_table_is_refused(tmp_path, content: str) -> None:
     path = tmp_path / "predictions.tsv"
     path.write_text(content)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(Unreadable) as raised:
         predictions.read(path)
+    assert raised.value.path == path
+
+
+def test_another_archive_is_refused(tmp_path) -> None:
+    path = tmp_path / "predictions.npz"
+    gold = np.array([0, 1])
+    outputs = np.eye(2, dtype=np.float32)
+    table = tmp_path / "predictions.tsv"
+    made = predictions.write(table, texts=[["a", "b"]], gold=gold, outputs=outputs, labels="01")
+    predictions.pack(path, made)
+    np.testing.assert_array_equal(predictions.read(path).gold, gold)
+    whole = path.read_bytes()
+    foreign = whole.replace(b"PK\x01\x02", b"PK\x01\x02", 1).replace(b"\x08\x00", b"\x63\x00")
+    arrays = dict(np.load(path))
+    for content in (b"", whole[:40], whole[:-9], b"\x00" * 99, foreign):
+        path.write_bytes(content)
+        with pytest.raises(Unreadable):
+            predictions.read(path)
+    for name, value in (
+        ("gold", np.zeros((2, 2), np.uint8)), ("predicted", np.array([0, 7], np.uint8)),
+        ("labels", np.array(["0"])), ("gold", np.array([{}, {}], object)),
+    ):  # fmt: skip
+        np.savez(path, **(arrays | {name: value}))
+        with pytest.raises(Unreadable):
+            predictions.read(path)
+    with pytest.raises(Unreadable):
+        predictions.read(tmp_path / "absent.npz")
 
 
 def test_numbers_that_do_not_agree_are_refused(tmp_path) -> None:
@@ -115,7 +142,7 @@ def test_a_failed_run_leaves_a_file_too(tmp_path) -> None:
 def test_a_confusion_matrix(tmp_path) -> None:
     path = tmp_path / "predictions.png"
     gold, predicted = np.array([0, 0, 0, 1, 2]), np.array([0, 0, 1, 1, 0])
-    counts = predictions.draw_confusion(
+    counts = confusion.draw_confusion(
         path, gold=gold, predicted=predicted, labels=("a", "b", "c"), title="t"
     )
     assert counts.tolist() == [[2, 1, 0], [0, 1, 0], [1, 0, 0]]
@@ -127,10 +154,10 @@ def test_what_is_drawn_depends_on_what_is_predicted(tmp_path) -> None:
     gold, path = np.array([0.0, 2.5, 5.0]), tmp_path / "predictions.png"
     pictures = []
     for predicted in (gold, gold[::-1]):
-        predictions.draw(path, gold=gold, predicted=predicted, labels=None, title="t")
+        confusion.draw(path, gold=gold, predicted=predicted, labels=None, title="t")
         pictures.append(path.read_bytes())
     assert pictures[0][:8] == b"\x89PNG\r\n\x1a\n"
     assert pictures[0] != pictures[1]
     gold = np.array([0, 1])
-    predictions.draw(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
+    confusion.draw(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
     assert path.read_bytes() not in pictures

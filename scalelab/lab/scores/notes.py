@@ -3,8 +3,8 @@
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from scalelab.lab.reading import task_runs
-from scalelab.lab.reading.task_runs import TITLES, SeedRun, TaskRuns
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import TITLES, SeedRun, TaskRuns
 
 SCORES = (
     "Scores x 100 on dev sets, {}; the mean is over all finished seeds, degenerate ones included."
@@ -30,7 +30,7 @@ def of_table(
       averages: names of the averages in it.
     """
     runs = [run for task in tasks.values() for run in task.finished]
-    stopped = any(run.result.get("early_stopping") for run in runs)
+    stopped = any(run.result and run.result.early_stopping for run in runs)
     found = [SCORES.format(LAST_OR_BEST if stopped else LAST), INTERVAL, *of_recipe(runs)]
     if averages:
         found.append("Averages: means over tasks of the mean of a task's metrics and dev splits.")
@@ -43,13 +43,13 @@ def of_table(
         found.append("From scratch: the same net from random weights, mean and 95% interval.")
         beside = [run for task in shown.values() for run in task.finished]
         for field in ("recipe", "system"):
-            ours, theirs = task_runs.said(runs, field), task_runs.said(beside, field)
+            ours, theirs = task_runs.distinct(runs, field), task_runs.distinct(beside, field)
             if runs and beside and set(map(str, ours)) != set(map(str, theirs)):
                 found.append(
                     f"From scratch has another {field}: {_listed(theirs)}, not {_listed(ours)}"
                 )
-        if any(task_runs.said(runs, "mnli_first")) and not any(
-            task_runs.said(beside, "mnli_first")
+        if any(task_runs.distinct(runs, "mnli_first")) and not any(
+            task_runs.distinct(beside, "mnli_first")
         ):
             found.append("From scratch starts from no run on MNLI, where the tasks beside it do.")
         pairs = {task.title: (tasks[name].finished, task.finished) for name, task in shown.items()}
@@ -66,7 +66,7 @@ def of_recipe(runs: Sequence[SeedRun]) -> list[str]:
     parts = [
         f"{name} {_listed(values)}"
         for name, field in (("System", "system"), ("recipe", "recipe"), ("initial weights", "init"))
-        if (values := [v for v in task_runs.said(runs, field) if v is not None])
+        if (values := [v for v in task_runs.distinct(runs, field) if v is not None])
     ]
     found = ["; ".join(parts) + "."] if parts else []
     first, stopped = _titles(runs, "mnli_first"), _titles(runs, "early_stopping")
@@ -112,7 +112,7 @@ def _of_grids(runs: Sequence[SeedRun]) -> list[str]:
     for run in runs:
         if run.chosen:
             fields = _listed(name.rpartition(".")[2] for name in run.chosen)
-            name = str(run.result["task"])
+            name = run.result.task if run.result else ""
             title = TITLES.get(name, name)
             tasks.setdefault(fields, []).append(title)
     return [
@@ -142,7 +142,7 @@ def of_runs(tasks: Mapping[str, TaskRuns], *, data: bool = True) -> list[str]:
             found.append(f"{task.title}: one seed: its interval is over examples alone")
     if data:
         remarks = (r for task in tasks.values() for run in task.finished
-                   for r in run.result.get("remarks", []))  # fmt: skip
+                   if run.result for r in run.result.remarks)  # fmt: skip
         found += dict.fromkeys(remarks)
     return found
 
@@ -151,10 +151,10 @@ def _degenerate(task: TaskRuns) -> list[str]:
     """The runs that learnt nothing, by reason, and the mean of the main metric without them."""
     reasons: dict[str, list[int]] = {}
     for run in task.finished:
-        if run.result.get("degenerate"):
-            reasons.setdefault(run.result["degenerate"], []).append(run.seed)
+        if run.degenerate:
+            reasons.setdefault(run.degenerate, []).append(run.seed)
     found = [f"{task.title}: degenerate: {_seeds(s)}: {reason}" for reason, s in reasons.items()]
-    sound = [run for run in task.finished if not run.result.get("degenerate")]
+    sound = [run for run in task.finished if not run.degenerate]
     if found and sound:
         key = task.keys[0]
         mean = sum(run.scores[key] for run in sound) / len(sound)
@@ -171,7 +171,7 @@ def without_baseline(task: TaskRuns, scratch: pathlib.Path) -> list[str]:
     """
     if not task.finished or task.finished[0].from_scratch:
         return []
-    init = task.finished[0].result["init"]
+    init = task.finished[0].result and task.finished[0].result.init
     return [
         f"No baseline run: the same command with --init=none --like={init} --workdir={scratch}"
         " trains the net from random weights, and this table then shows it beside."
@@ -195,7 +195,7 @@ def of_averages(absent: Sequence[str], others: Sequence[str]) -> list[str]:
 
 def _titles(runs: Sequence[SeedRun], flag: str) -> str:
     """The tasks of the runs with a flag."""
-    names = dict.fromkeys(str(run.result["task"]) for run in runs if run.result.get(flag))
+    names = dict.fromkeys(r.result.task for r in runs if r.result and getattr(r.result, flag))
     return ", ".join(TITLES.get(name, name) for name in names)
 
 

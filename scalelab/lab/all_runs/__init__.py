@@ -1,1 +1,0 @@
-"""All runs below some folders: as rows, as pairs, and as points of one kind."""

@@ -1,0 +1,1 @@
+"""Loads runs: run folders and studies -> typed records -> a pandas frame."""

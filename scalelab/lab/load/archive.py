@@ -1,0 +1,187 @@
+"""Finished runs in one small file: WORKDIR/runs.tar.xz, beside studies/, plans/ and reports/.
+
+What stays of a pre-training: config.json, environment.json, result.json, and metrics.jsonl with all
+validations and at most MAX_LINES lines of training: every k-th, counted back from the last. What
+goes: checkpoints, tokenizer, TensorBoard, pictures. Its fine-tunings, in tasks/<task>/seed<k> and
+scratch/<task>/seed<k>, stay likewise, with predictions.npz for predictions.tsv: no text of a data
+set, no probabilities; runs of a recipe's grid go. The same runs give the same bytes.
+"""
+
+import contextlib
+import functools
+import io
+import json
+import lzma
+import pathlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+
+from scalelab.helpers import files
+from scalelab.runs import predictions, records
+from scalelab.runs.records import RunResult
+
+NAME = "runs.tar.xz"
+FILES = ("config.json", "environment.json", "result.json")
+MAX_LINES = {"pre-training": 150, "fine-tuning": 10}
+LARGEST = 2**31  # bytes that an archive may unpack to
+
+
+def find_run(workdir: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the folder of a run: WORKDIR/runs/<name>, or its unpacked copy if it is packed.
+
+    Raises:
+      ValueError: the archive is damaged, or holds a path that leads out of it.
+    """
+    folder = workdir / "runs" / name
+    if folder.exists() or not (workdir / NAME).exists():
+        return folder
+    packed = unpacked(workdir) / name
+    return packed if packed.exists() else folder
+
+
+def unpacked(workdir: pathlib.Path) -> pathlib.Path:
+    """Returns a temporary folder of all packed runs, which lasts as long as this process.
+
+    Raises:
+      ValueError: the archive is damaged, or holds a path that leads out of it.
+    """
+    path = (workdir / NAME).resolve()
+    return pathlib.Path(_unpack(path, path.stat().st_mtime_ns).name) / "runs"
+
+
+@functools.cache
+def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="scalelab-runs-")
+    try:
+        with tarfile.open(path, "r:xz") as archive:
+            total = 0
+            for member in archive:
+                _check(member, total := total + member.size)
+                archive.extract(member, folder.name, filter="data")
+    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError) as error:
+        folder.cleanup()
+        raise ValueError(f"{path} is damaged: {error}") from None
+    return folder
+
+
+def _check(member: tarfile.TarInfo, total: int) -> None:
+    """Raises ValueError for what is no plain file below runs/."""
+    parts = pathlib.PurePosixPath(member.name).parts
+    if parts[:1] != ("runs",) or ".." in parts or "\\" in member.name:
+        raise ValueError(f"the path {member.name!r} leads out of runs/")
+    if not (member.isreg() or member.isdir()):
+        raise ValueError(f"{member.name!r} is neither a file nor a folder")
+    if total > LARGEST:
+        raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
+
+
+def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
+    """Adds finished pre-trainings with their fine-tunings to TO/runs.tar.xz.
+
+    Args:
+      runs: name -> run folder, packed already or not. One that the archive has is left as it is.
+      to: the folder of the archive; made if absent.
+
+    Returns:
+      The number of runs that were added, and of those that were there.
+
+    Raises:
+      ValueError: a run, or a fine-tuning below it, is not finished or not whole.
+      OSError: a file cannot be read or written.
+    """
+    to.mkdir(parents=True, exist_ok=True)
+    before = unpacked(to) if (to / NAME).exists() else None
+    there = {path.name for path in before.iterdir()} if before else set[str]()
+    with tempfile.TemporaryDirectory(prefix="scalelab-pack-") as name:
+        folder = pathlib.Path(name)
+        if before:
+            shutil.copytree(before, folder / "runs")
+        for run, source in runs.items():
+            if run not in there:
+                copy_run(source, folder / "runs" / run)
+        with files.whole(to / NAME) as path:
+            _write(folder, path)
+    return len(runs.keys() - there), len(runs.keys() & there)
+
+
+def _write(folder: pathlib.Path, path: pathlib.Path) -> None:
+    """Writes all files below a folder in the order of their names, without times and owners."""
+    with tarfile.open(path, "w:xz", preset=6) as archive:
+        for source in sorted(folder.rglob("*")):
+            if source.is_file():
+                content = source.read_bytes()
+                member = tarfile.TarInfo(source.relative_to(folder).as_posix())
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+def copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
+    """Copies a finished pre-training and its fine-tunings, without what is large.
+
+    Args:
+      source: the run folder.
+      to: the folder to make; nothing is left of it if anything goes wrong.
+
+    Raises:
+      ValueError: a run is not finished or not whole, or `to` exists.
+      OSError: a file cannot be read or written.
+    """
+    if to.exists():
+        raise ValueError(f"{to} exists; choose a folder that does not, or delete it")
+    with _removed_on_error(to):
+        record = _copy_files(source, to, MAX_LINES["pre-training"])
+        if not isinstance(record.result, RunResult):
+            raise ValueError(f"{source}: expected a finished pre-training")
+        for seed in sorted(path for part in ("tasks", "scratch")
+                           for path in source.glob(f"{part}/*/seed*/")):  # fmt: skip
+            copy = to / seed.relative_to(source)
+            _copy_files(seed, copy, MAX_LINES["fine-tuning"])
+            for path in sorted(seed.glob("predictions*.tsv")):
+                predictions.pack(copy / f"{path.stem}.npz", predictions.read(path))
+            for path in sorted(seed.glob("predictions*.npz")):
+                if not path.with_suffix(".tsv").exists():
+                    shutil.copyfile(path, copy / path.name)
+
+
+@contextlib.contextmanager
+def _removed_on_error(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> records.RunRecord:
+    """Copies what pre-trainings and fine-tunings have in common; returns what it says."""
+    record = records.read_run(source)
+    if record.result is None:
+        raise ValueError(f"{source} is not finished; let it finish, or delete it")
+    to.mkdir(parents=True)
+    for name in FILES:
+        if (source / name).exists():
+            shutil.copyfile(source / name, to / name)
+    metrics = source / "metrics.jsonl"
+    if metrics.exists():
+        (to / metrics.name).write_text(thin(metrics.read_text(), max_lines))
+    return record
+
+
+def thin(text: str, max_lines: int) -> str:
+    """Thins the content of metrics.jsonl.
+
+    Args:
+      text: its content.
+      max_lines: lines of training to keep; evaluations stay all.
+
+    Returns:
+      The content with every k-th line of training, k the least that is enough, the last among them.
+    """
+    lines = text.splitlines(keepends=True)
+    trained = [i for i, line in enumerate(lines)
+               if not any(name.startswith("eval/") for name in json.loads(line))]  # fmt: skip
+    every = max(1, -(-len(trained) // max_lines))
+    dropped = set(trained) - set(trained[::-1][::every])
+    return "".join(line for i, line in enumerate(lines) if i not in dropped)

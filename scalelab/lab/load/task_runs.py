@@ -1,0 +1,252 @@
+"""Loads fine-tunings: WORKDIR/<task>/seed<k>, or WORKDIR/seed<k> of one task.
+
+Each holds result.json and, for each dev split, predictions.tsv (predictions-<split>.tsv after the
+first), or that packed as predictions.npz. A run that is not finished, failed or cannot be read is
+loaded as such, never left out.
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from scalelab.lab.scores import metrics
+from scalelab.runs import predictions, records
+from scalelab.runs.records import Environment, TaskResult, Unreadable
+
+# The nine tasks in the order of GLUE's own table (Wang et al. 2019, arXiv:1804.07461).
+TITLES = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+}
+# Rows of their dev sets, by split.
+DEV_SIZES = {
+    "cola": {"dev": 1043},
+    "sst2": {"dev": 872},
+    "mrpc": {"dev": 408},
+    "stsb": {"dev": 1500},
+    "qqp": {"dev": 40430},
+    "mnli": {"matched": 9815, "mismatched": 9832},
+    "qnli": {"dev": 5463},
+    "rte": {"dev": 277},
+    "wnli": {"dev": 71},
+}
+SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
+FROM_SCRATCH = (None, "none")  # what `init` says of random weights
+
+Key = tuple[str, str]  # split, metric
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SeedRun:
+    """One fine-tuning.
+
+    Attributes:
+      folder: its run folder.
+      seed: its seed.
+      result: of result.json; None if there is none yet, or it cannot be read.
+      scores: {(split, metric): value}, in the task's order; empty unless it is finished.
+      unfinished: whether it has left no result yet.
+      failed: what went wrong; None: nothing.
+      config: of config.json.
+      environment: of environment.json.
+    """
+
+    folder: pathlib.Path
+    seed: int
+    result: TaskResult | None
+    scores: dict[Key, float]
+    unfinished: bool = False
+    failed: str | None = None
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    environment: Environment = Environment()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has scores."""
+        return not self.unfinished and self.failed is None
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether it began with random weights."""
+        return self.result is not None and self.result.init in FROM_SCRATCH
+
+    @property
+    def weights(self) -> str | None:
+        """Tells the weights that it began with from others; None for random ones."""
+        if self.result is None or self.from_scratch:
+            return None
+        return self.result.init_digest or self.result.init
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it was adapted: field -> value, as far as its result tells."""
+        return (self.result.settings if self.result else None) or {}
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The fields, with their values, that a grid chose on dev; none without a grid."""
+        return (self.result.chosen if self.result else None) or {}
+
+    @property
+    def degenerate(self) -> str | None:
+        """Why it counts as having learnt nothing; None: it learnt."""
+        return self.result.degenerate if self.result else None
+
+    def best(self, key: Key) -> float | None:
+        """Returns the score at the step that is best on dev; None if it was not recorded."""
+        dev: Any = ((self.result.best if self.result else None) or {}).get("dev")
+        for name in key:
+            dev = dev.get(name) if isinstance(dev, dict) else None
+        return float(dev) if isinstance(dev, int | float) else None
+
+    def predictions(self, split: str) -> predictions.Predictions:
+        """Reads what it predicted on a dev split.
+
+        Raises:
+          Unreadable: the file is missing or not whole.
+        """
+        splits = list(dict.fromkeys(name for name, _ in self.scores))
+        ending = f"-{split}" if splits.index(split) else ""
+        path = self.folder / f"predictions{ending}.tsv"
+        packed = path.with_suffix(".npz")
+        return predictions.read(packed if packed.exists() and not path.exists() else path)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TaskRuns:
+    """The fine-tunings of one net on one task, by seed."""
+
+    name: str
+    runs: tuple[SeedRun, ...]
+
+    @property
+    def title(self) -> str:
+        """The task in tables."""
+        return TITLES.get(self.name, self.name)
+
+    @property
+    def finished(self) -> list[SeedRun]:
+        """The runs that have scores."""
+        return [run for run in self.runs if run.finished]
+
+    @property
+    def keys(self) -> list[Key]:
+        """Pairs of split and metric that the task is scored by, the main one first."""
+        return list(self.finished[0].scores) if self.finished else []
+
+    def values(self, key: Key) -> list[float]:
+        """The scores of the finished seeds."""
+        return [run.scores[key] for run in self.finished]
+
+
+def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, TaskRuns]:
+    """Reads all fine-tunings in a folder, those from scratch beside them left out.
+
+    Args:
+      workdir: the folder.
+      num_seeds: reads the first seeds of each task; None: all.
+
+    Returns:
+      Task -> its runs: GLUE's nine in GLUE's order, then others by name. A run that cannot be read,
+      or is of another task or other metrics than most in its folder, counts as failed.
+
+    Raises:
+      ValueError: it is no folder, holds no fine-tuning, or holds one task twice.
+    """
+    if not workdir.is_dir():
+        raise ValueError(f"no such folder: {workdir}")
+    folders = [workdir] if _seeds(workdir) else sorted(p for p in workdir.iterdir() if _seeds(p))
+    if not folders:
+        raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
+    found: dict[str, TaskRuns] = {}
+    for folder in folders:
+        seeds = sorted(_seeds(folder).items())
+        every = [read_seed(path, k) for k, path in seeds if num_seeds is None or k < num_seeds]
+        runs = _fail_others(every)
+        name = next((str(run.config["task"]) for run in runs
+                     if run.failed is None and run.config.get("task")), folder.name)  # fmt: skip
+        if name in found:
+            raise ValueError(f"{workdir} holds {name} twice, in {folder.name} too")
+        found[name] = TaskRuns(name, tuple(runs))
+    order = [*TITLES, *sorted(found.keys() - TITLES.keys())]
+    return {name: found[name] for name in order if name in found}
+
+
+def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
+    """Reads one fine-tuning; one that cannot be read is failed, with the reason."""
+    if not (folder / "result.json").exists() and not (folder / "config.json").exists():
+        return SeedRun(folder, seed, None, {}, unfinished=True)
+    try:
+        record = records.read_run(folder, metrics=False)
+    except Unreadable as error:
+        return SeedRun(folder, seed, None, {}, failed=f"{error.path.name} {error.reason}")
+    result, config, environment = record.result, record.config, record.environment
+    if result is None:
+        return SeedRun(folder, seed, None, {}, True, None, config, environment)
+    if not isinstance(result, TaskResult):
+        return SeedRun(folder, seed, None, {}, failed="result.json is not that of a fine-tuning")
+    values = {(s, m): value for s, metrics in result.eval.items() for m, value in metrics.items()}
+    known = {key: value for key, value in values.items() if value is not None}
+    unknown = [metric for _, metric in values if metric not in metrics.METRICS]
+    failed = None
+    if result.status != records.COMPLETED:
+        failed = result.degenerate or f"its status is {result.status!r}"
+    elif unknown or not values or len(known) < len(values):
+        failed = f"unknown metric {unknown[0]}" if unknown else "a score is missing"
+    return SeedRun(folder, seed, result, {} if failed else known, False, failed, config,
+                   environment)  # fmt: skip
+
+
+def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None:
+    """Says how the examples of two sets differ; None if they are the same."""
+    if len(a.gold) != len(b.gold):
+        return f"{len(a.gold):,} dev examples against {len(b.gold):,}"
+    if a.labels != b.labels:
+        return f"the labels {a.labels} against {b.labels}"
+    if a.texts_digest != b.texts_digest:
+        return "other texts of the dev set"
+    if (a.gold != b.gold).any():
+        return f"other gold labels from example {int((a.gold != b.gold).argmax())} on"
+    return None
+
+
+def distinct(runs: Sequence[SeedRun], field: str) -> list[Any]:
+    """Returns the different values of a field of result.json, in the order of the runs."""
+    values = []
+    for run in runs:
+        if run.result and (value := getattr(run.result, field)) not in values:
+            values.append(value)
+    return values
+
+
+def _seeds(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Returns the run folders in a folder, by seed."""
+    if not folder.is_dir():
+        return {}
+    named = {path: re.fullmatch(r"seed(\d{1,9})", path.name) for path in folder.iterdir()}
+    return {int(m[1]): path for path, m in named.items() if m and path.is_dir()}
+
+
+def _fail_others(runs: Sequence[SeedRun]) -> list[SeedRun]:
+    """Returns the runs, those failed that are of another task or scored otherwise than most."""
+    counts = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
+    if not counts:
+        return list(runs)
+    task, keys = counts.most_common(1)[0][0]
+    why = {"result": None, "scores": {}, "failed": "of another task, or scored otherwise"}
+    return [
+        dataclasses.replace(run, **why)
+        if run.result and (run.result.task != task or (run.finished and tuple(run.scores) != keys))
+        else run
+        for run in runs
+    ]
