@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published

@@ -25,7 +25,7 @@ import pathlib
 from collections.abc import Sequence
 
 from scalelab.config import cli
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
 from scalelab.lab.compare import grid_results, shape_rules

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli, files
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import base_shape, shape_rules
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
-from scalelab.config.pretraining import Config
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import study_runs

@@ -12,8 +12,7 @@ from typing import Any
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import field_names, fill
 from scalelab.config.finetuning import FinetuneConfig
-from scalelab.config.pretraining import Config
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.lab.show import table_rows

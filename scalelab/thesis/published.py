@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
 from scalelab.lab.compare.evidence import LARGE, Evidence

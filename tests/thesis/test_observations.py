@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted import PLANTED, Invented, by_system, only, ranked
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import estimates, hypotheses
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import comparison, published

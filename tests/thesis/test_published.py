@@ -5,7 +5,7 @@ import pytest
 import setuptools
 import tiny
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.evidence import LARGE, SCORES
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published

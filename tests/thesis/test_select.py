@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published, select
 from scalelab.thesis.published import Row

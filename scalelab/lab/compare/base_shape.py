@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
 
 # Score -> task, dev split, metric.

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import law_fits, law_points, pooling, run_points, shape_rules
 from scalelab.lab.compare.law_fits import Law
 from scalelab.lab.compare.run_points import LOSS, RunPoint

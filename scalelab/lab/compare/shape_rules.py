@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 
 HEAD_SIZE = 64
 MIN_HEADS = 2

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalelab.config.fields import science_diff
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.task_runs import TaskRuns

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import compound
 from scalelab.lab.compare import grid_results, shape_rules

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab import shapes
 from scalelab.lab.compare import shape_rules
 

@@ -14,7 +14,7 @@ import reported_study
 import scipy.stats
 import task_folders
 
-from scalelab.config.shape import Shape
+from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
