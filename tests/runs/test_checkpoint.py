@@ -307,13 +307,11 @@ def test_a_full_disk_is_noticed_before_anything_is_written(
 
 # --- What orbax leaves in a terminal ----------------
 
-FAILS = """
+PROGRAM = """
+import types
+
 async def write():
     raise ValueError("the disk is full")
-"""
-
-ABANDONED = """
-import types
 
 @types.coroutine
 def forever():
@@ -327,57 +325,37 @@ async def read():
 """
 
 
-def siblings_that_fail(filename: str) -> None:
-    """Two writes of code from `filename` fail at once; the first is caught, as a caller can."""
+@pytest.mark.parametrize(
+    ("filename", "kept"), [("/lib/orbax/checkpoint/reading.py", 0), ("/lib/other.py", 1)]
+)
+def test_errors_that_nobody_can_catch_are_dropped_if_they_are_orbaxs(
+    filename: str, kept: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two writes that fail at once the second, and a read that is thrown away."""
     names: dict = {}
-    exec(compile(FAILS, filename, "exec"), names)
+    found: list = []
+    exec(compile(PROGRAM, filename, "exec"), names)
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    checkpoint.silence_orbax()
 
-    async def both() -> None:
+    async def write_twice() -> None:
         first, second = (asyncio.ensure_future(names["write"]()) for _ in range(2))
         await asyncio.wait([second])
         await first
 
     with pytest.raises(ValueError, match="the disk is full"):
-        asyncio.run(both())
-    gc.collect()
-
-
-@pytest.mark.parametrize(
-    ("filename", "told"),
-    [("/site-packages/orbax/checkpoint/serialization.py", 0), ("/site-packages/other.py", 1)],
-)
-def test_siblings_of_a_failed_write(
-    filename: str, told: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoint.silence_orbax()
-    siblings_that_fail(filename)
-    assert len([r for r in caplog.records if "never retrieved" in r.message]) == told
-
-
-def test_other_lines_of_asyncio_stay(caplog: pytest.LogCaptureFixture) -> None:
-    checkpoint.silence_orbax()
-    logging.getLogger("asyncio").error("something else")
-    assert "something else" in caplog.text
-
-
-@pytest.mark.parametrize(("filename", "told"), [("/lib/orbax/reading.py", 0), ("/lib/other.py", 1)])
-def test_reads_that_end_when_they_are_collected(
-    filename: str, told: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A coroutine that is thrown away raises what nobody can catch."""
-    names: dict = {}
-    exec(compile(ABANDONED, filename, "exec"), names)
-    found: list = []
-    monkeypatch.setattr(sys, "unraisablehook", found.append)
-    checkpoint.silence_orbax()
+        asyncio.run(write_twice())
     reading = names["read"]()
     reading.send(None)
     del reading
     gc.collect()
-    assert len(found) == told
+    assert len(found) == kept
+    assert len([r for r in caplog.records if "never retrieved" in r.message]) == kept
 
 
-def test_what_a_closed_event_loop_leaves_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_closed_event_loop_leaves_is_dropped_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Orbax closes its loop at the first failed write, while tensorstore still writes."""
     found: list = []
     monkeypatch.setattr(sys, "unraisablehook", found.append)
@@ -385,3 +363,5 @@ def test_what_a_closed_event_loop_leaves_is_dropped(monkeypatch: pytest.MonkeyPa
     for text in ("Event loop is closed", "something else"):
         sys.unraisablehook(types.SimpleNamespace(exc_value=RuntimeError(text), object=None))
     assert [str(each.exc_value) for each in found] == ["something else"]
+    logging.getLogger("asyncio").error("another line")
+    assert "another line" in caplog.text

@@ -44,12 +44,6 @@ def test_what_has_no_weight_has_no_mean() -> None:
     assert metrics.divide({"nsp_loss": (0.0, 0.0), "mlm_loss": (1.0, 2.0)}) == {"mlm_loss": 0.5}
 
 
-def test_float32_sums_do_not_lose_small_terms() -> None:
-    """2**24 + 1 has no float32; totals are kept on the host in double precision."""
-    total = metrics.sum_pairs([{"x": (np.float32(2**24), 1)}] + [{"x": (np.float32(1), 0)}] * 3)
-    assert total["x"][0] == 2**24 + 3
-
-
 # --- Validation -----------------------------------------------------------------------------------
 
 
@@ -58,12 +52,6 @@ def test_bits_per_byte_by_hand() -> None:
     assert metrics.bits_per_byte(math.log(2), 100, 100) == pytest.approx(1.0)
     assert metrics.bits_per_byte(math.log(2), 100, 400) == pytest.approx(0.25)
     assert metrics.bits_per_byte(math.log(256), 50, 100) == pytest.approx(4.0)
-
-
-def test_bits_per_byte_does_not_depend_on_the_tokenizer() -> None:
-    """A uniform guess over 16 two-byte tokens or over 4 one-byte tokens costs the same."""
-    ours = metrics.bits_per_byte(math.log(16), 1000, 2000)
-    assert ours == pytest.approx(metrics.bits_per_byte(math.log(4), 2000, 2000))
 
 
 def test_summary_of_an_evaluation() -> None:
