@@ -45,7 +45,7 @@ from scalelab.finetuning.step import Program, compiled
 from scalelab.finetuning.warm_start import WarmStart
 from scalelab.helpers.progress import Eta
 from scalelab.helpers.progress import Progress as ProgressLine
-from scalelab.optim import schedules
+from scalelab.optim import adamw
 from scalelab.resources import malloc
 from scalelab.runs import environment, metrics, run_folder, vmapped
 from scalelab.runs.checkpoint import Checkpoints
@@ -161,7 +161,10 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
         name += f" rate {','.join(f'{rate:g}' for rate in rates)}" * (len(set(rates)) > 1)
         configs = [each.describe(seed) for each, seed in zip(runs, seeds, strict=True)]
         batches = [each.batches(seed) for each, seed in zip(runs, seeds, strict=True)]
-        schedule, warmup = schedules.get(run.config.optim.schedule), run.config.optim.warmup_rate
+        schedule, warmup = (
+            adamw.get_schedule(run.config.optim.schedule),
+            run.config.optim.warmup_rate,
+        )
         program = compiled(run.trained, run.mesh, count)
         first = [each.first_params(seed) for each, seed in zip(runs, seeds, strict=True)]
         states = [r.first_state(s, params) for r, s, params in zip(runs, seeds, first, strict=True)]

@@ -66,7 +66,6 @@ def train(
     from scalelab.lab.show import plots
     from scalelab.resources import flops
     from scalelab.runs import environment, run_folder, warm_start
-    from scalelab.runs.clocks import make_plan
     from scalelab.runs.run import Recorder
 
     # --- Setup ----------------
@@ -106,7 +105,7 @@ def train(
             costs = flops.of_phases(
                 fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
             )
-            recorder = Recorder(folder, config, data, make_plan(config, data.phases, costs))
+            recorder = Recorder(folder, config, data, costs)
             run = recorder.restore(fresh, start)
             print(f"{recorder.name} in {folder}")
             if not recorders:

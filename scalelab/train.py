@@ -20,7 +20,7 @@ from scalelab.config.pretraining import Config
 from scalelab.resources import malloc
 
 if TYPE_CHECKING:
-    from scalelab.runs.clocks import Run
+    from scalelab.runs.metrics import Run
 
 flags.adopt_module_key_flags(cli)
 
@@ -60,7 +60,6 @@ def train(
     from scalelab.lab.show import plots
     from scalelab.resources import flops
     from scalelab.runs import environment, metrics, run_folder, warm_start
-    from scalelab.runs.clocks import make_plan
     from scalelab.runs.run import Recorder
 
     # --- Setup: folder, devices, net, data ----------------
@@ -72,6 +71,8 @@ def train(
     machine, max_len = config.machine, config.short.max_len
     if machine.distributed:
         sharding.join_processes()
+    if config.optim.total_secs is not None and jax.process_count() > 1:
+        raise ValueError("a budget in seconds needs one process: clocks of several differ")
     environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = tuple(phase.batch_size for phase in config.phases)
@@ -100,10 +101,7 @@ def train(
         costs = flops.of_phases(
             fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
         )
-        plan = make_plan(config, data.phases, costs)
-        if plan.clock == "secs" and jax.process_count() > 1:
-            raise ValueError("a budget in seconds needs one process: clocks of several differ")
-        recorder = Recorder(workdir, config, data, plan, writes=chief)
+        recorder = Recorder(workdir, config, data, costs, writes=chief)
         run = recorder.restore(fresh, start)
         say(f"{recorder.name} in {workdir}\n{recorder.describe()}")
         if start is not None:

@@ -29,10 +29,10 @@ from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import field_names
 from scalelab.data import batches, load_data
 from scalelab.lab.show import plots
-from scalelab.optim import schedules
+from scalelab.optim import adamw
 from scalelab.resources import malloc
 from scalelab.runs import metrics, pretrained, run_folder
-from scalelab.runs.clocks import Run
+from scalelab.runs.metrics import Run
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_the_phases_are_one_run(whole: Record) -> None:
 def test_the_learning_rate_follows_one_schedule_over_both_phases(whole: Record) -> None:
     for line in whole.lines():
         if "train/learning_rate" in line:
-            expected = 1e-2 * schedules.linear(line["step"] - 1, 2, STEPS)
+            expected = 1e-2 * adamw.linear(line["step"] - 1, 2, STEPS)
             assert line["train/learning_rate"] == pytest.approx(expected, rel=1e-6)
 
 
@@ -316,7 +316,7 @@ def test_a_budget_on_each_clock(
     assert sorted(readings) == list(range(1, steps + 1))
     assert readings[steps - 1][name] < total <= record.result[name]
     for k in range(2, steps + 1):
-        factor = schedules.linear(readings[k - 1][name], 0.01 * total, total)
+        factor = adamw.linear(readings[k - 1][name], 0.01 * total, total)
         rate = readings[k]["train/learning_rate"] / 1e-2
         assert rate == pytest.approx(factor, rel=1e-6, abs=1e-8)
     lengths = [batch["tokens"].shape[1] for batch in record.batches.values()]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from scalelab.config.pretraining import Config, Optim
@@ -102,3 +102,49 @@ def phase_ends(
     short, long = short * step_costs[0], long * step_costs[1]
     end = budget.total * short / (short + long)
     return [float(round(end)) if budget.clock == "steps" else end, budget.total]
+
+
+class Phase(Protocol):
+    """The data of a phase (`data.phases.PhaseData`)."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in one epoch of the phase."""
+        ...
+
+    @property
+    def step_tokens(self) -> float:
+        """Mean tokens of a batch, without padding."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(Budget):
+    """A budget, and where each phase ends on its clock."""
+
+    ends: tuple[float, ...]
+
+
+def make_plan(config: "Config", phases: Sequence[Phase], step_flops: Sequence[float]) -> Plan:
+    """Makes the plan of a run.
+
+    Args:
+      config: the run.
+      phases: from `data.load_data`.
+      step_flops: of one training step of each phase.
+
+    Raises:
+      ValueError: the warm-up is longer than the budget.
+    """
+    steps_per_epoch = [phase.steps_per_epoch for phase in phases]
+    found = budget(config, steps_per_epoch)
+    costs = step_costs(found.clock, phases, step_flops)
+    ends = phase_ends(config, found, steps_per_epoch, costs)
+    return Plan(found.clock, found.total, found.warmup, tuple(ends))
+
+
+def step_costs(clock: str, phases: Sequence[Phase], step_flops: Sequence[float]) -> list[float]:
+    """Returns the cost of one step of each phase on a clock, in any unit; in seconds 1 for each."""
+    if clock == "tokens":
+        return [phase.step_tokens for phase in phases]
+    return list(step_flops) if clock == "flops" else [1.0] * len(phases)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalelab.config.pretraining import science_diff
 from scalelab.runs import metrics
-from scalelab.runs.clocks import Clocks
+from scalelab.runs.metrics import Clocks
 
 
 @dataclasses.dataclass

@@ -1,16 +1,20 @@
-"""AdamW with parameter groups by name, at learning rate 1: the step multiplies by the rate.
+"""AdamW with parameter groups by name, at learning rate 1; the schedules of that rate.
 
 Groups go by name because layers are stacked: a stacked bias has two dimensions, so "decay what has
-two or more" would decay it.
+two or more" would decay it. A schedule cannot tell its clock: steps, tokens, FLOPs or seconds.
 """
 
 import functools
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from scalelab.helpers.names import nearest
 
 NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
 
@@ -68,3 +72,47 @@ def adamw(
         optax.add_decayed_weights(weight_decay, mask=decay_mask),
         optax.scale(-1.0),
     )
+
+
+# --- Schedules: (elapsed, warmup, total), on one clock -> a factor in [0, 1] ----------------
+
+Schedule = Callable[[float, float, float], float]
+
+
+def _after_warmup(elapsed: float, warmup: float, total: float) -> float:
+    """Progress in [0, 1] from the end of the warm-up to the end of the budget."""
+    return min(1.0, (elapsed - warmup) / max(total - warmup, 1e-30))
+
+
+def linear(elapsed: float, warmup: float, total: float) -> float:
+    """Linear warm-up, then linear decay to 0 (Devlin et al. 2019, A.2)."""
+    if elapsed < warmup:
+        return elapsed / warmup
+    return 1.0 - _after_warmup(elapsed, warmup, total)
+
+
+def cosine(elapsed: float, warmup: float, total: float) -> float:
+    """Linear warm-up, then half a cosine down to 0 (Radford et al. 2018, 4.1)."""
+    if elapsed < warmup:
+        return elapsed / warmup
+    return 0.5 * (1.0 + math.cos(math.pi * _after_warmup(elapsed, warmup, total)))
+
+
+def constant(elapsed: float, warmup: float, total: float) -> float:
+    """Linear warm-up, then no decay."""
+    del total
+    return min(1.0, elapsed / warmup) if warmup else 1.0
+
+
+SCHEDULES: dict[str, Schedule] = {"linear": linear, "cosine": cosine, "constant": constant}
+
+
+def get_schedule(name: str) -> Schedule:
+    """Finds a schedule by name.
+
+    Raises:
+      ValueError: no such schedule.
+    """
+    if name not in SCHEDULES:
+        raise ValueError(f"unknown schedule {name!r}: {nearest(name, SCHEDULES)}")
+    return SCHEDULES[name]

@@ -48,7 +48,7 @@ PARTS = ("body", "attention", "head", "embedding")
 
 
 class Phase(Protocol):
-    """The data of a phase (`data.phases.PhaseData`)."""
+    """A phase of a run, as config or as data."""
 
     @property
     def batch_size(self) -> int:
@@ -58,16 +58,6 @@ class Phase(Protocol):
     @property
     def max_len(self) -> int:
         """Padded length of an example."""
-        ...
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in one epoch of the phase."""
-        ...
-
-    @property
-    def step_tokens(self) -> float:
-        """Mean tokens of a batch, without padding."""
         ...
 
 

@@ -1,6 +1,7 @@
-"""Metrics of a run: (sum, weight) pairs, timers, steps in flight, metrics.jsonl, TensorBoard."""
+"""Clocks and metrics of a run: (sum, weight) pairs, steps in flight, metrics.jsonl, TensorBoard."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import pathlib
@@ -13,9 +14,74 @@ import jax
 
 from scalelab.helpers import files
 from scalelab.runs import json_files
-from scalelab.runs.clocks import Clocks
 
 Pairs = Mapping[str, tuple[Any, Any]]
+
+
+@dataclasses.dataclass
+class Clocks:
+    """How far a run has come on each clock.
+
+    Attributes:
+      steps: optimizer steps.
+      tokens: real (non-padding) input tokens.
+      flops: of training, analytic (flops.py).
+      secs: of training alone; compilation, evaluation and checkpoints are not in it.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    secs: float = 0.0
+
+    def at(self, clock: str) -> float:
+        """Returns the reading of a clock, by its name in config.durations.CLOCKS."""
+        return float(getattr(self, clock))
+
+
+@dataclasses.dataclass
+class Run:
+    """What changes while a run trains; a checkpoint holds all of it.
+
+    Attributes:
+      state: the TrainState, on the devices.
+      clocks: how far it has come.
+      phase: index of the phase in progress.
+      phase_start: the step at which that phase began.
+      best: lowest validation loss of the phase in progress.
+      evals: the last validation of each phase, by its length in tokens.
+      data: fingerprint of the training examples.
+      unlogged: (sum, weight) of each metric since the last logged line.
+      initialised: names of the parameters that the run it began with had not.
+      num_lines: lines of metrics.jsonl so far; None in checkpoints of older versions.
+    """
+
+    state: Any
+    clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    phase: int = 0
+    phase_start: int = 0
+    best: float = math.inf
+    evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    data: str = ""
+    unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    initialised: list[str] = dataclasses.field(default_factory=list)
+    num_lines: int | None = 0
+
+    def meta(self) -> dict[str, Any]:
+        """Returns everything but the state, as plain JSON."""
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "state"
+        }
+        return fields | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
+
+    @classmethod
+    def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
+        """Builds the run from its state and what `meta` returned."""
+        absent = {"initialised": [], "num_lines": None}  # in checkpoints of older versions
+        names = {f.name for f in dataclasses.fields(cls)} - {"state"}
+        values = {name: meta[name] for name in names if name in meta or name not in absent}
+        clocks, best = Clocks(**meta["clocks"]), float(meta["best"])
+        return cls(state, **(absent | values | {"clocks": clocks, "best": best}))
 
 
 def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:

@@ -11,14 +11,15 @@ import numpy as np
 
 from scalelab import systems
 from scalelab.config import cli
+from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
-from scalelab.optim import schedules
+from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, environment, json_files, metrics, records, run_folder
-from scalelab.runs.clocks import Plan, Run
+from scalelab.runs.metrics import Run
 from scalelab.runs.warm_start import Start
 
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
@@ -32,7 +33,7 @@ class Recorder:
       workdir: the run folder.
       config: of the run.
       data: what it trains on.
-      plan: how long it trains, and what its steps cost.
+      costs: FLOPs of one step of each phase.
       writes: whether this process writes metrics and result; all processes save checkpoints.
 
     Attributes:
@@ -50,12 +51,13 @@ class Recorder:
         workdir: pathlib.Path,
         config: Config,
         data: Data,
-        plan: Plan,
+        costs: Sequence[flops.Flops],
         *,
         writes: bool = True,
     ) -> None:
-        self.workdir, self.config, self._data, self._plan = workdir, config, data, plan
-        self._schedule, self._writes = schedules.get(config.optim.schedule), writes
+        self.workdir, self.config, self._data, self._costs = workdir, config, data, costs
+        self._plan = make_plan(config, data.phases, [cost.train for cost in costs])
+        self._schedule, self._writes = adamw.get_schedule(config.optim.schedule), writes
         self.name = run_folder.name(config)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
@@ -182,7 +184,7 @@ class Recorder:
         """
         clocks = self.run.clocks
         clocks.tokens += num_tokens
-        clocks.flops += self._plan.flops[self.run.phase].train
+        clocks.flops += self._costs[self.run.phase].train
         clocks.steps += 1
         self.now = clocks.at(self._plan.clock)
         if self._plan.clock == "secs":
@@ -320,7 +322,7 @@ class Recorder:
           peak: FLOP/s of all devices.
           time_left: for people.
         """
-        rate = self.steps_per_sec * self._plan.flops[self.run.phase].train
+        rate = self.steps_per_sec * self._costs[self.run.phase].train
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
             f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / peak:.0%}"
@@ -336,5 +338,14 @@ class Recorder:
             "objective": f"{self.config.objective} on {self.config.data.format}",
             "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
         }
-        lines |= plan.describe(self._data.phases) | self._data.facts
+        start = 0.0
+        for phase, cost, end in zip(self._data.phases, self._costs, plan.ends, strict=True):
+            shares = (f"{part} {getattr(cost, part) / cost.forward:.0%}" for part in flops.PARTS)
+            lines[f"length {phase.max_len}"] = (
+                f"{end - start:,.0f} {plan.clock} of batch {phase.batch_size};"
+                f" {phase.steps_per_epoch:,} steps an epoch;"
+                f" {cost.train / 1e9:,.1f} GFLOP a step: {', '.join(shares)}"
+            )
+            start = end
+        lines |= self._data.facts
         return "\n".join(f"  {name:<18} {value}" for name, value in lines.items())

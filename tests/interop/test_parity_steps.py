@@ -10,7 +10,7 @@ import tiny
 
 from scalelab import objectives, step, systems
 from scalelab.objectives import named_key, prepare
-from scalelab.optim import adamw, schedules
+from scalelab.optim import adamw
 from scalelab.state import TrainState
 
 pytestmark = pytest.mark.parity
@@ -67,7 +67,7 @@ def ours(system: str, net: Any, made: list[Any], params: Any) -> tuple[Any, list
             batch = real_text.batch(system, t, length=LENGTH)
             rng = jax.random.fold_in(jax.random.wrap_key_data(root), t)
             prepared.append(jax.device_get(prepare(batch, made, named_key(rng, "mask"))))
-            rate = RATE * schedules.linear(t, WARMUP, TOTAL)
+            rate = RATE * adamw.linear(t, WARMUP, TOTAL)
             state, metrics = run(state, batch, jnp.float32(rate))
             assert metrics["finite"][0] == 1
     return state.params, prepared

@@ -23,7 +23,7 @@ from scalelab.finetuning import run as finetune_run
 from scalelab.finetuning import warm_start
 from scalelab.interop import classifiers, exporting, importing, maps
 from scalelab.runs import pretrained, run_folder
-from scalelab.runs.clocks import Clocks
+from scalelab.runs.metrics import Clocks
 from scalelab.tasks.task import load
 
 pytestmark = pytest.mark.slow

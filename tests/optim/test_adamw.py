@@ -8,7 +8,7 @@ import optax
 import pytest
 import tiny
 
-from scalelab.optim import adamw, schedules
+from scalelab.optim import adamw
 
 HYPER = dict(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01)
 
@@ -64,7 +64,7 @@ def test_equals_torch_step_by_step(clip_norm: float | None) -> None:
     for t in range(50):
         grads = gradients(t, params)
         updates, opt_state = update(grads, opt_state, params)
-        ours = np.float32(rate * schedules.linear(t, 10, 50))
+        ours = np.float32(rate * adamw.linear(t, 10, 50))
         params = jax.tree.map(lambda p, u, ours=ours: p + ours * u, params, updates)
         for name, gradient in named(grads).items():
             theirs[name].grad = torch.tensor(gradient)

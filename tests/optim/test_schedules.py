@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scalelab.optim import schedules
+from scalelab.optim import adamw
 
 
 @pytest.mark.parametrize(
@@ -17,29 +17,29 @@ from scalelab.optim import schedules
     ],
 )
 def test_by_hand(name: str, values: dict[int, float]) -> None:
-    schedule = schedules.get(name)
+    schedule = adamw.get_schedule(name)
     for elapsed, factor in values.items():
         assert schedule(elapsed, 10, 50) == pytest.approx(factor, abs=1e-12), elapsed
 
 
-@pytest.mark.parametrize("name", sorted(schedules.SCHEDULES))
+@pytest.mark.parametrize("name", sorted(adamw.SCHEDULES))
 @pytest.mark.parametrize("unit", [1, 8192, 3.7e12, 0.04], ids=["steps", "tokens", "flops", "secs"])
 def test_a_schedule_cannot_tell_its_clock(name: str, unit: float) -> None:
     """At the same share of the budget the factor is the same, whatever is counted."""
-    schedule = schedules.get(name)
+    schedule = adamw.get_schedule(name)
     for t in range(0, 120, 7):
         ours = schedule(t * unit, 10 * unit, 100 * unit)
         assert ours == pytest.approx(schedule(t, 10, 100), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(schedules.SCHEDULES))
+@pytest.mark.parametrize("name", sorted(adamw.SCHEDULES))
 def test_without_warmup_it_starts_at_the_top(name: str) -> None:
-    assert schedules.get(name)(0, 0, 100) == 1.0
+    assert adamw.get_schedule(name)(0, 0, 100) == 1.0
 
 
-@pytest.mark.parametrize("name", sorted(schedules.SCHEDULES))
+@pytest.mark.parametrize("name", sorted(adamw.SCHEDULES))
 def test_factors_lie_between_0_and_1_and_never_jump(name: str) -> None:
-    schedule = schedules.get(name)
+    schedule = adamw.get_schedule(name)
     factors = [schedule(t, 100, 1000) for t in range(1200)]
     assert all(0 <= f <= 1 for f in factors)
     assert max(abs(a - b) for a, b in zip(factors, factors[1:], strict=False)) <= 0.0101
@@ -47,4 +47,4 @@ def test_factors_lie_between_0_and_1_and_never_jump(name: str) -> None:
 
 def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown schedule 'liner'.*'linear'"):
-        schedules.get("liner")
+        adamw.get_schedule("liner")

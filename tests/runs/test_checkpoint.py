@@ -17,7 +17,7 @@ import pytest
 
 from scalelab.runs import checkpoint
 from scalelab.runs.checkpoint import Checkpoints
-from scalelab.runs.clocks import Clocks, Run
+from scalelab.runs.metrics import Clocks, Run
 from scalelab.state import TrainState
 
 

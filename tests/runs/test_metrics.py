@@ -13,7 +13,7 @@ import pytest
 
 from scalelab.helpers import files, progress
 from scalelab.runs import metrics
-from scalelab.runs.clocks import Clocks
+from scalelab.runs.metrics import Clocks
 
 
 def read(folder: pathlib.Path) -> list[dict]:

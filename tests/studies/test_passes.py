@@ -11,7 +11,6 @@ import tiny
 from scalelab import systems
 from scalelab.config import durations
 from scalelab.data import load_data
-from scalelab.runs import clocks
 from scalelab.studies import expand, packing, passes, spec
 
 FORMATS = ("mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")
@@ -63,7 +62,7 @@ def test_that_is_as_many_epochs(made, tmp_path) -> None:
         data = load_data(config, systems.load("bert"))
         steps = [phase.steps_per_epoch for phase in data.phases]
         epochs = config.optim.total_tokens / data.pass_tokens
-        costs = clocks.step_costs("tokens", data.phases, [])
+        costs = durations.step_costs("tokens", data.phases, [])
         ends = durations.phase_ends(config, durations.budget(config, steps), steps, costs)
         found = [(ends[0] / costs[0]) / steps[0], ((ends[1] - ends[0]) / costs[1]) / steps[1]]
         assert found == pytest.approx([epochs, epochs], rel=0.1)  # whole steps of a small corpus

@@ -11,7 +11,7 @@ import tiny
 
 from scalelab import state, step
 from scalelab.eval import token_scores
-from scalelab.optim import schedules
+from scalelab.optim import adamw
 from scalelab.worlds import markov, neighbours
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def learn(
     made = step.make_train_step(parts.net, parts.objectives, tx)
     run = step.compile_train(made, mesh, placed, now, batch(draw(0)))
     for k in range(num_steps):
-        rate = learning_rate * schedules.linear(k + 1, num_steps // 10, num_steps + 1)
+        rate = learning_rate * adamw.linear(k + 1, num_steps // 10, num_steps + 1)
         now, _ = run(now, batch(draw(k)), jnp.float32(rate))
     return Learnt(parts, now.params)
 
