@@ -26,20 +26,7 @@ from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
 from scalelab.lab.compare.evidence import LARGE, Evidence
 from scalelab.lab.load.study_runs import BASELINE
 
-TITLES = {
-    "7.2": "Width alone, A = 2, L = 2",
-    "7.3": "Depth alone, A = 2, H = 128",
-    "7.4": "Several dimensions of the shape",
-    "7.5": "Half the steps, half the batch",
-    "7.6": "Nine shapes near N = 0.39 M, short sequences only",
-    "7.7": "The scaled-up shape against the best before it",
-    "7.8": "Scaled up further",
-    "B.1": "Width alone: the four small tasks",
-    "B.2": "Depth alone: the four small tasks",
-    "B.3": "Several dimensions: the four small tasks",
-    "B.4": "Half the steps, half the batch: the four small tasks",
-    "B.5": "Scaled up: the four small tasks",
-}
+TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")
 FOLDER = pathlib.Path(__file__).parent / "published"
 IN_PERCENT = 100.0
 NO_INTERVAL = "one run of each, printed without interval"
@@ -82,42 +69,24 @@ class Cell:
     doubt: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table of the thesis.
-
-    Attributes:
-      name: such as "7.2".
-      title: what it is about, in our words.
-      scores: its columns.
-      rows: their cells by score; a cell that is empty there is absent.
-    """
-
-    name: str
-    title: str
-    scores: tuple[str, ...]
-    rows: Mapping[Row, Mapping[str, Cell]]
-
-
 @functools.cache
-def table(name: str) -> Table:
-    """Reads a table.
+def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
+    """Returns a table of the thesis: its rows' cells by score, without the empty ones.
 
     Raises:
       ValueError: there is none of this name.
     """
-    if name not in TITLES:
-        raise ValueError(f"no published table {name!r}: {nearest(name, TITLES)}")
+    if name not in TABLES:
+        raise ValueError(f"no published table {name!r}: {nearest(name, TABLES)}")
     doubts = {
         (line["system"], line["shape"], line["variant"], line["score"]): line["why"]
         for line in _read("doubts")
         if line["table"] == name
     }
-    rows, scores = {}, ()
+    rows = {}
     for line in _read(name.lower().replace(".", "_")):
         shape = Shape(*(int(line.pop(key)) for key in ("num_heads", "width", "num_layers")))
         row = Row(line.pop("system"), shape, line.pop("variant"))
-        scores = tuple(line)
         rows[row] = {
             score: Cell(
                 float(text) / (1.0 if score in ("loss", "seconds") else IN_PERCENT),
@@ -128,7 +97,7 @@ def table(name: str) -> Table:
             if text
         }
     assert not doubts, f"doubts.csv names cells that table {name} has not: {list(doubts)}"
-    return Table(name, TITLES[name], scores, rows)
+    return rows
 
 
 class Published(Evidence):
@@ -144,8 +113,8 @@ class Published(Evidence):
     def __init__(self) -> None:
         self.cells: dict[Row, dict[str, Cell]] = {}
         self.doubts: dict[str, list[str]] = {}
-        for name in TITLES:
-            for row, cells in table(name).rows.items():
+        for name in TABLES:
+            for row, cells in read_table(name).items():
                 known = self.cells.setdefault(row, {})
                 for score, cell in cells.items():
                     known.setdefault(score, cell)

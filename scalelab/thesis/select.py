@@ -1,4 +1,4 @@
-"""Which rows of a study belong together: ladders of one dimension, equal sizes, one shape."""
+"""Selects rows that belong together: ladders of one dimension, equal sizes, one shape."""
 
 import itertools
 import math
@@ -16,32 +16,32 @@ Row = Any  # evidence.Row, of one Evidence
 
 
 def baselines(evidence: Evidence) -> dict[str, list[Row]]:
-    """Rows of the baseline variant by system, small to large."""
+    """Returns the rows of the baseline variant by system, small to large."""
     rows = [row for row in evidence.rows if row.variant == BASELINE]
     return _grouped(sorted(rows, key=lambda row: row.shape.n_model), lambda row: row.system)
 
 
 def by_variant(evidence: Evidence) -> dict[tuple[str, str], list[Row]]:
-    """Rows by system and variant: what differs in its shape alone."""
+    """Returns rows by system and variant: each group differs in shape alone."""
     return _grouped(evidence.rows, lambda row: (row.system, row.variant))
 
 
 def by_shape(evidence: Evidence, systems: Sequence[str]) -> list[dict[str, Row]]:
-    """For each shape that all the systems have, their baseline rows by system."""
+    """Returns, for each shape that all the systems have, their baseline rows by system."""
     rows = [row for row in evidence.rows if row.variant == BASELINE and row.system in systems]
     found = ({row.system: row for row in of} for of in _grouped(rows, lambda r: r.shape).values())
     return [of for of in found if len(of) == len(systems)]
 
 
 def by_variants(evidence: Evidence, one: str, two: str) -> list[tuple[Row, Row]]:
-    """Rows of one variant, each with the row that differs from it in having the other."""
+    """Returns pairs of rows that differ in their variant alone, one of each of two variants."""
     rows = _grouped(evidence.rows, lambda row: (row.system, row.shape)).values()
     named = [{row.variant: row for row in of} for of in rows]
     return [(of[one], of[two]) for of in named if one in of and two in of]
 
 
 def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
-    """The most rows of one system that differ in one dimension alone, small to large.
+    """Returns the most rows of one system that differ in one dimension alone, small to large.
 
     Args:
       rows: baseline rows of one system.
@@ -57,7 +57,7 @@ def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
 
 
 def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
-    """Pairs of equal N and A: a row of the ladder, and one that is less extreme in its dimension.
+    """Returns pairs of equal N and A: a row of the ladder and one less extreme in its dimension.
 
     The second is, against a wide row, narrower and deeper; against a deep row, shallower and wider;
     and it stands in neither ladder, so that it has grown in both dimensions.
@@ -78,7 +78,7 @@ def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
 
 
 def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
-    """Groups of rows of equal N whose A has followed H and whose L differ, deepest to widest.
+    """Returns groups of equal N whose A has followed H and whose L differ, deepest to widest.
 
     Rows that differ in their heads alone are one shape: the one of the most heads is taken.
 
@@ -100,7 +100,7 @@ def equal_sizes(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Pairs of equal H and L: a row with too wide heads, and the one with the most heads."""
+    """Returns pairs of equal H and L: a row with too wide heads, and the one with most heads."""
     groups = _grouped(rows, lambda row: (row.shape.width, row.shape.num_layers)).values()
     ordered = [sorted(of, key=lambda row: row.shape.num_heads) for of in groups]
     return [
@@ -111,18 +111,18 @@ def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def near(a: Row, b: Row) -> bool:
-    """Whether two rows have equal N."""
+    """Returns whether two rows have equal N."""
     one, two = sorted((a.shape.n_model, b.shape.n_model))
     return two <= NEAR * one
 
 
 def doublings(a: Row, b: Row) -> float:
-    """How often N doubles from A to B."""
+    """Returns how often N doubles from A to B."""
     return math.log2(b.shape.n_model / a.shape.n_model)
 
 
 def growing(rows: Sequence[Row], least: float) -> list[tuple[Row, Row]]:
-    """Pairs of a smaller and a larger row, N at least `least` times as large."""
+    """Returns pairs of a smaller and a larger row, N at least `least` times as large."""
     pairs = itertools.combinations(sorted(rows, key=lambda row: row.shape.n_model), 2)
     return [(a, b) for a, b in pairs if b.shape.n_model >= least * a.shape.n_model]
 

@@ -1,7 +1,7 @@
-"""GLUE-Large against N: width alone, depth alone, what grows in both, variants of several shapes.
+"""GLUE-Large against N in panels of width, depth, several dimensions and variants.
 
-In the style of the benchmark protocol's Figures 7.1 and 7.2. Rows that are in no line have their
-shape beside them, and stand apart where they are of one size, as the grid of section 7.5.5 is.
+In the style of the thesis' Figures 7.1 and 7.2. A row that belongs to no line has its shape beside
+it; such rows of equal size, as the grid of section 7.5.5, stand slightly apart.
 """
 
 import itertools
@@ -20,7 +20,7 @@ RANGE = 4  # an axis of N spans such a factor at least
 
 
 def draw(study: Study, evidence: Evidence, published: Evidence | None = None) -> Any | None:
-    """GLUE-Large against N with error bars; None if nothing is scored.
+    """Draws GLUE-Large against N with error bars; None if nothing is scored.
 
     Args:
       study: what is compared.
@@ -62,7 +62,7 @@ def draw(study: Study, evidence: Evidence, published: Evidence | None = None) ->
 
 
 def _among(point: Point, alone: Sequence[Point]) -> float:
-    """Where a row stands beside the others that are in no line and of its size: a factor of N."""
+    """Returns the factor of N that sets a single row apart from others of its size."""
 
     def as_large(other: Point) -> bool:
         sizes = sorted((other.shape.n_model, point.shape.n_model))
@@ -75,7 +75,7 @@ def _among(point: Point, alone: Sequence[Point]) -> float:
 def _draw_line(
     axis: Any, line: Sequence[Point], evidence: Evidence, aside: float, style: plots.Style
 ) -> None:
-    """Scores of a line's rows with their intervals; of one row its shape too."""
+    """Draws a line's scores with their intervals; a single row has its shape beside it."""
     found = [(p.shape.n_model * aside, evidence.value(p, SCORE)) for p in line]
     known = [(size, estimate) for size, estimate in found if estimate]
     sizes, values = [size for size, _ in known], [100 * e.value for _, e in known]
@@ -118,7 +118,7 @@ def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
 
 
 def _rises(points: Sequence[Point]) -> bool:
-    """Whether each point is wider and deeper than the one before it."""
+    """Returns whether each point is wider and deeper than the one before it."""
     shapes = [p.shape for p in points]
     return all(
         a.width < b.width and a.num_layers < b.num_layers for a, b in itertools.pairwise(shapes)
@@ -126,7 +126,7 @@ def _rises(points: Sequence[Point]) -> bool:
 
 
 def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:
-    """Groups of at least two points that share a key, by size."""
+    """Returns groups of at least two points that share a key, by size."""
     groups: dict[Any, list[Point]] = {}
     for point in points:
         groups.setdefault(key(point), []).append(point)
@@ -136,7 +136,7 @@ def _lines(points: Sequence[Point], key: Any) -> list[list[Point]]:
 def _draw_published(
     axis: Any, line: Sequence[Point], published: Evidence | None, style: plots.Style
 ) -> None:
-    """Hollow markers on a thin line."""
+    """Draws published scores as hollow markers on a thin line."""
     theirs = [(p.shape.n_model, score_tables.find_published(published, p, SCORE)) for p in line]
     known = [(size, 100 * score) for size, score in theirs if score is not None]
     if known:
@@ -145,7 +145,7 @@ def _draw_published(
 
 
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend below all panels; a name that several lines have is said once."""
+    """Draws one legend below all panels; duplicate labels appear once."""
     known = dict(_handles(axes))
     figure.legend(
         list(known.values()), list(known), loc="outside lower center", ncols=4, frameon=False

@@ -151,7 +151,7 @@ def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
         for r in expand.runs(load(name), tmp_path)
         if str(r.shape) not in BESIDE.get(name, ())
     }
-    rows = [row for table in TABLES[name].values() for row in published.table(table).rows]
+    rows = [row for table in TABLES[name].values() for row in published.read_table(table)]
     assert runs == {(row.system, row.shape, row.variant) for row in rows}
 
 
@@ -175,7 +175,7 @@ def tables_of(made: spec.StudySpec, path, **changes) -> dict[str, list[str]]:
 def test_tables_are_the_protocols_row_by_row(name: str, tmp_path) -> None:
     found = tables_of(load(name), tmp_path)
     for table, printed in TABLES[name].items():
-        assert found[table] == [row.label for row in published.table(printed).rows], table
+        assert found[table] == [row.label for row in published.read_table(printed)], table
     beside = BESIDE.get(name, ())
     for table in found.keys() - TABLES[name].keys():  # in tables of their own
         assert {label.split()[1] for label in found[table]} == set(beside), table
@@ -233,7 +233,7 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
         assert set(rules.values()) == {"none"}
     else:
         assert rules == {stage: "best:3" if stage == "grid" else "all" for stage in rules}
-    printed = published.table("7.6").rows
+    printed = published.read_table("7.6")
     assert {str(r.shape) for r, cells in printed.items() if "large" not in cells} == set(UNTUNED)
     values = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
     recipe = finetune_config.resolve(values)
