@@ -112,10 +112,6 @@ def result(run: TaskRun, seed: int = 0) -> dict[str, Any]:
     return json.loads((run.folder(seed) / "result.json").read_text())
 
 
-def flat(values: dict[str, Any]) -> dict[str, Any]:
-    return flatten(values)
-
-
 def begin(run: TaskRun) -> finetune_step.FinetuneState:
     """The state of seed 0 before its first step."""
     return run.learner.init(0, run.first_params(0))
@@ -400,19 +396,6 @@ def test_dev_is_read_no_oftener_than_it_must(prepare, monkeypatch, fields, expec
     )
 
 
-def test_what_was_fine_tuned_on_before_is_named(prepare, pretrained_runs: Runs) -> None:
-    """A run on RTE that starts from MNLI's weights says that they saw a subset of MNLI."""
-    mnli = prepare("roberta", "mnli", epochs=1.0)
-    train(mnli, 0)
-    path = str(pretrained_runs("roberta"))
-    start = warm_start.open_start(path, mnli=str(mnli.workdir))
-    task = load_task("rte")
-    splits = Splits(records(task, 36, 0), {"dev": records(task, 21, 1)}, {})
-    run = TaskRun(task, splits, start, mnli.config, mnli.workdir.parent / "rte")
-    remark, _ = [said for said in finetune_results.remarks(run) if "MNLI" in said]
-    assert remark.startswith("Before, fine-tuned on MNLI train 36 of 392,702; matched 21 carved")
-
-
 def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     whole = prepare("bert", "cola")
     cut = [  # of rows of more than 6 tokens, whose lengths are the differences of their starts
@@ -447,7 +430,7 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
         train(alone, seed)
         a, b = (load_trained(r.folder(seed)) for r in (together, alone))
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), a, b)
-        ours, theirs = (flat(result(r, seed)) for r in (together, alone))
+        ours, theirs = (flatten(result(r, seed)) for r in (together, alone))
         for name in ("steps", "tokens", "train_loss", "eval.dev.f1", "eval.dev.accuracy"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
         assert ours["flops"] >= theirs["flops"]  # padded to the longest of the seeds' batches
@@ -457,87 +440,49 @@ def test_seeds_together_are_seeds_alone(prepare, several_buckets) -> None:
 
 def test_order_and_weights_vary_alone(prepare) -> None:
     """With one of the two seeds fixed, runs differ in the other; with both, not at all."""
-    free, order, weights, both = (
-        prepare("bert", "mrpc", **fields)
-        for fields in (
-            {},
-            {"weights_seed": 0},
-            {"order_seed": 0},
-            {"weights_seed": 0, "order_seed": 0},
-        )
-    )
-
-    def same(run: TaskRun) -> tuple[bool, bool, bool]:
-        """Whether seeds 0 and 1 have the same batch, the same head, the same dropout."""
-        a, b = (run.batches(seed)(0) for seed in (0, 1))
+    for fields, expected, remarks in (
+        ({}, (False, False, False), 0),
+        ({"weights_seed": 0}, (False, True, True), 1),
+        ({"order_seed": 0}, (True, False, False), 1),
+        ({"weights_seed": 0, "order_seed": 0}, (True, True, True), 2),
+    ):
+        run = prepare("bert", "mrpc", **fields)
+        batches = [run.batches(seed)(0)["labels"] for seed in (0, 1)]
         states = [run.first_state(seed, run.first_params(seed)) for seed in (0, 1)]
-        kernel = [state.params["head"]["out"]["kernel"] for state in states]
-        draws = [state.rng for state in states]
-        equal = lambda x, y: bool(np.array_equal(x, y))  # noqa: E731
-        tokens = equal(a["lengths"], b["lengths"]) and equal(a["labels"], b["labels"])
-        return tokens, equal(kernel[0], kernel[1]), equal(draws[0], draws[1])
-
-    told = [
-        [said for said in finetune_results.remarks(run) if "in all seeds' runs" in said]
-        for run in (free, both)
-    ]
-    assert not told[0] and [said.split(":")[1].split(" of seed")[0] for said in told[1]] == [
-        " the order of the examples", " head and dropout",
-    ]  # fmt: skip
-    assert same(free) == (False, False, False)
-    assert same(order) == (False, True, True)
-    assert same(weights) == (True, False, False)
-    assert same(both) == (True, True, True)
-    train(order, 0, 1)
-    lone = prepare("bert", "mrpc", folder="lone", weights_seed=0)
-    train(lone, 1)
-    pair = [load_trained(run.folder(1)) for run in (order, lone)]
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), *pair)
+        kernels = [state.params["head"]["out"]["kernel"] for state in states]
+        pairs = (batches, kernels, [state.rng for state in states])
+        assert tuple(bool(np.array_equal(x, y)) for x, y in pairs) == expected
+        lines = finetune_results.remarks(run)
+        assert sum("in all seeds' runs" in line for line in lines) == remarks
 
 
 @pytest.mark.slow
 def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
     """Each in its own folder, stopped in between and continued."""
-    rates, fields = (1e-2, 1e-3), {"machine__checkpoint_every_steps": 3}
-
-    def runs(folder: str) -> list[TaskRun]:
-        return [
-            prepare("bert", "cola", folder=f"{folder}/{rate}", optim__learning_rate=rate, **fields)
-            for rate in rates
+    fields = {"machine__checkpoint_every_steps": 3}
+    alone, together = (
+        [
+            prepare("bert", "cola", folder=f"{name}/{rate}", optim__learning_rate=rate, **fields)
+            for rate in (1e-2, 1e-3)
         ]
-
-    alone, together = runs("alone"), runs("together")
+        for name in ("alone", "together")
+    )
     for run in alone:
         train(run, 0)
-    real, steps = TaskBatches.__call__, []
-
-    def stopping(self: Any, step: int, length: int | None = None) -> Any:
-        steps.append(step)
-        if steps.count(7) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return real(self, step, length)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskBatches, "__call__", stopping)
-        with pytest.raises(cli.Stopped, match="after step 8"):
-            finetune.train(together, [0, 0])
+    with monkeypatch.context() as patch, pytest.raises(cli.Stopped, match="after step 8"):
+        at_step_7(patch, lambda: signal.raise_signal(signal.SIGINT))
+        finetune.train(together, [0, 0])
     finetune.train(together, [0, 0])
-    for rate, a, b in zip(rates, alone, together, strict=True):
+    for a, b in zip(alone, together, strict=True):
         kept = [load_trained(run.folder(0)) for run in (a, b)]
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), *kept)
-        ours, theirs = (flat(result(run)) for run in (b, a))
+        ours, theirs = (flatten(result(run)) for run in (b, a))
         for name in ("steps", "tokens", "train_loss", "eval.dev.matthews"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), name
-        assert (
-            json.loads((b.folder(0) / "config.json").read_text())["optim"]["learning_rate"] == rate
-        )
-        lines = [line for line in timeless(b) if "train/learning_rate" in line]
-        assert lines == [
-            pytest.approx(line, rel=1e-5) for line in timeless(a) if "train/learning_rate" in line
-        ]
+        rates = [[x for x in timeless(run) if "train/learning_rate" in x] for run in (a, b)]
+        assert rates[0] == [pytest.approx(line, rel=1e-5) for line in rates[1]]
         assert not list(b.workdir.glob(".resume*"))
-    apart = abs(outputs(together[0]) - outputs(together[1])).max()
-    assert apart > 1e-3
+    assert abs(outputs(together[0]) - outputs(together[1])).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -563,7 +508,7 @@ def test_rows_that_no_text_names_need_no_moments(
     for seed in range(2):
         a, b = (load_trained(run.folder(seed)) for run in (whole, narrow))
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), a, b)
-        ours, theirs = (flat(result(run, seed)) for run in (narrow, whole))
+        ours, theirs = (flatten(result(run, seed)) for run in (narrow, whole))
         told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
         assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
         first = narrow.first_params(seed)
@@ -592,6 +537,20 @@ def killed() -> None:
     raise KeyboardInterrupt
 
 
+def at_step_7(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> list[int]:
+    """Acts before the first batch of step 7; returns the steps whose batches are made."""
+    real, steps = TaskBatches.__call__, []
+
+    def noted(self: Any, step: int, length: int | None = None) -> Any:
+        steps.append(step)
+        if step == 7 and steps.count(7) == 1:
+            action()
+        return real(self, step, length)
+
+    monkeypatch.setattr(TaskBatches, "__call__", noted)
+    return steps
+
+
 @pytest.mark.parametrize(("stop", "code", "narrow"), [
     (killed, None, False),
     (lambda: signal.raise_signal(signal.SIGTERM), cli.PREEMPTED, True),
@@ -604,15 +563,7 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     whole = prepare("bert", "cola", folder="whole", machine__checkpoint_every_steps=3)
     train(whole, 0)
     cut = prepare("bert", "cola", folder="cut", machine__checkpoint_every_steps=3)
-    real, steps = TaskBatches.__call__, []
-
-    def stopping(self: Any, step: int, length: int | None = None) -> Any:
-        steps.append(step)
-        if step == 7 and steps.count(7) == 1:
-            stop()
-        return real(self, step, length)
-
-    monkeypatch.setattr(TaskBatches, "__call__", stopping)
+    steps = at_step_7(monkeypatch, stop)
     with pytest.raises(KeyboardInterrupt if code is None else cli.Stopped) as stopped:
         train(cut, 0)
     if code is not None:
@@ -646,17 +597,9 @@ def test_a_signal_in_the_last_evaluation_is_not_forgotten(prepare, monkeypatch) 
 
 def killed_at_step_7(run: TaskRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains seed 0 until then."""
-    real = TaskBatches.__call__
-
-    def stopping(self: Any, step: int, length: int | None = None) -> Any:
-        if step == 7:
-            killed()
-        return real(self, step, length)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskBatches, "__call__", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train(run, 0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        at_step_7(patch, killed)
+        train(run, 0)
 
 
 def test_a_checkpoint_of_another_config_is_refused(prepare, monkeypatch) -> None:
@@ -754,7 +697,7 @@ def test_early_stopping_keeps_the_best(prepare, monkeypatch) -> None:
     train(together, 0, 1)
     for seed, stop in ((0, 10), (1, 20)):
         train(alone, seed)
-        ours, theirs = (flat(result(run, seed)) for run in (together, alone))
+        ours, theirs = (flatten(result(run, seed)) for run in (together, alone))
         assert ours["eval.dev.matthews"] == ours["best.dev.dev.matthews"]
         assert (ours["best.step"], ours["stopped"], ours["steps"]) == (stop - 5, stop, stop)
         for name in ("tokens", "flops", "train_loss"):

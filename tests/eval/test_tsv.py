@@ -76,14 +76,9 @@ def test_fields_for_a_users_task_alone(monkeypatch):
         settings("rte.epochs=7")
 
 
-def test_a_test_file_is_not_needed(folder):
-    (folder / "test.tsv").unlink()
-    task = make_task(folder, "classification", ["text", "stars"])
-    assert load(task, folder).absent == ("test",)
-
-
 def test_a_dev_label_that_training_does_not_have(folder):
     (folder / "dev.tsv").write_text("text\tstars\nnew\t3\n")
+    (folder / "test.tsv").unlink()  # which is not needed
     task = make_task(folder, "classification", ["text", "stars"])
     with pytest.raises(ValueError, match="dev.tsv, line 2: the label '3' is not one .* '1', '2'"):
         load(task, folder)
@@ -105,11 +100,6 @@ def test_wrong_arguments(folder, arguments, message):
         make_task(folder, *arguments)
 
 
-def test_a_relation_of_one_text(folder):
-    with pytest.raises(ValueError, match="relation: expected .* of two text columns; got 'sim"):
-        make_task(folder, "regression", ["text", "stars"], relation="similarity")
-
-
 def test_labels_that_are_no_classes(folder):
     with pytest.raises(
         ValueError, match="expected from 2 to 1000 different labels .* found 1: 'c'"
@@ -120,11 +110,6 @@ def test_labels_that_are_no_classes(folder):
     (folder / "train.tsv").write_text("text\tstars\n" + rows)
     with pytest.raises(ValueError, match="found 1001: .*, ...; numbers .* --kind=regression"):
         make_task(folder, "classification", ["text", "stars"])
-
-
-def test_a_missing_folder(tmp_path):
-    with pytest.raises(ValueError, match="train.tsv; there is no folder .*nowhere"):
-        make_task(tmp_path / "nowhere", "classification", ["text", "stars"])
 
 
 def test_the_program(folder):

@@ -16,7 +16,7 @@ LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 2))  # data, fsdp, tensor
 
 
 def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
-    """GPT-2 on a similarity task: both orders, the auxiliary loss, a batch that must be padded."""
+    """Two seeds of GPT-2 in one program: both orders, the auxiliary loss, a padded batch."""
     import json
 
     import test_finetune as tests
@@ -32,11 +32,11 @@ def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
     small = {"batch_size": 6, "machine__eval_batch_size": 5, "lm_weight": 0.5, "epochs": 1.0}
     config = tests.config(pathlib.Path(cache_dir), **small)
     prepared = TaskRun(task, splits, warm_start.open_start(run), config, folder)
-    finetune.train([prepared], [0])
-    result = json.loads((folder / "seed0/result.json").read_text())
-    params = load_trained(folder / "seed0")
-    outputs = prepared.predict_with(params, prepared.dev["dev"])
-    return {"params": params, "outputs": outputs, "loss": result["train_loss"]}
+    finetune.train([prepared, prepared], [0, 1])
+    results = [json.loads((folder / f"seed{k}/result.json").read_text()) for k in (0, 1)]
+    params = [load_trained(folder / f"seed{k}") for k in (0, 1)]
+    outputs = prepared.predict_with(params[1], prepared.dev["dev"])
+    return {"params": params, "outputs": outputs, "losses": [r["train_loss"] for r in results]}
 
 
 def evaluate(run: str) -> dict[str, Any]:

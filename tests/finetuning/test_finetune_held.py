@@ -149,7 +149,7 @@ def test_a_start_from_mnli_is_told_by_those_weights(
             path = folder / f"seed{seed}/config.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | {"task": "mnli"}))
         began = warm_start.open_start(bert, None, str(folder))
-        assert began.mnli_first
+        assert began.mnli_first and began.remarks[0].startswith("Before, fine-tuned on mine")
         rte = prepared(mine(data, "a", "b", "label"), data, began, values, tmp_path / "rte")
         for seed in (0, 1):
             digests[rate, seed] = rte.describe(seed)["init"]

@@ -92,7 +92,8 @@ BAD_LABELS = ("maybe", "-", "", "Yes", "yes ", "1")
 BAD_ROWS = (("a\tyes\tmore", 3), ("a", 1), ("", 1), ("a\tyes\t", 3))
 HEAD = "text\tlabel\n"
 FAULTS: list[tuple[Columns, Labels, str, str]] = [
-    *((SINGLE, SCORES, f"{HEAD}a\t1\nb\t{x}\n", f"line 3: .* 0 to 5, .*'{x}'$") for x in BAD_SCORES),
+    *((SINGLE, SCORES, f"{HEAD}a\t1\nb\t{x}\n", f"line 3: .* 0 to 5, .*'{x}'$")
+      for x in BAD_SCORES),
     *((SINGLE, Labels(), f"{HEAD}a\t{x}\n", "line 2: expected a score") for x in BAD_NUMBERS),
     *((SINGLE, YES_NO, f"{HEAD}a\tyes\nb\t{x}\n", f"line 3: .*'{x}' .*'no', 'yes'$")
       for x in BAD_LABELS),
