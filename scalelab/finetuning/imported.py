@@ -16,8 +16,8 @@ import numpy as np
 from flax import linen as nn
 
 from scalelab import objectives, systems
-from scalelab.config import files
-from scalelab.config.pretraining import resolve
+from scalelab.config.finetuning import override
+from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
@@ -117,9 +117,10 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
-    """Returns the values of configs/pretrain.py for a system, nested."""
-    pretrain = files.load(files.FOLDER / "pretrain.py")
-    return pretrain.get_config(f"system={system},corpus={corpus}").to_dict()
+    """Returns the control's values with the departures of a system, nested."""
+    fields = {d.field: d.value for d in systems.load(system).DEPARTURES}
+    own = {"system": system, "data.corpus": corpus}
+    return override(dataclasses.asdict(Config()), fields | own)
 
 
 def is_classifier(path: pathlib.Path) -> bool:
