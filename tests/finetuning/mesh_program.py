@@ -53,7 +53,7 @@ def evaluate(run: str) -> dict[str, Any]:
     tokens = np.random.default_rng(0).integers(5, 300, 40).astype(np.int32)
     starts = np.array([0, 11, 30, 40])
     reading = likelihood.Reading((), (), None, 12, 5)
-    windows = likelihood.rows_of(starts, reading)
+    windows = likelihood.lay_rows(starts, reading)
     batches = likelihood.plan(windows, reading, 2, placed.ways)
     nats = likelihood.token_nats(placed, tokens, windows, batches, reading, lambda n: None)
     prompts = [tokens[k : k + 3 + k % 2] for k in range(4)]
