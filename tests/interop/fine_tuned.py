@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import tiny
 from flax import linen as nn
+from scalelab.config.shape import Shape
 
 from scalelab import objectives as objectives_lib
 from scalelab.config.finetuning import override, resolve
@@ -17,7 +18,7 @@ from scalelab.interop import exporting, importing
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
-from scalelab.runs import pretrained
+from scalelab.runs import pretrained, records
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks.task import load, load_task
 
@@ -76,9 +77,13 @@ def make(
         "machine": {"init": "runs/x"},
     }
     (folder / "config.json").write_text(json.dumps(values | changed))
-    (folder / "result.json").write_text(
-        json.dumps({"status": "completed", "steps": 7, "eval": {"dev": {"accuracy": 0.5}}})
-    )
+    sizes = opened.config.net
+    shape = Shape(sizes.num_heads, sizes.width, sizes.num_layers)
+    result = records.TaskResult(
+        task="mnli", system=opened.config.system, shape=shape, n_model=shape.n_model, seed=0,
+        steps=7, eval={"dev": {"accuracy": 0.5}},
+    )  # fmt: skip
+    records.write_result(folder, result)
     return net, params
 
 
