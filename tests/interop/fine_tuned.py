@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import tiny
 from flax import linen as nn
-from scalelab.config.shape import Shape
 
 from scalelab import objectives as objectives_lib
 from scalelab.config.finetuning import override, resolve
+from scalelab.config.pretraining import Shape
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
