@@ -240,10 +240,10 @@ def test_differences_are_told_by_field() -> None:
 
 
 def test_no_field_is_dead() -> None:
-    """Every field is read somewhere outside config.py, as an attribute or by its name."""
+    """Every field is read outside scalelab/config as an attribute."""
     read = set()
     for path in (tiny.ROOT / "scalelab").rglob("*.py"):
-        if path.name == "config.py":
+        if path.parent.name == "config":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):

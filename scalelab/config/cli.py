@@ -7,7 +7,7 @@ import operator
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -38,6 +38,7 @@ INIT = flags.DEFINE_string(
     " random weights.",
 )
 flags.declare_key_flag("config")
+T = TypeVar("T")
 _SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
 
 
@@ -128,7 +129,7 @@ def typed_fields() -> list[str]:
     return [*config_flags.get_override_values(flags.FLAGS["config"]), *_SET_TO_NONE]
 
 
-def required(value: Any, flag: str) -> Any:
+def required(value: T | None, flag: str) -> T:
     """Returns the value of a flag that must be given.
 
     Raises:

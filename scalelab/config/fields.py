@@ -12,6 +12,7 @@ from typing import Any
 
 from scalelab.helpers.names import nearest
 
+T = typing.TypeVar("T")
 Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a value is that
 
 AT_LEAST_1: Rule = "at least 1", lambda value: value >= 1
@@ -20,7 +21,7 @@ NOT_NEGATIVE: Rule = "0 or more", lambda value: 0 <= value < math.inf
 PROBABILITY: Rule = "a number in [0, 1)", lambda value: 0 <= value < 1
 
 
-def fill(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
+def fill(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """Builds dataclass `cls` from `values`, with no field too many and none missing.
 
     Only a field that may be None may be missing, and is None then: older run folders lack it.

@@ -17,6 +17,7 @@ from scalelab.config.pretraining import Config
 from scalelab.data.phases import PhaseData, make_phases
 
 if TYPE_CHECKING:
+    from scalelab.data.prepare import Prepared
     from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
 
@@ -95,7 +96,8 @@ def load_data(
     frame = prepared.tokenizer.frame_of(system.FRAME)
     phases = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
-    train, valid = (prepared.documents[split] for split in ("train", "valid"))
+    secs = ", ".join(f"{stage} {secs:.1f} s" for stage, secs in timings.items())
+    train = prepared.documents["train"]
     entropy = unigram_entropy(train.tokens)
     return Data(
         tokenizer=prepared.tokenizer,
@@ -105,19 +107,24 @@ def load_data(
         num_documents=train.num_documents,
         num_tokens=len(train.tokens),
         phases=phases,
-        facts={
-            "corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}",
-            "documents": f"{train.num_documents:,} with {len(train.tokens):,} tokens for training,"
-            f" {valid.num_documents:,} for validation",
-            **{
-                f"examples of {phase.max_len}": f"{len(phase.train):,} for training,"
-                f" {len(phase.valid):,} for validation"
-                for phase in phases
-            },
-            "unigram entropy": f"{entropy:.4f} nats a token",
-            "prepared in": ", ".join(f"{stage} {secs:.1f} s" for stage, secs in timings.items()),
-        },
+        facts=_summarize(config, prepared, phases, entropy) | {"prepared in": secs},
     )
+
+
+def _summarize(
+    config: Config, prepared: "Prepared", phases: tuple[PhaseData, ...], entropy: float
+) -> dict[str, str]:
+    """Returns lines on the data for the start of a run, by name."""
+    train, valid = (prepared.documents[split] for split in ("train", "valid"))
+    facts = {
+        "corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}",
+        "documents": f"{train.num_documents:,} with {len(train.tokens):,} tokens for training,"
+        f" {valid.num_documents:,} for validation",
+    }
+    for phase in phases:
+        counts = f"{len(phase.train):,} for training, {len(phase.valid):,} for validation"
+        facts[f"examples of {phase.max_len}"] = counts
+    return facts | {"unigram entropy": f"{entropy:.4f} nats a token"}
 
 
 def tokenizer_spec(config: Config, system: types.ModuleType) -> "TokenizerSpec":

@@ -204,11 +204,8 @@ def _iterate_tf(
         )
         batches = iter(batches.prefetch(prefetch).with_options(options))
 
+    # Deleting an open iterator would wait, holding Python's lock, for calls that need the lock.
     def close() -> None:
-        """Ends the pipeline and takes what is left in it.
-
-        Deleting its iterator would wait, with Python's lock held, for calls that need the lock.
-        """
         is_closed.append(True)
         atexit.unregister(close)
         closed.assign(True)

@@ -8,6 +8,7 @@ So two tokenizers share the sentences, and all formats and seeds share the token
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -83,24 +84,15 @@ def prepare_documents(
     """
     timings: dict[str, float] = {}
     source = open_corpus(
-        corpus,
-        keep_headings=keep_headings,
-        errors=errors,
-        split_seed=split_seed,
+        corpus, keep_headings=keep_headings, errors=errors, split_seed=split_seed,
         valid_rate=valid_rate,
-    )
+    )  # fmt: skip
     with _timed(timings, "fingerprint"):
         text_key = sentences_key(source)
 
     def text_dir() -> Path:
         with _timed(timings, "sentences"):
             return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
-
-    def train(into: Path) -> None:
-        assert not isinstance(tokenizer, Path)
-        texts = _Texts(text_dir() / "train.txt", progress)
-        with _timed(timings, "tokenizer"):
-            tokenizers.train(tokenizer, texts, into)
 
     def encode(into: Path) -> None:
         texts = text_dir()
@@ -114,6 +106,7 @@ def prepare_documents(
     else:
         version = f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}"
         spec_key = dataclasses.asdict(tokenizer) | {"text": text_key, "training": version}
+        train = functools.partial(_train, tokenizer, text_dir, timings, progress)
         tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
     tokens_key = {"tokenizer": spec_key, "version": VERSION}
     tokens_dir = cache.entry(cache_dir, "tokens", tokens_key, encode)
@@ -127,6 +120,19 @@ def prepare_documents(
         key=tokens_key,
         timings=timings,
     )
+
+
+def _train(
+    spec: tokenizers.TokenizerSpec,
+    text_dir: Callable[[], Path],
+    timings: dict[str, float],
+    progress: bool,
+    into: Path,
+) -> None:
+    """Trains a tokenizer on the training split."""
+    texts = _Texts(text_dir() / "train.txt", progress)
+    with _timed(timings, "tokenizer"):
+        tokenizers.train(spec, texts, into)
 
 
 def sentences_key(source: Corpus) -> dict[str, Any]:

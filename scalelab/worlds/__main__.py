@@ -17,28 +17,24 @@ from scalelab.config import cli
 from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
 from scalelab.worlds.lexicon import Sizes
 
-# Kind -> its own arguments and their defaults.
-KINDS: dict[str, dict[str, int]] = {
+# Kind -> its own arguments -> default, least value, help.
+KINDS: dict[str, dict[str, tuple[int, int, str]]] = {
     "grammar": {
-        "tasks_examples": 1000,
-        "num_topics": Sizes.num_topics,
-        "num_nouns": Sizes.num_nouns,
-        "num_verbs": Sizes.num_verbs,
-        "num_adjectives": Sizes.num_adjectives,
+        "tasks_examples": (1000, 0, "training examples of a task; dev, test: a quarter; 0: none"),
+        "num_topics": (Sizes.num_topics, 1, "topics"),
+        "num_nouns": (Sizes.num_nouns, 1, "nouns of a topic"),
+        "num_verbs": (Sizes.num_verbs, 1, "verbs of a topic"),
+        "num_adjectives": (Sizes.num_adjectives, 1, "adjectives of a topic"),
     },
-    "markov": {"vocab_size": 16, "order": 2, "length": 64},
-    "neighbours": {"num_letters": 8, "length": 63},
-}
-HELP = {
-    "tasks_examples": "training examples of a task; dev and test sets have a quarter; 0: no tasks",
-    "num_topics": "topics",
-    "num_nouns": "nouns of a topic",
-    "num_verbs": "verbs of a topic",
-    "num_adjectives": "adjectives of a topic",
-    "vocab_size": "words",
-    "order": "number of words that the next one depends on",
-    "num_letters": "free words; as many others are functions of their neighbours",
-    "length": "words of a document",
+    "markov": {
+        "vocab_size": (16, 1, "words"),
+        "order": (2, 1, "number of words that the next one depends on"),
+        "length": (64, 2, "words of a document"),
+    },
+    "neighbours": {
+        "num_letters": (8, 1, "free words; as many others are functions of their neighbours"),
+        "length": (63, 2, "words of a document"),
+    },
 }
 
 
@@ -54,11 +50,11 @@ def parser() -> cli.Parser:
     made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
     made.add_argument("--documents", required=True, type=int, help="of the training split")
     made.add_argument("--seed", type=int, default=0, help="of everything (0)")
-    for kind, own in KINDS.items():
-        for name, value in own.items():
-            if not any(f"--{name}" in action.option_strings for action in made._actions):
-                text = f"{kind}: {HELP[name]} ({value})"
-                made.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    for name in dict.fromkeys(name for own in KINDS.values() for name in own):
+        text = "; ".join(
+            f"{kind}: {own[name][2]} ({own[name][0]})" for kind, own in KINDS.items() if name in own
+        )
+        made.add_argument(f"--{name}", type=int, metavar="N", help=text)
     return made
 
 
@@ -69,19 +65,21 @@ def settings(given: argparse.Namespace) -> dict[str, int]:
       ValueError: an argument of another kind, or a value out of range.
     """
     own = KINDS[given.kind]
-    for name in HELP:
-        if name not in own and getattr(given, name) is not None:
+    found = {}
+    for name in {name for kind in KINDS.values() for name in kind}:
+        value = getattr(given, name)
+        if name in own:
+            found[name] = own[name][0] if value is None else value
+        elif value is not None:
             raise ValueError(
                 f"--{name} is not an argument of --kind={given.kind}, which has"
                 f" {', '.join('--' + n for n in own)}"
             )
-    found = {n: v if getattr(given, n) is None else getattr(given, n) for n, v in own.items()}
-    least = {"documents": 1, "seed": 0, "length": 2, "tasks_examples": 0}
-    values = {"documents": given.documents, "seed": given.seed} | found
-    for name, value in values.items():
-        if value < least.get(name, 1):
-            raise ValueError(f"--{name}={value}: expected {least.get(name, 1)} or more")
-    return found
+    least = {"documents": 1, "seed": 0} | {name: own[name][1] for name in found}
+    for name, value in ({"documents": given.documents, "seed": given.seed} | found).items():
+        if value < least[name]:
+            raise ValueError(f"--{name}={value}: expected {least[name]} or more")
+    return {name: found[name] for name in own}
 
 
 def write(given: argparse.Namespace) -> dict[str, Any]:

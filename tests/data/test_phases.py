@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from scalelab import data, formats
-from scalelab.config import durations, files
+from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
-from scalelab.data.phases import PhaseData
-from scalelab.data.store import ExampleStore
 from scalelab.formats import Documents, Frame
 
 FRAME = Frame((1,), (2,), (3,))
@@ -48,30 +46,6 @@ def make_documents(count, seed=0, max_sentences=40):
 
 def with_format(config, name):
     return dataclasses.replace(config, data=dataclasses.replace(config.data, format=name))
-
-
-def counted(num_examples):
-    return ExampleStore({}, {"num_examples": num_examples})
-
-
-@pytest.mark.parametrize(
-    ("epochs", "num_short", "num_long", "per_epoch", "steps"),
-    [
-        (6.0, 1_007_708, 115_240, 15_745 + 7_202, 137_682),  # BERT-style, Table 7.1
-        (10.0, 634_808, 60_591, 9_918 + 3_786, 137_040),  # RoBERTa-style
-        (10.0, 634_798, 60_591, 9_918 + 3_786, 137_040),  # GPT-2-style
-    ],
-)
-def test_steps_of_table_7_1(base_config, epochs, num_short, num_long, per_epoch, steps):
-    made = [
-        PhaseData(128, 64, counted(num_short), counted(1)),
-        PhaseData(512, 16, counted(num_long), counted(1)),
-    ]
-    assert sum(phase.steps_per_epoch for phase in made) == per_epoch
-    optim = dataclasses.replace(base_config.optim, total_epochs=epochs)
-    config = dataclasses.replace(base_config, optim=optim)
-    budget = durations.budget(config, [phase.steps_per_epoch for phase in made])
-    assert (budget.clock, budget.total) == ("steps", steps)
 
 
 def test_share_of_the_tokens_by_hand():
