@@ -16,14 +16,14 @@ from scalelab.lab.show.tables import Cell, Column, Table, Value
 from scalelab.thesis import published as published_tables
 
 NOTE = (
-    "All is of one run, the first whose folder tells of an epoch. Tokens, average length and"
-    " sequences are of one epoch; where no run tells, the average is of what was read. Steps,"
-    " sequences read and tokens read are of the whole training, epochs how often its sequences"
-    " were read. Tokens are real ones, without padding."
+    "Each row is of one run, the first that records its epoch. Tokens (without padding), average"
+    " length and sequences are of one epoch; where no run records it, the average is of the whole"
+    " training. Steps, sequences read and tokens read are of the whole training; epochs count how"
+    " often its sequences were read."
 )
 TEXT = (
-    "Different text is that of the training documents, each once and without special tokens; text"
-    " read is tokens read by these: an epoch of segment pairs has text more than once."
+    "Different text counts each training document once, without special tokens. Text read is tokens"
+    " read over different text; an epoch of segment pairs repeats text."
 )
 PUBLISHED = " (Table 7.1), whose sequences are tokens over average length"
 COLUMNS = (
@@ -66,7 +66,7 @@ def build(request: TableRequest) -> Table:
     notes += notes_lib.describe_published(study, request.departing, shown, PUBLISHED)
     notes += notes_lib.describe_study(study, points, request.footnotes)
     return Table(
-        "data", "Data: what there was to read, and what was read", COLUMNS, tuple(rows), None,
+        "data", "Data of an epoch and of the training", COLUMNS, tuple(rows), None,
         tuple(notes), tuple(request.footnotes),
     )  # fmt: skip
 
