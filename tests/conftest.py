@@ -21,9 +21,8 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Halves the time to compile. Other versions may not know the flag, which would end the process.
-FLAGS = ("--xla_cpu_use_fusion_emitters=false", os.environ.get("XLA_FLAGS", ""))
-if importlib.metadata.version("jaxlib").startswith("0.10.") and FLAGS[0] not in FLAGS[1]:
-    os.environ["XLA_FLAGS"] = " ".join(FLAGS)
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
 

@@ -1,36 +1,31 @@
-"""To and from the layout of Hugging Face `transformers`: `python -m scalelab.interop.hf --help`.
+"""Imports from and exports to the layout of Hugging Face `transformers`.
 
-  hf.py          the program: import, export
-  rows.py        what a map is made of; maps/<family>.py are maps, found by name
-  transforms.py  the closed list of what a row may do to an array
-  convert.py     arrays through a map, both ways
-  tensors.py     safetensors files, read and checked
-  settings.py    config.json through a map, both ways
-  folder.py      a folder in Hugging Face layout, opened and checked
-  matching.py    which architecture its tensors are of, and which tensor is which
-  texts.py       tokenizers, both ways
-  classifiers.py our classifiers beside their classes
-  source.py      what an import notes of its source for an export
-  target.py      the folder that is made: whole, or not at all
-  importing.py   folder -> run folder
-  exporting.py   run folder -> folder
-  card.py        the model card
+The program is `python -m scalelab.interop.hf --help`.
 
-Adding a family adds a map and nothing else.
+  hf.py             the program: import, export
+  importing.py      Hugging Face folder -> run folder
+  exporting.py      run folder -> Hugging Face folder
+  mapping.py        the records of a map; maps/<family>.py are the maps, found by name
+  transforms.py     the array transforms that a map may use
+  convert.py        arrays through a map, in both directions
+  config_json.py    config.json through a map, in both directions
+  tokenizer.py      tokenizers, in both directions
+  folder.py         opens and checks a Hugging Face folder
+  tensors.py        its safetensors files
+  side_files.py     files that keep what parameters cannot hold
+  output_folder.py  the folder that is written: complete, or unchanged
 
-What comes back bit by bit. Of a checkpoint of others, imported and exported again: every tensor of
-its architecture, in its dtype, padding of the vocabulary and parameters that our net has not
-included; the sizes in config.json, the ids of padding, beginning and end, problem_type and the
-names of classes. Of a run, exported and imported again: its parameters, the tokenizer's pieces and
-frame, sizes, classes.
+A new family needs a map and nothing else.
 
-What does not come back. Of a checkpoint: fields of config.json that neither world's net computes
-with (initializer_range, classifier_dropout, task_specific_params, generation settings, ...); of a
-checkpoint without a head, that it is called untied; the second copy of a table that is stored under
-two names, position buffers, the names `gamma` and `beta`, a missing or superfluous prefix, and a
-table under the head's name alone, all of which go out as `transformers` writes them today; shards,
-which become one file; the files of the tokenizer, which become tokenizer.json and read text alike.
-Of a run: clocks, metrics, corpus, optimizer and earlier checkpoints; with --dtype, the digits that
-it rounds away; of a GPT's classifier without padding one more row of the embedding, zeros that
-nothing reads.
+Preserved bit for bit when a checkpoint is imported and exported again: every tensor of its
+architecture in its dtype, padding rows and parameters that our net lacks included; the sizes in
+config.json; the ids of padding, beginning and end; problem_type; class names. Preserved when a run
+is exported and imported again: parameters, tokenizer, frame, sizes, class names.
+
+Not preserved of a checkpoint: fields of config.json that no net computes with (initializer_range,
+task_specific_params, generation settings, ...); `untied` of a checkpoint without a head. Written as
+`transformers` writes them today: second copies of a table, position buffers, names `gamma` and
+`beta`, the body's prefix, shards (one file), tokenizer files (tokenizer.json). Not preserved of a
+run: clocks, metrics, corpus, optimizer, earlier checkpoints; digits that --dtype rounds away. A
+GPT classifier without a padding token gets one more row of zeros in its embedding.
 """

@@ -1,4 +1,4 @@
-"""Arrays through a map, both ways, and whose names stand alone."""
+"""Converts arrays between the two layouts by the rows of a map."""
 
 import math
 import re
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.interop.rows import Architecture, Map, Row
+from scalelab.interop.mapping import Architecture, Map, Row
 from scalelab.interop.transforms import TRANSFORMS, Sizes
 
 Flat = dict[str, np.ndarray]
-ALIGNMENT = 64  # bytes, of XLA's buffers
-NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # of the first releases, after TensorFlow's
+ALIGNMENT = 64  # bytes, as XLA aligns buffers
+NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": x}} -> {"a/b": x}."""
+    """Returns {"a/b": x} for {"a": {"b": x}}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         inner = isinstance(value, Mapping)
@@ -25,7 +25,7 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Undoes flatten."""
+    """Inverts `flatten`."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *groups, name = path.split("/")
@@ -44,18 +44,18 @@ def _layers(row: Row, sizes: Sizes) -> range:
     return range(sizes.num_layers if row.by_layer else 1)
 
 
-def names(rows: Iterable[Row], sizes: Sizes) -> list[str]:
-    """Names of the tensors of some rows, for every layer."""
+def tensor_names(rows: Iterable[Row], sizes: Sizes) -> list[str]:
+    """Returns the tensor names of rows, for every layer."""
     return [name for r in rows for i in _layers(r, sizes) for name in _theirs(r, i)]
 
 
-def canonical(name: str, family: Map, known: set[str]) -> str:
-    """A tensor's name as the map has it: old names of norms, and the body with its prefix.
+def canonical_name(name: str, family: Map, known: set[str]) -> str:
+    """Returns the map's name of a tensor: current names of norms, and the body's prefix.
 
     Args:
-      name: as stored.
+      name: the name in a file.
       family: the map.
-      known: every name that the map has.
+      known: all names in the map.
     """
     stem, dot, last = name.rpartition(".")
     name = stem + dot + NORM_NAMES.get(last, last)
@@ -69,20 +69,20 @@ def canonical(name: str, family: Map, known: set[str]) -> str:
     return name
 
 
-def stored(name: str, family: Map, architecture: Architecture) -> str:
-    """A tensor's name as an architecture stores it: without the body's prefix where it is bare."""
+def stored_name(name: str, family: Map, architecture: Architecture) -> str:
+    """Returns the name under which an architecture stores a tensor of the map."""
     return name.removeprefix(family.prefix) if architecture.bare else name
 
 
-def shapes(
+def tensor_shapes(
     rows: Iterable[Row], ours: Mapping[str, tuple[int, ...]], sizes: Sizes
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes that tensors must have.
+    """Returns the shapes that tensors must have.
 
     Args:
-      rows: of the architecture.
-      ours: shape of each of our parameters; vocabulary axes as sizes.vocab_size has them.
-      sizes: the rest.
+      rows: rows of the architecture.
+      ours: shapes of our parameters, with vocabulary axes of sizes.vocab_size.
+      sizes: what shapes do not tell.
     """
     found = {}
     for r in rows:
@@ -94,7 +94,7 @@ def shapes(
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array that JAX on CPU takes over without a copy, which its place in memory decides."""
+    """Allocates an aligned array, which JAX on CPU adopts without a copy."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
@@ -104,16 +104,16 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def to_ours(
     rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes: Sizes
 ) -> tuple[Flat, Flat]:
-    """Tensors as our parameters.
+    """Converts tensors to our parameters.
 
     Args:
-      rows: of the architecture.
-      read: the tensor of a name in the map, each asked for once.
+      rows: rows of the architecture.
+      read: returns the tensor of a name in the map; called once a name.
       sizes: what shapes do not tell.
 
     Returns:
-      Our parameters by path, layers stacked on axis 0; and the tensors that our parameters alone
-      could not give back bit by bit, such as rows that are padding.
+      Our parameters by path, layers stacked on axis 0; and the tensors that cannot be restored bit
+      for bit from our parameters, such as tables with padding rows.
     """
     flat: Flat = {}
     originals: Flat = {}
@@ -132,7 +132,7 @@ def to_ours(
 
 
 def to_theirs(rows: Iterable[Row], flat: Mapping[str, Any], sizes: Sizes) -> Flat:
-    """Our parameters as tensors, by their names in the map; undoes to_ours."""
+    """Converts our parameters to tensors, by their names in the map; inverts `to_ours`."""
     found: Flat = {}
     for r in rows:
         for i in _layers(r, sizes):
@@ -143,11 +143,11 @@ def to_theirs(rows: Iterable[Row], flat: Mapping[str, Any], sizes: Sizes) -> Fla
     return found
 
 
-def still_hold(
+def originals_match(
     rows: Iterable[Row], flat: Mapping[str, Any], originals: Mapping[str, np.ndarray], sizes: Sizes
 ) -> bool:
-    """Whether the tensors that `to_ours` kept aside would still give our parameters."""
-    for r in rows:  # what drops anything is no row of layers
+    """Returns True if the originals that `to_ours` returned still convert to our parameters."""
+    for r in rows:  # rows of layers drop nothing
         if not r.by_layer and set(r.theirs) <= originals.keys():
             theirs = tuple(originals[name] for name in r.theirs)
             made = TRANSFORMS[r.transform].to_ours(theirs, sizes)
@@ -157,7 +157,7 @@ def still_hold(
 
 
 def _same(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> bool:
-    """Whether arrays are equal bit by bit."""
+    """Returns True if arrays are equal bit for bit."""
     return all(
         x.shape == y.shape
         and np.array_equal(np.ascontiguousarray(x).view(np.uint32), y.view(np.uint32))

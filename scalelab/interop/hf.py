@@ -19,7 +19,7 @@ COMMANDS = ("import", "export")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Makes the parser of the command line."""
     made = cli.Parser(
         prog="python -m scalelab.interop.hf",
         description=__doc__,
@@ -35,14 +35,14 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
-        help="of the file: the last two halve and round it, once loaded it computes in float32;"
-        " default: as the checkpoint had it that was imported, else float32",
+        help="dtype of the stored tensors; the last two round. Default: that of the imported"
+        " checkpoint, else float32",
     )
     return made
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Reads the command line and does what it says; users' mistakes end in one message."""
+    """Runs the command line; a user's mistake ends in one message and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
     if argv and argv[0][0:1] != "-" and argv[0] not in COMMANDS:
         cli.fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
@@ -52,12 +52,12 @@ def main(argv: list[str] | None = None) -> None:
         if arguments.command == "import":
             from scalelab.interop import importing
 
-            said = importing.run(arguments.source, arguments.workdir)
+            lines = importing.run(arguments.source, arguments.workdir)
         else:
             from scalelab.interop import exporting
 
-            said = exporting.run(arguments.run, arguments.to, arguments.dtype)
-    print("\n".join(said))
+            lines = exporting.run(arguments.run, arguments.to, arguments.dtype)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

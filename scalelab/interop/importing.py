@@ -1,6 +1,6 @@
-"""A folder in Hugging Face layout becomes a run folder.
+"""Imports: writes a run folder for a folder in Hugging Face layout.
 
-A net becomes what `pretrained.load` opens, a classifier what a seed of a fine-tuning leaves.
+A net becomes a finished pre-training, a classifier a finished seed of a fine-tuning.
 """
 
 import dataclasses
@@ -18,23 +18,22 @@ from scalelab import objectives, state, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.finetuning.imported import TASK, pretrain_values, shapes
 from scalelab.helpers.files import write_json
-from scalelab.interop import classifiers, convert, settings, target
+from scalelab.interop import config_json, convert, output_folder, side_files
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
-from scalelab.interop.source import FIELDS, Source
 from scalelab.resources import flops
 from scalelab.runs import environment, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 
-CORPUS = "imported"  # stands where a pre-training has its corpus
+CORPUS = "imported"  # the value of config.data.corpus
 
 
 @flax.struct.dataclass
 class Weights:
-    """What the checkpoint holds, as that of a finished fine-tuning.
+    """The state in the checkpoint: that of a finished fine-tuning.
 
     Attributes:
-      params: the net's, or {"body", "head"}.
+      params: parameters of the net, or {"body", "head"}.
       step: 0.
     """
 
@@ -50,47 +49,47 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
       workdir: the run folder to make.
 
     Returns:
-      What to tell the user, line by line.
+      Lines for the user.
 
     Raises:
-      ValueError: the source is not as it should be, or the folder is in use.
+      ValueError: the source is damaged or not supported, or the folder is in use.
     """
-    place = target.check(workdir, "--workdir", again=False)
+    place = output_folder.check(workdir, "--workdir", replace=False)
     opened = folder_lib.open_folder(folder_lib.fetch(source))
     values, fresh, params, originals = convert_folder(opened)
-    params = params | _initial(opened, values, fresh) if fresh else params
+    params = params | _init_missing(opened, values, fresh) if fresh else params
     imported = {
         "source": source,
         "architecture": opened.architecture.name,
         "fresh": fresh,
-        "notes": list(opened.notes),
+        "notes": list(opened.remarks),
     }
-    with target.filling(place) as partial:
-        _write(opened, values, _nested(opened, params), originals, imported, partial)
+    with output_folder.filling(place) as partial:
+        _write(opened, values, _to_tree(opened, params), originals, imported, partial)
     count = sum(x.size for x in params.values())
-    said = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
+    lines = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
     if fresh:
-        said.append(f"not in the source, and initialised: {', '.join(fresh)}")
-    spelt = next(iter(opened.texts.roles.values()), None)
-    if spelt:
-        said.append(
-            f"text that spells a special token, such as {spelt}, is read as text here (fill_mask"
-            " alone takes its mask)"
+        lines.append(f"not in the source, so initialized: {', '.join(fresh)}")
+    example = next(iter(opened.tokenizer.roles.values()), None)
+    if example:
+        lines.append(
+            f"note: {example} and other special tokens inside a text are tokenized as plain text"
+            " (fill_mask accepts its mask)"
         )
-    return said + list(opened.notes)
+    return lines + list(opened.remarks)
 
 
 def convert_folder(
     opened: Folder,
 ) -> tuple[dict[str, Any], list[str], convert.Flat, convert.Flat]:
-    """Reads a folder's tensors as our parameters.
+    """Converts a folder's tensors to our parameters.
 
     Returns:
-      The content of config.json; paths of parameters that the folder has not; the others by path,
-      those of the net without "body/"; and tensors that they alone could not give back.
+      The content of the run's config.json; paths of parameters that the folder lacks; the other
+      parameters by path, without "body/"; and the tensors that they cannot restore bit for bit.
 
     Raises:
-      ValueError: shapes contradict config.json, or the map and the net do not fit each other.
+      ValueError: shapes contradict config.json, or the map does not fit the net.
     """
     values = _classifier_config(opened) if opened.architecture.classifies else _config(opened)
     ours = {path: x.shape for path, x in _abstract(opened, values).items()}
@@ -100,8 +99,8 @@ def convert_folder(
     unknown = sorted(covered - ours.keys())
     if unknown or (fresh and not opened.architecture.bare):
         raise ValueError(
-            f"the map of {opened.family.system} and its net do not fit: the net has no"
-            f" {unknown or 'more'}, the map no {fresh or 'more'}"
+            f"the map of {opened.family.system} does not fit its net: the net lacks"
+            f" {unknown or 'nothing'}, the map lacks {fresh or 'nothing'}"
         )
     opened.check_shapes(ours)
     opened.check_tied()
@@ -109,24 +108,24 @@ def convert_folder(
     assert {path: x.shape for path, x in params.items()} == {path: ours[path] for path in covered}
     originals |= {name: opened.read(name) for name in opened.unused}
     if opened.architecture.classifies:
-        params |= classifiers.unfolded(opened.path, params)
+        params |= side_files.load_unfolded(opened.path, params)
     return values, fresh, params, originals
 
 
-# --- What our net of that shape is ---------------------------------------------------------------
+# --- Our net of that shape -----------------------------------------------------------------------
 
 
 def _config(opened: Folder) -> dict[str, Any]:
-    """The config of a pre-training that could have made the checkpoint."""
+    """Returns the config of a pre-training that could have made the checkpoint."""
     values = pretrain_values(opened.family.system, CORPUS)
     objectives, max_len = opened.architecture.serves, opened.fields["max_len"]
     values["objective"] = "+".join(objectives)
     values["data"]["format"] = "segment_pair" if "nsp" in objectives else "doc_sentences"
     values["net"] |= _net_fields(opened)
     values["tokenizer"] = {
-        "kind": opened.texts.kind,
-        "vocab_size": opened.texts.vocab_size,
-        "lowercase": opened.texts.lowercase,
+        "kind": opened.tokenizer.kind,
+        "vocab_size": opened.tokenizer.vocab_size,
+        "lowercase": opened.tokenizer.lowercase,
     }
     for phase in ("short", "long"):
         values[phase]["max_len"] = min(values[phase]["max_len"], max_len)
@@ -141,17 +140,10 @@ def _net_fields(opened: Folder) -> dict[str, Any]:
 
 
 def _classifier_config(opened: Folder) -> dict[str, Any]:
-    """Of a fine-tuning's config.json what a checkpoint of others tells."""
-    count, labels = opened.num_classes, settings.labels_of(opened.config)
+    """Returns the fields of a fine-tuning's config that a checkpoint determines."""
+    count = opened.num_classes
     assert count is not None
-    if len(labels) != count and opened.config.get("id2label"):
-        raise ValueError(
-            f"config.json names {len(labels)} classes ({', '.join(labels[:5])}), the classifier"
-            f" {opened.names[opened.family.classes]} has {count}"
-        )
-    if len(labels) != count:
-        labels = [f"LABEL_{i}" for i in range(count)]
-    dropout = settings.rate(opened.config, "classifier_dropout")
+    dropout = config_json.read_rate(opened.config, "classifier_dropout")
     return {
         "task": TASK,
         "seed": 0,
@@ -164,27 +156,27 @@ def _classifier_config(opened: Folder) -> dict[str, Any]:
             "dropout_rate": opened.fields["dropout_rate"] if dropout is None else dropout,
             "pretrained": False,
         },
-        "labels": labels,
-        "regression": settings.is_regression(opened.config, count),
+        "labels": config_json.read_labels(opened.config, count),
+        "regression": config_json.is_regression(opened.config, count),
         "machine": {"init": "none"},
     }
 
 
 def _abstract(opened: Folder, values: dict[str, Any]) -> dict[str, Any]:
-    """Shapes of our parameters, by path; those of the net without "body/"."""
+    """Returns the shapes of our parameters by path, without "body/"."""
     if opened.architecture.classifies:
         assert opened.num_classes is not None
-        kind, vocab_size = values["head"]["kind"], opened.texts.vocab_size
+        kind, vocab_size = values["head"]["kind"], opened.tokenizer.vocab_size
         return shapes(values["system"], values["net"], kind, opened.num_classes, vocab_size)
     key = jax.random.key(0)
-    return convert.flatten(jax.eval_shape(lambda: _fresh(opened, values, key)))
+    return convert.flatten(jax.eval_shape(lambda: _init_net(opened, values, key)))
 
 
-def _fresh(opened: Folder, values: dict[str, Any], key: jax.Array) -> Any:
-    """Initial parameters of the net that `values` describe."""
+def _init_net(opened: Folder, values: dict[str, Any], key: jax.Array) -> Any:
+    """Makes initial parameters of the net that `values` describe."""
     config = config_lib.resolve(values)
-    roles = opened.texts.roles
-    ids = {role: opened.texts.backend.token_to_id(text) for role, text in roles.items()}
+    roles = opened.tokenizer.roles
+    ids = {role: opened.tokenizer.backend.token_to_id(text) for role, text in roles.items()}
     made = state.fresh(
         key,
         systems.make_net(
@@ -202,11 +194,11 @@ def _fresh(opened: Folder, values: dict[str, Any], key: jax.Array) -> Any:
     return nn.unbox(made.params)
 
 
-def _initial(opened: Folder, values: dict[str, Any], paths: list[str]) -> convert.Flat:
-    """Initial values of the parameters that the source has not."""
+def _init_missing(opened: Folder, values: dict[str, Any], paths: list[str]) -> convert.Flat:
+    """Returns initial values of the parameters that the source lacks."""
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
-        flat = convert.flatten(_fresh(opened, values, key))
+        flat = convert.flatten(_init_net(opened, values, key))
         return {path: flat[path] for path in paths}
 
     return {path: np.asarray(x) for path, x in jax.jit(init)(jax.random.key(0)).items()}
@@ -215,9 +207,9 @@ def _initial(opened: Folder, values: dict[str, Any], paths: list[str]) -> conver
 # --- The run folder ------------------------------------------------------------------------------
 
 
-def _nested(opened: Folder, params: convert.Flat) -> dict[str, Any]:
+def _to_tree(opened: Folder, params: convert.Flat) -> dict[str, Any]:
     for path, x in params.items():
-        params[path] = jax.device_put(x)  # no copy, on CPU; checksums and orbax would make some
+        params[path] = jax.device_put(x)  # here without a copy, which orbax would make
     tree = convert.unflatten(params)
     if not opened.architecture.classifies:
         return tree
@@ -234,17 +226,18 @@ def _write(
     workdir: pathlib.Path,
 ) -> None:
     """Writes the run folder, result.json last."""
-    opened.texts.save(workdir / "tokenizer")
+    opened.tokenizer.save(workdir / "tokenizer")
     run_folder.describe(workdir, values)
     largest = max(x.nbytes for x in jax.tree.leaves(params))
     checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
     checkpoints.save(Weights(params, jnp.int32(0)), {})
     checkpoints.close()
     sizes = {name: getattr(opened.sizes, name) for name in ("vocab_rows", "num_segments")}
-    fields = {name: opened.config[name] for name in FIELDS if name in opened.config}
+    fields = {name: x for name, x in opened.config.items() if name in side_files.CONFIG_FIELDS}
     if opened.architecture.classifies:
-        fields.setdefault("problem_type", None)  # judged by labels, then
-    Source(sizes, opened.dtypes(), fields, originals).save(workdir)
+        fields.setdefault("problem_type", None)  # transformers then infers it from the labels
+    facts = side_files.SourceFacts(sizes, opened.dtypes(), fields)
+    side_files.save_source(workdir, facts, originals)
     net = values["net"]
     write_json(
         workdir / "result.json",

@@ -1,213 +1,121 @@
-"""Tensors of a folder in Hugging Face layout: safetensors files, one or several with an index.
+"""Reads the safetensors files of a Hugging Face folder: one file, or shards with an index."""
 
-Read here and not by the library `safetensors`: its errors name neither file nor tensor, and it maps
-files into memory, which then counts twice against an import's limit. The format is a length, a json
-header and the data (github.com/huggingface/safetensors, README).
-"""
-
-import json
-import math
+import contextlib
 import pathlib
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+from safetensors import safe_open
 
 from scalelab.helpers.names import brief
+from scalelab.runs.json_files import read_object
 
-ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# What becomes float32 without losing a bit.
-FLOATS = {
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
-BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "I32": 4,
-    "U32": 4, "I64": 8, "U64": 8, "F64": 8,
-}  # fmt: skip
+SINGLE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # float32 holds these exactly
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-MAX_VALUES = 2**60
-MAX_HEADER_BYTES = 100_000_000  # as in the library
+MAX_DIMENSIONS = 8
 
 
 class Tensors:
     """The tensors of a folder.
 
     Attributes:
-      shapes: of every tensor.
+      shapes: tensor name -> shape.
 
     Raises:
-      ValueError: there are none, or a file is damaged; the message names it.
+      ValueError: a file is missing or damaged; the message names it.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._places: dict[str, tuple[pathlib.Path, str, int]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        for path, wanted in _files(folder).items():
-            found = _header(path)
-            missing = sorted(set(wanted or ()) - found.keys())
+        self._places: dict[str, tuple[pathlib.Path, str]] = {}
+        for file, promised in _list_files(folder).items():
+            with _open(file) as opened:
+                for name in opened.keys():
+                    if name in self.shapes:
+                        raise ValueError(f"{name} is in {file.name} and in another file")
+                    part = opened.get_slice(name)
+                    shape = tuple(part.get_shape())
+                    if len(shape) > MAX_DIMENSIONS:
+                        raise ValueError(
+                            f"{file}: {name} has {len(shape):,} dimensions; expected at most"
+                            f" {MAX_DIMENSIONS}"
+                        )
+                    self.shapes[name] = shape
+                    self._places[name] = file, part.get_dtype()
+            missing = sorted(promised - self.shapes.keys())
             if missing:
-                raise ValueError(
-                    f"{folder / INDEX} puts {_some(missing)} into {path.name}, where it is not"
-                )
-            for name, (dtype, shape, place) in found.items():
-                if name in self.shapes:
-                    raise ValueError(f"{name} is in {path.name} and in another file too")
-                self.shapes[name] = shape
-                self._places[name] = path, dtype, place
+                raise ValueError(f"{folder / INDEX}: {file.name} does not hold {brief(missing)}")
 
     def dtype(self, name: str) -> str:
-        """Name, as numpy has it, of the dtype of a tensor that can be read."""
-        return FLOATS[self._places[name][1]].name
-
-    def check_dtype(self, name: str) -> None:
-        """Refuses a tensor that cannot be read.
+        """Returns the dtype of a tensor: float32, float16 or bfloat16.
 
         Raises:
-          ValueError: it has a dtype that would have to be rounded, or is no number with a fraction.
+          ValueError: it has another dtype.
         """
-        path, dtype, _ = self._places[name]
+        file, dtype = self._places[name]
         if dtype not in FLOATS:
             raise ValueError(
-                f"{name} in {path} has dtype {dtype[:20]}; expected one that float32 holds exactly:"
-                f" {', '.join(FLOATS)}; convert the checkpoint, such as by"
+                f"{name} in {file} has dtype {dtype}; expected one that float32 holds exactly:"
+                f" {', '.join(FLOATS)}. Convert the checkpoint, for example with"
                 " model.float().save_pretrained(NEW)"
             )
+        return FLOATS[dtype]
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32.
+        """Returns a tensor as float32."""
+        with _open(self._places[name][0]) as opened:  # each time anew, to release the mapped file
+            return opened.get_tensor(name).astype(np.float32, copy=False)
 
-        Raises:
-          ValueError: it has a dtype that would have to be rounded, or is no number with a fraction.
-        """
-        self.check_dtype(name)
-        path, dtype, place = self._places[name]
-        shape = self.shapes[name]
-        with path.open("rb") as file:
-            flat = np.fromfile(file, FLOATS[dtype], math.prod(shape), offset=place)
-        return flat.reshape(shape).astype(np.float32, copy=False)
+
+@contextlib.contextmanager
+def _open(file: pathlib.Path) -> Iterator[Any]:
+    try:
+        opened = safe_open(file, "numpy")
+    except Exception as error:  # the library has an error class of its own, and passes on others
+        raise ValueError(f"{file} is damaged ({brief(error)}): fetch it again") from None
+    with opened:
+        yield opened
 
 
 def refuse_pickles(place: str, names: Iterable[str]) -> None:
-    """Says why weights in pickles are not read, and what to do instead.
+    """Refuses weights that are stored as pickles, and says how to convert them.
 
     Args:
       place: the folder, or the name on the hub.
-      names: of its files.
+      names: file names in it.
 
     Raises:
-      ValueError: some of them are pickles.
+      ValueError: some of the files are pickles.
     """
     pickles = [name for name in names if pathlib.PurePath(name).suffix in PICKLES]
     if pickles:
         raise ValueError(
-            f"{place} holds its weights as {_some(pickles)}: a pickle, and loading one can run"
-            " whatever code its author put there. Where you trust it, convert it with PyTorch's"
-            " restricted loader, which transformers uses:"
-            f" CLASS.from_pretrained({place!r}).save_pretrained(NEW) with the class that"
-            " config.json names, then import NEW"
+            f"{place} holds its weights as {', '.join(pickles[:8])}: a pickle, and loading a pickle"
+            " can run any code. If you trust it, convert it with PyTorch's restricted loader:"
+            f" CLASS.from_pretrained({place!r}).save_pretrained(NEW), with the class that"
+            " config.json names; then import NEW"
         )
 
 
-def _files(folder: pathlib.Path) -> dict[pathlib.Path, list[str] | None]:
-    """The files of tensors, each with the names that the index promises; None without an index."""
-    if (folder / ONE).is_file():
-        return {folder / ONE: None}
+def _list_files(folder: pathlib.Path) -> dict[pathlib.Path, set[str]]:
+    """Returns the files of tensors, each with the tensor names that the index puts into it."""
+    if (folder / SINGLE_FILE).is_file():
+        return {folder / SINGLE_FILE: set()}
     if not (folder / INDEX).is_file():
         inside = sorted(p.name for p in folder.iterdir())
         refuse_pickles(str(folder), inside)
-        raise ValueError(
-            f"{folder} has no {ONE} and no {INDEX}; it holds {_some(inside) or 'nothing'}"
-        )
-    try:
-        places = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files: dict[pathlib.Path, list[str] | None] = {}
-        for name, file in places.items():
-            if pathlib.PurePath(file).name != file:
-                raise ValueError(f"{file!r} is no name of a file")
-            files.setdefault(folder / file, []).append(name)  # pyright: ignore[reportOptionalMemberAccess]
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{folder / INDEX} is damaged ({error}): expected weight_map, tensor name -> file"
-        ) from None
+        raise ValueError(f"{folder} has no {SINGLE_FILE} and no {INDEX}; it holds {brief(inside)}")
+    places = (read_object(folder / INDEX) or {}).get("weight_map")
+    files: dict[pathlib.Path, set[str]] = {}
+    for name, file in places.items() if isinstance(places, dict) else ():
+        if type(file) is not str or pathlib.PurePath(file).name != file:
+            raise ValueError(f"{folder / INDEX}: {brief(file)} is no file name")
+        files.setdefault(folder / file, set()).add(name)
     absent = [path.name for path in files if not path.is_file()]
-    if absent:
-        raise ValueError(f"{folder / INDEX} names {_some(absent)}: no such file beside it")
-    return files
-
-
-def _header(path: pathlib.Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
-    """Of each tensor in a file its dtype, shape and place in bytes from the file's beginning."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
-            raise ValueError(
-                f"{path} is truncated or no safetensors file: its first 8 bytes promise a header of"
-                f" {length:,} bytes, the file has {size:,}; fetch it again"
-            )
-        raw = file.read(length)
-    try:
-        entries = json.loads(raw)
-        if not isinstance(entries, dict):
-            raise ValueError(f"expected an object, got {brief(entries)}")
-        entries.pop("__metadata__", None)
-        parsed = {name: _entry(value) for name, value in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    if absent or not files:
         raise ValueError(
-            f"{path} is corrupt: its header cannot be read ({type(error).__name__}: {error});"
-            " fetch it again"
-        ) from None
-    room = size - 8 - length
-    for name, (dtype, shape, begin, end) in parsed.items():
-        if end > room:
-            raise ValueError(
-                f"{path} is truncated: its header puts {name} at bytes {begin:,} to {end:,}, but"
-                f" only {room:,} bytes of data are there; fetch it again"
-            )
-        width = FLOATS[dtype].itemsize if dtype in FLOATS else BYTES.get(dtype)
-        if end < begin or width is not None and end - begin != width * math.prod(shape):
-            raise ValueError(
-                f"{path} is corrupt: its header gives {name}, {dtype} {list(shape)},"
-                f" {end - begin:,} bytes; fetch it again"
-            )
-    used = _in_a_row(path, parsed)
-    if used != room:
-        raise ValueError(
-            f"{path} is corrupt: {room:,} bytes of data, of which its header explains {used:,};"
-            " fetch it again"
+            f"{folder / INDEX} names no file of tensors that is there: {brief(absent or places)}"
         )
-    return {name: (d, shape, 8 + length + begin) for name, (d, shape, begin, _) in parsed.items()}
-
-
-def _in_a_row(path: pathlib.Path, parsed: dict[str, tuple[str, tuple[int, ...], int, int]]) -> int:
-    """The end of the last tensor, each of which must begin where the one before it ends."""
-    used, before = 0, "the header"
-    for name, (_, _, begin, end) in sorted(parsed.items(), key=lambda item: item[1][2:]):
-        if begin != used:
-            how = "overlap" if begin < used else f"leave {begin - used:,} bytes between them"
-            raise ValueError(
-                f"{path} is corrupt: its header puts {name} at bytes {begin:,} to {end:,}, but"
-                f" {before} ends at {used:,}: they {how}; fetch it again"
-            )
-        used, before = end, name
-    return used
-
-
-def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:
-    begin, end = value["data_offsets"]
-    shape = tuple(value["shape"])
-    if not all(type(n) is int and 0 <= n < MAX_VALUES for n in (*shape, begin, end)):
-        found = brief([*shape, begin, end])
-        raise ValueError(f"sizes and places must be whole numbers below 2^60, found {found}")
-    if math.prod(n or 1 for n in shape) >= MAX_VALUES:  # beyond what numpy has an index for
-        raise ValueError(f"no tensor has the shape {brief(list(shape))}")
-    return str(value["dtype"]), shape, begin, end
-
-
-def _some(names: list[str]) -> str:
-    """The first names of a list, in words."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return files

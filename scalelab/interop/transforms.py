@@ -1,7 +1,8 @@
-"""The closed list of what a row of a map may do to arrays, each with its inverse.
+"""The invertible array transforms that the rows of a map may use.
 
-Shapes: D width, N heads, K head size, F ffn width, V vocabulary, C classes. A torch `Linear` stores
-[out, in], a `Conv1D` of GPT [in, out], as we do. Of a stack, a transform sees one layer at a time.
+Shapes: D width, N heads, K head size, T positions, S segments, V vocabulary, C classes. A torch
+`Linear` stores [out, in]; GPT's `Conv1D` and our kernels store [in, out]. A transform converts one
+layer at a time.
 """
 
 import dataclasses
@@ -14,14 +15,14 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What shapes alone do not tell.
+    """Sizes that the arrays' shapes do not tell.
 
     Attributes:
       num_heads: N.
-      num_layers: L.
-      vocab_size: V, pieces of the tokenizer.
+      num_layers: number of layers.
+      vocab_size: V, the number of ids that the tokenizer uses.
       vocab_rows: rows of their tables over the vocabulary, V and padding.
-      num_segments: rows of their segment table.
+      num_segments: S, rows of their segment table.
     """
 
     num_heads: int
@@ -33,12 +34,12 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """Both directions; each takes and gives as many arrays as the row names.
+    """Both directions of a transform of as many arrays as the row names.
 
     Attributes:
       to_ours: theirs -> ours.
       to_theirs: ours -> theirs.
-      drops: whether to_ours may lose what to_theirs cannot give back.
+      drops: True if to_ours may lose what to_theirs cannot restore.
     """
 
     to_ours: Callable[[Arrays, Sizes], Arrays]
@@ -75,11 +76,11 @@ def _three(x: np.ndarray, sizes: Sizes) -> Arrays:
     return tuple(_split(part, sizes) for part in np.split(x, 3, axis=-1))
 
 
-PADDING_ROWS = 2  # of RoBERTa's positions: fairseq counts from behind the padding id, which is 1
+PADDING_ROWS = 2  # RoBERTa counts positions from 2, after the padding id 1 (fairseq)
 
 
 def _behind_padding(theirs: Arrays, sizes: Sizes) -> Arrays:
-    """Positions [T + 2, D] and the segments [S, D], of which the first is added to every token."""
+    """[T + 2, D] and [S, D] -> [T, D]: the first segment is added to every token."""
     del sizes
     positions, segments = theirs
     return (positions[PADDING_ROWS:] + segments[0],)

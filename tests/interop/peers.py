@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from scalelab.interop import convert, maps
-from scalelab.interop.rows import Architecture, Map
+from scalelab.interop.mapping import Architecture, Map
 from scalelab.interop.transforms import Sizes
 
 VOCAB = 61
@@ -129,7 +129,7 @@ def system_constant(name: str) -> bool:
 
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
     name, untied = type(model).__name__, model.config.tie_word_embeddings is False
-    fitting = [(m, a) for m in maps.every() for a in m.variants if a.name == name]
+    fitting = [(m, a) for m in maps.load_all() for a in m.variants if a.name == name]
     return next((m, a) for m, a in fitting if a.untied == untied)
 
 

@@ -40,7 +40,7 @@ def write_checkpoint(folder: pathlib.Path) -> int:
     parts = tiny.parts_of(config, module)
     flat = convert.flatten(nn.unbox(parts.abstract_parameters()))
     (architecture,) = (a for a in family.architectures if a.name == "BertForPreTraining")
-    shapes = convert.shapes(
+    shapes = convert.tensor_shapes(
         family.rows(architecture),
         {path: x.shape for path, x in flat.items()},
         Sizes(12, 12, VOCAB, VOCAB, num_segments=2),

@@ -21,7 +21,7 @@ from scalelab.config.pretraining import resolve
 from scalelab.eval.tsv import make_task
 from scalelab.finetuning import run as finetune_run
 from scalelab.finetuning import warm_start
-from scalelab.interop import classifiers, exporting, importing, maps
+from scalelab.interop import exporting, importing, maps
 from scalelab.runs import pretrained, run_folder
 from scalelab.runs.metrics import Clocks
 from scalelab.tasks.task import load
@@ -136,9 +136,9 @@ def test_a_second_table_trained_beside_the_task_stays_here(
 ) -> None:
     """As an untied GPT's with lm_weight: the class of a classifier scores no tokens."""
     fine_tuned.make(pretrained_runs("gpt2"), tmp_path / "run", "single")
-    flat, step = classifiers.restore(tmp_path / "run")
+    flat, step = exporting._restore_classifier(tmp_path / "run")
     more = flat | {"output_embed/table": np.zeros_like(flat["embed/tokens/table"])}
-    monkeypatch.setattr(classifiers, "restore", lambda _: (more, step))
+    monkeypatch.setattr(exporting, "_restore_classifier", lambda _: (more, step))
     exporting.run(tmp_path / "run", tmp_path / "out")
     assert not any("lm_head" in name for name in load_file(tmp_path / "out/model.safetensors"))
 
@@ -254,7 +254,7 @@ def test_half_precision_becomes_float32(pretrained_runs: Runs, tmp_path) -> None
 
 def test_half_precision_is_refused_where_it_overflows() -> None:
     with pytest.raises(ValueError, match="w has values up to 7e\\+04, too large for --dtype=flo"):
-        exporting._rounded("w", np.array([1.0, -7e4], np.float32), "float16")
+        exporting._round("w", np.array([1.0, -7e4], np.float32), "float16")
 
 
 def test_a_padded_vocabulary_is_cut_and_given_back(pretrained_runs: Runs, tmp_path) -> None:
@@ -296,7 +296,7 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
 
 
 def test_every_system_has_a_map() -> None:
-    assert sorted(m.system for m in maps.every()) == tiny.SYSTEMS
+    assert sorted(m.system for m in maps.load_all()) == tiny.SYSTEMS
 
 
 def test_the_card_of_an_unfinished_run(pretrained_runs: Runs, tmp_path) -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from scalelab.formats import Frame
 from scalelab.interop import exporting, importing, maps
-from scalelab.interop.rows import Architecture
+from scalelab.interop.mapping import Architecture
 from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.parity
@@ -93,8 +93,8 @@ def test_a_family_is_added_by_a_map_alone(tmp_path, monkeypatch: pytest.MonkeyPa
         model_type="xlm-roberta",
         architectures=(Architecture("XLMRobertaForMaskedLM", ("mlm",), ("mlm",)),),
     )
-    known = [*maps.every(), added]
-    monkeypatch.setattr(maps, "every", lambda: known)
+    known = [*maps.load_all(), added]
+    monkeypatch.setattr(maps, "load_all", lambda: known)
     num_heads, width, num_layers = SHAPE
     config = transformers.XLMRobertaConfig(
         vocab_size=real_text.VOCAB,

@@ -8,16 +8,15 @@ import pytest
 import tiny
 
 from scalelab.eval import lm
-from scalelab.interop import importing, target
+from scalelab.interop import importing, output_folder
 
 FOLDERS = sorted(path.parent for path in (tiny.ROOT / "zoo").glob("*/config.json"))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_an_export_may_be_made_over_it(folder: pathlib.Path) -> None:
-    """Some are from before a mark listed its files."""
-    there = {path.name for path in folder.iterdir()} - {target.MARK}
-    assert set(target.files_of_ours(folder) or ()) == there
+    there = {path.name for path in folder.iterdir()} - {output_folder.MARKER}
+    assert set(output_folder.list_exported(folder) or ()) == there
 
 
 @pytest.mark.slow

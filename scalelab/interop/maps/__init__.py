@@ -1,14 +1,14 @@
-"""One map a family, `MAP`: names and config fields, no code; see `scalelab.interop.rows`."""
+"""One map for each family, `MAP`: names and config fields as data (`interop.mapping`)."""
 
 from scalelab.helpers.names import brief, load_module, module_names
-from scalelab.interop.rows import Map
+from scalelab.interop.mapping import Map
 
 
 def load(system: str) -> Map:
-    """The map of a system.
+    """Loads the map of a system.
 
     Raises:
-      ValueError: it has none.
+      ValueError: there is none.
     """
     known = module_names("interop.maps")
     if system not in known:
@@ -19,6 +19,6 @@ def load(system: str) -> Map:
     return load_module("interop.maps", system).MAP
 
 
-def every() -> list[Map]:
-    """All maps."""
+def load_all() -> list[Map]:
+    """Loads all maps."""
     return [load(name) for name in module_names("interop.maps")]

@@ -1,6 +1,6 @@
 """BERT, `transformers`' BertFor...: Devlin et al. 2019."""
 
-from scalelab.interop.rows import Architecture, Field, Fixed, Map, affine, norm, row
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
 
 LAYER, THEIRS = "stack/layer", "bert.encoder.layer.{}"
 EMBED = "bert.embeddings"

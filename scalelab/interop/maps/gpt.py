@@ -1,6 +1,6 @@
 """GPT, `transformers`' OpenAIGPT...: Radford et al. 2018."""
 
-from scalelab.interop.rows import Architecture, Field, Fixed, Map, Row, affine, norm, row
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
 
 LAYER, THEIRS = "stack/layer", "transformer.h.{}"
 PARTS = ("query", "key", "value")

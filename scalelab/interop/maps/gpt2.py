@@ -1,6 +1,6 @@
 """GPT-2, `transformers`' GPT2...: Radford et al. 2019."""
 
-from scalelab.interop.rows import Architecture, Field, Fixed, Map, Row, affine, norm, row
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
 
 LAYER, THEIRS = "stack/layer", "transformer.h.{}"
 PARTS = ("query", "key", "value")

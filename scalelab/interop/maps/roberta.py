@@ -1,6 +1,6 @@
 """RoBERTa, `transformers`' RobertaFor...: Liu et al. 2019."""
 
-from scalelab.interop.rows import Architecture, Field, Fixed, Map, Row, affine, norm, row
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
 
 LAYER, THEIRS = "stack/layer", "roberta.encoder.layer.{}"
 EMBED = "roberta.embeddings"

@@ -1,17 +1,18 @@
-"""What a map is made of: plain records, so that a family's map is data."""
+"""The records that a map consists of: a family's map is data, without code."""
 
 import dataclasses
 from typing import Any
 
+OUTPUT = "output"  # the head of an architecture with a second table
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Arrays of ours and tensors of theirs that hold the same numbers.
+    """Parameters of ours and tensors of theirs that hold the same numbers.
 
     Attributes:
       ours: paths in our parameter tree, such as "embed/tokens/table".
-      theirs: names in a checkpoint; "{}" stands for the number of a layer, which is a place on
-        axis 0 of ours.
+      theirs: tensor names; "{}" stands for the layer number, an index on axis 0 of ours.
       transform: a name in transforms.TRANSFORMS.
     """
 
@@ -21,19 +22,19 @@ class Row:
 
     @property
     def by_layer(self) -> bool:
-        """Whether there is one set of tensors for each layer."""
+        """True if there is one set of tensors for each layer."""
         return any("{}" in name for name in self.theirs)
 
 
 def row(ours: str, theirs: str, transform: str = "same") -> Row:
-    """A row of one array and one tensor."""
+    """Makes a row of one parameter and one tensor."""
     return Row((ours,), (theirs,), transform)
 
 
 def affine(
     ours: str, theirs: str, kernel: str = "transpose", bias: str = "same"
 ) -> tuple[Row, Row]:
-    """Rows of a kernel and its bias."""
+    """Makes the rows of a kernel and its bias."""
     return (
         row(f"{ours}/kernel", f"{theirs}.weight", kernel),
         row(f"{ours}/bias", f"{theirs}.bias", bias),
@@ -41,20 +42,20 @@ def affine(
 
 
 def norm(ours: str, theirs: str) -> tuple[Row, Row]:
-    """Rows of a layer norm's scale and shift."""
+    """Makes the rows of a layer norm's scale and shift."""
     return row(f"{ours}/scale", f"{theirs}.weight"), row(f"{ours}/bias", f"{theirs}.bias")
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field of their config.json that has a field of ours.
+    """A field of config.json that has a counterpart of ours.
 
     Attributes:
-      ours: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size.
+      ours: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
+        num_segments.
       theirs: its name in config.json.
-      default: what `transformers` takes where config.json leaves it out; None for ffn_width:
-        4 * width.
-      offset: theirs minus ours.
+      default: the default of `transformers`; None for ffn_width means 4 * width.
+      offset: their value minus ours.
     """
 
     ours: str
@@ -65,13 +66,13 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A field of their config.json that our family leaves no choice.
+    """A field of config.json whose value our family fixes.
 
     Attributes:
       theirs: its name.
-      values: what agrees with our net; an export writes the first.
-      default: what `transformers` takes where config.json leaves it out.
-      why: what of ours it is, for the message that refuses another value.
+      values: the values that agree with our net; an export writes the first.
+      default: the default of `transformers`.
+      why: the property of our net, for the message that refuses another value.
     """
 
     theirs: str
@@ -80,18 +81,15 @@ class Fixed:
     why: str
 
 
-OUTPUT = "output"  # the head of an architecture that has a second table
-
-
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """A class of `transformers` and what it has on the body.
+    """A class of `transformers`.
 
     Attributes:
       name: the class.
       heads: names in Map.heads.
       serves: objectives of the pre-training that an import becomes; a bare body lacks their heads.
-      bare: whether its tensors go without the body's prefix.
+      bare: True if its tensor names lack the body's prefix.
     """
 
     name: str
@@ -101,37 +99,42 @@ class Architecture:
 
     @property
     def untied(self) -> bool:
-        """Whether it scores tokens with a table of its own."""
+        """True if it scores tokens with a table of its own."""
         return OUTPUT in self.heads
 
     @property
     def classifies(self) -> bool:
-        """Whether it is a classifier of sequences."""
+        """True if it is a classifier of sequences."""
         return "classify" in self.heads
+
+    @property
+    def scores_tokens(self) -> bool:
+        """True if it has a head that predicts tokens."""
+        return not self.bare and bool({"mlm", "clm"} & {*self.serves})
 
 
 @dataclasses.dataclass(frozen=True)
 class Map:
-    """A family in both worlds.
+    """The correspondence between a family and its classes in `transformers`.
 
     Attributes:
-      system: its file in scalelab/systems.
+      system: the family's name in scalelab/systems.
       model_type: its name in config.json.
-      prefix: what the names of the body's tensors begin with.
-      fields: config fields in both worlds.
+      prefix: the beginning of the body's tensor names.
+      fields: config fields with a counterpart of ours.
       fixed: config fields that must have one value.
       body: rows of the body.
-      heads: rows of each head; "classify" has paths below head/, which is no part of the net.
-      architectures: what can be imported and exported, the first of several that fit is taken.
+      heads: rows of each head; "classify" has paths below head/, outside the net.
+      architectures: the classes; if several fit a checkpoint, the first is taken.
       classes: the tensor whose axis 0 counts the classes of a classifier.
-      head_kind: "double" or "single", the kind of head that its classifier has.
-      inputs: what a tokenizer must give its model.
-      tied: (name, name of what it must equal) of tensors that are stored twice; the first is the
-        table that scores tokens, which is a parameter of its own where the head is untied.
+      head_kind: the kind of head that its classifier has, "double" or "single".
+      inputs: names of the model's inputs, for the tokenizer.
+      tied: (name, original) of tensors that may be stored twice. The first pair is the table that
+        scores tokens, a parameter of its own if the head is untied.
       buffers: patterns of names that hold no parameters.
-      unused: (pattern, why) of parameters that our net has not, which are left out.
-      last_shift: path of the shift that is added last to the hidden states; where their classifier
-        has no bias, ours goes there.
+      unused: (pattern, reason) of parameters that our net does not have; imports ignore them.
+      last_shift: path of the shift that is added last to the hidden states. If their classifier has
+        no bias, exports fold ours into it.
     """
 
     system: str
@@ -152,16 +155,16 @@ class Map:
 
     @property
     def variants(self) -> tuple[Architecture, ...]:
-        """The architectures, and behind them those that score tokens once more, untied."""
-        scoring = [a for a in self.architectures if {"mlm", "clm"} & {*a.serves} and not a.bare]
+        """The architectures, followed by the untied variants of those that score tokens."""
+        scoring = [a for a in self.architectures if a.scores_tokens]
         untied = [dataclasses.replace(a, heads=(*a.heads, OUTPUT)) for a in scoring]
         return (*self.architectures, *untied)
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
-        """Rows of the body and the heads of an architecture.
+        """Returns the rows of the body and heads of an architecture.
 
-        What is stored twice where a head is tied is two parameters where it is not, and
-        `transformers` then computes with the first of each pair.
+        A tensor that is stored twice in a tied net is two parameters in an untied one. There
+        `transformers` computes with the first name of each pair.
         """
         heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
         rows = self.body + tuple(r for head in architecture.heads for r in heads[head])

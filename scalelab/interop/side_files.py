@@ -1,0 +1,139 @@
+"""Files beside the parameters, with which an import or export restores what they cannot hold.
+
+Run folder: imported/source.json and imported/originals.safetensors keep what our parameters lose of
+an imported checkpoint. Export: scalelab.safetensors keeps the parameters that `fold_bias` changed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from scalelab.helpers.names import brief
+from scalelab.interop import convert
+from scalelab.interop.mapping import Map
+from scalelab.interop.tensors import FLOATS, SINGLE_FILE
+from scalelab.runs.json_files import fill, read_object
+
+FACTS, ORIGINALS = "imported/source.json", "imported/originals.safetensors"
+CONFIG_FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id", "problem_type")
+UNFOLDED = "scalelab.safetensors"
+KERNEL, BIAS = "head/out/kernel", "head/out/bias"
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFacts:
+    """The facts of an imported checkpoint that its parameters do not tell.
+
+    Attributes:
+      sizes: vocab_rows and num_segments, as in transforms.Sizes.
+      dtypes: tensor name in the map -> dtype, without the tensors of float32.
+      fields: the values of CONFIG_FIELDS that its config.json has.
+    """
+
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+    dtypes: dict[str, str] = dataclasses.field(default_factory=dict)
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def save_source(workdir: pathlib.Path, facts: SourceFacts, originals: convert.Flat) -> None:
+    """Writes the facts, and the tensors that our parameters cannot restore, into a run folder."""
+    (workdir / FACTS).parent.mkdir()
+    (workdir / FACTS).write_text(json.dumps(dataclasses.asdict(facts), indent=1) + "\n")
+    if originals:
+        save_file(originals, workdir / ORIGINALS)
+
+
+def load_source(workdir: pathlib.Path) -> tuple[SourceFacts, convert.Flat]:
+    """Reads what `save_source` wrote; empty facts if the run is no import.
+
+    Raises:
+      ValueError: a file is damaged.
+    """
+    values = read_object(workdir / FACTS)
+    if values is None:
+        return SourceFacts(), {}
+    facts = fill(SourceFacts, values, workdir / FACTS)
+    if not set(facts.dtypes.values()) <= set(FLOATS.values()):
+        raise ValueError(f"{workdir / FACTS} is damaged: it has dtypes {brief(facts.dtypes)}")
+    if not (workdir / ORIGINALS).is_file():
+        return facts, {}
+    try:
+        return facts, load_file(workdir / ORIGINALS)
+    except Exception as error:  # the library has an error class of its own, and passes on others
+        raise ValueError(f"{workdir / ORIGINALS} is damaged ({error}): import again") from None
+
+
+def fold_bias(flat: Mapping[str, np.ndarray], family: Map, name: str) -> convert.Flat:
+    """Moves the bias of a classifier's scores into the last shift of the hidden states.
+
+    The classes of GPT compute h W where we compute h W + b. (h + d) W = h W + b if d W = b; the
+    shortest such d is added to the shift.
+
+    Args:
+      flat: parameters by path.
+      family: the map.
+      name: the class, for the message.
+
+    Returns:
+      The parameters that change.
+
+    Raises:
+      ValueError: there is no such d.
+    """
+    path, bias = family.last_shift, flat[BIAS]
+    if path is None or not bias.any():
+        return {}
+    kernel = flat[KERNEL].astype(np.float64)
+    if np.linalg.matrix_rank(kernel) < kernel.shape[1]:
+        raise ValueError(
+            f"{name} has no bias on its scores, and this run's cannot be moved into its last norm:"
+            " the columns of its kernel depend on each other"
+        )
+    moved = np.linalg.lstsq(kernel.T, bias.astype(np.float64), rcond=None)[0]
+    shift = flat[path].copy()
+    last = shift[-1] if shift.ndim == 2 else shift  # layers are stacked on axis 0
+    last += moved.astype(shift.dtype)
+    return {path: shift, BIAS: np.zeros_like(bias)}
+
+
+def save_unfolded(before: convert.Flat, folder: pathlib.Path) -> None:
+    """Writes the parameters that `fold_bias` changed, as they were, into an export."""
+    save_file(before, folder / UNFOLDED, metadata={"sha256": _digest_tensors(folder)})
+
+
+def load_unfolded(folder: pathlib.Path, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Reads what `save_unfolded` wrote; empty if the tensors beside it have changed since.
+
+    Args:
+      folder: any folder in Hugging Face layout.
+      params: the parameters that were read from it.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    file = folder / UNFOLDED
+    if not file.is_file() or not (folder / SINGLE_FILE).is_file():
+        return {}
+    try:
+        with safe_open(file, "numpy") as opened:
+            digest = (opened.metadata() or {}).get("sha256")
+        kept = load_file(file)
+    except Exception as error:
+        raise ValueError(
+            f"{file} is damaged ({error}): delete it to import the bias of the scores as part of"
+            " the last norm"
+        ) from None
+    fits = all(name in params and params[name].shape == x.shape for name, x in kept.items())
+    return kept if fits and digest == _digest_tensors(folder) else {}
+
+
+def _digest_tensors(folder: pathlib.Path) -> str:
+    with (folder / SINGLE_FILE).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
