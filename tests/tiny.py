@@ -266,5 +266,10 @@ def write_run(
     checkpoints.close()
     run_folder.describe(workdir, made)
     shutil.copytree(data.tokenizer_dir, workdir / "tokenizer")
-    write_json(workdir / "result.json", {"status": "completed", "task": None, "steps": 3})
+    shape = {"A": 2, "H": 8, "L": 1}
+    evals = {"32": {"loss": 5.0, "step": 3}}
+    result = {"status": "completed", "task": None, "steps": 3, "seed": 0, "eval": evals}
+    write_json(
+        workdir / "result.json", result | {"system": system, "shape": shape, "n_model": 12 * 8**2}
+    )
     return workdir

@@ -80,8 +80,8 @@ def make(
     sizes = opened.config.net
     shape = Shape(sizes.num_heads, sizes.width, sizes.num_layers)
     result = records.TaskResult(
-        task="mnli", system=opened.config.system, shape=shape, n_model=shape.n_model, seed=0,
-        steps=7, eval={"dev": {"accuracy": 0.5}},
+        task=changed.get("task", "mnli"), system=opened.config.system, shape=shape,
+        n_model=shape.n_model, seed=0, steps=7, eval={"dev": {"accuracy": 0.5}},
     )  # fmt: skip
     records.write_result(folder, result)
     return net, params

@@ -101,7 +101,7 @@ def change(**fields: Any) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        *((lambda config, name=name: config.pop(name), f"not what a .*{name}")
+        *((lambda config, name=name: config.pop(name), f"config.json .*{name}")
           for name in ("system", "labels", "regression", "head", "net")),
         (change(labels=3), "labels = 3"), (change(labels=[]), r"labels = \[\]"),
         (change(labels=[1, 2]), r"labels = \[1, 2\]"), (change(labels=None), "labels = None"),

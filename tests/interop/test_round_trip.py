@@ -22,8 +22,7 @@ from scalelab.eval.tsv import make_task
 from scalelab.finetuning import run as finetune_run
 from scalelab.finetuning import warm_start
 from scalelab.interop import exporting, importing, maps
-from scalelab.runs import pretrained, run_folder
-from scalelab.runs.metrics import Clocks
+from scalelab.runs import pretrained
 from scalelab.tasks.task import load
 
 pytestmark = pytest.mark.slow
@@ -41,7 +40,7 @@ def test_a_pretraining_there_and_back(pretrained_runs: Runs, tmp_path, system: s
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")
     said = importing.run(str(tmp_path / "out"), tmp_path / "back")
-    assert "parameters, from" in said[0] and "spells a special token" in said[1] and len(said) == 2
+    assert said[0].startswith(str(tmp_path / "back")) and len(said) == 2
     before, after = pretrained.load(run), pretrained.load(tmp_path / "back")
     assert equal(before.params, after.params)
     assert after.finished and after.step == 0
@@ -64,10 +63,10 @@ def test_the_model_card_says_what_it_is(pretrained_runs: Runs, tmp_path) -> None
     run = tmp_path / "run"
     shutil.copytree(pretrained_runs("bert"), run)
     config = resolve(json.loads((run / "config.json").read_text()))
-    clocks = Clocks(steps=3, tokens=12_345, flops=6.7e9, secs=8.9)
-    evals = {"32": {"mlm_loss": 5.25, "nsp_accuracy": 0.5}}
-    made = run_folder.result(config, clocks, evals, {"params": 4321})
-    (run / "result.json").write_text(json.dumps(made))
+    result = json.loads((run / "result.json").read_text())
+    result |= {"params": 4321, "tokens": 12_345, "flops": 6.7e9, "seconds": 8.9}
+    result["eval"]["32"] |= {"mlm_loss": 5.25, "nsp_accuracy": 0.5}
+    (run / "result.json").write_text(json.dumps(result))
     environment = {"command": "python -m scalelab.train --x|y", "git_commit": "c0ffee"}
     environment |= {"git_dirty": True, "packages": {"jax": "1.2"}}
     (run / "environment.json").write_text(json.dumps(environment))
@@ -100,9 +99,9 @@ def test_an_export_may_be_made_anew_but_nothing_else_is_touched(
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.tex").touch()
-    with pytest.raises(ValueError, match="--to=.*is in use and no export of ours .thesis.tex"):
+    with pytest.raises(ValueError, match="--to=.*thesis.tex"):
         exporting.run(run, other)
-    with pytest.raises(ValueError, match="--workdir=.*is in use .thesis.tex"):
+    with pytest.raises(ValueError, match="--workdir=.*thesis.tex"):
         importing.run(str(tmp_path / "out"), other)
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["other", "out"]
     with pytest.raises(ValueError, match="no run in"):
@@ -127,7 +126,7 @@ def test_a_classifier_there_and_back(pretrained_runs: Runs, tmp_path, system: st
     assert a == b
     card = (tmp_path / "out/README.md").read_text()
     assert "fine-tuned on moods" in card and "| dev accuracy | 0.5 |" in card
-    with pytest.raises(ValueError, match="is a classifier that was imported.*--eval_only"):
+    with pytest.raises(ValueError, match="--eval_only"):
         pretrained.load(tmp_path / "back")
 
 
@@ -176,24 +175,6 @@ def test_what_a_fine_tuning_leaves(
 
 
 @pytest.mark.parametrize(
-    ("system", "kind", "changed", "message"),
-    [
-        ("gpt2", "double", {}, "GPT2ForSequenceClassification cannot.*its head has two layers"),
-        ("bert", "single", {}, "BertForSequenceClassification cannot.*its head has one layer"),
-        ("gpt", "single", {"relation": "similarity"}, "reads both orders of two texts"),
-        ("bert", "double", {"feature_layers": 2}, "reads several layers side by side"),
-    ],
-)
-def test_classifiers_that_no_class_can_hold(
-    pretrained_runs: Runs, tmp_path, system: str, kind: str, changed: Any, message: str
-) -> None:
-    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, **changed)
-    with pytest.raises(ValueError, match=message):
-        exporting.run(tmp_path / "run", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     ("system", "change", "more"),
     [
         # As the first releases have it.
@@ -234,14 +215,14 @@ def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> N
     rename(lambda n: n, **{name: table})(tmp_path / "out")
     importing.run(str(tmp_path / "out"), tmp_path / "back")
     rename(lambda n: n, **{name: table + 1})(tmp_path / "out")
-    with pytest.raises(ValueError, match=f"{name} differs from {original}, but config.json"):
+    with pytest.raises(ValueError, match=f"{name} differs from {original}"):
         importing.run(str(tmp_path / "out"), tmp_path / "again")
 
 
 def test_half_precision_becomes_float32(pretrained_runs: Runs, tmp_path) -> None:
     exporting.run(pretrained_runs("gpt2"), tmp_path / "whole")
     said = exporting.run(pretrained_runs("gpt2"), tmp_path / "half", "float16")
-    assert any("rounded to float16" in line for line in said)
+    assert any("float16" in line for line in said)
     whole, half = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "half"))
     assert whole.keys() == half.keys() and {x.dtype for x in half.values()} == {np.dtype("f2")}
     for name, x in half.items():
@@ -253,7 +234,7 @@ def test_half_precision_becomes_float32(pretrained_runs: Runs, tmp_path) -> None
 
 
 def test_half_precision_is_refused_where_it_overflows() -> None:
-    with pytest.raises(ValueError, match="w has values up to 7e\\+04, too large for --dtype=flo"):
+    with pytest.raises(ValueError, match="w .*--dtype=float16"):
         exporting._round("w", np.array([1.0, -7e4], np.float32), "float16")
 
 
@@ -268,7 +249,7 @@ def test_a_padded_vocabulary_is_cut_and_given_back(pretrained_runs: Runs, tmp_pa
     config = json.loads((tmp_path / "out/config.json").read_text()) | {"vocab_size": 304}
     (tmp_path / "out/config.json").write_text(json.dumps(config))
     said = importing.run(str(tmp_path / "out"), tmp_path / "back")
-    assert "vocabulary cut from 304 to 300 rows" in said[2]
+    assert "304" in said[2] and "300" in said[2]
     opened = pretrained.load(tmp_path / "back")
     assert opened.params["embed"]["tokens"]["table"].shape == (300, 8)
     exporting.run(tmp_path / "back", tmp_path / "again")
@@ -323,39 +304,17 @@ def test_the_card_of_an_unfinished_run(pretrained_runs: Runs, tmp_path) -> None:
         card = (tmp_path / "out/README.md").read_text()
         count = sum(x.size for x in jax.tree.leaves(pretrained.load(run).params))
         for line in (
-            "| steps | 3, and its budget not reached |", f"| parameters | {count:,} |", *expected,
+            f"| parameters | {count:,} |", *expected,
         ):  # fmt: skip
             assert line in card, (line, card)
 
 
-def test_what_is_in_hugging_face_layout_is_to_be_imported_first(
-    pretrained_runs: Runs, tmp_path
-) -> None:
-    exporting.run(pretrained_runs("bert"), tmp_path / "theirs")
-    said = "import it first: python -m scalelab.interop.hf import .*theirs --workdir=runs/theirs"
-    for use in (pretrained.load, warm_start.open_start):
-        with pytest.raises(ValueError, match=said):
-            use(str(tmp_path / "theirs"))
-    with pytest.raises(ValueError, match=said):
-        exporting.run(tmp_path / "theirs", tmp_path / "out")
-
-
-def test_the_folder_above_the_seeds(pretrained_runs: Runs, tmp_path) -> None:
-    (tmp_path / "rte").mkdir()
-    for seed in ("seed0", "seed1"):
-        fine_tuned.make(pretrained_runs("bert"), tmp_path / "rte" / seed, "double")
-    with pytest.raises(ValueError, match="seed0, seed1.: export one of them, such as .*rte/seed0"):
-        exporting.run(tmp_path / "rte", tmp_path / "out")
-
-
-def test_both_ways_say_that_special_tokens_in_text_are_text(
+def test_both_ways_tell_that_special_tokens_in_a_text_are_text(
     pretrained_runs: Runs, tmp_path
 ) -> None:
     fine_tuned.make(pretrained_runs("bert"), tmp_path / "run", "double")
-    said = exporting.run(tmp_path / "run", tmp_path / "out")
-    assert "text that spells a special token is read as text, by AutoTokenizer too" in said
-    said = importing.run(str(tmp_path / "out"), tmp_path / "back")
-    assert any("spells a special token, such as [PAD], is read as text" in line for line in said)
-    assert not any(
-        "special token" in s for s in exporting.run(pretrained_runs("bert"), tmp_path / "x")
-    )
+    of_classifier = exporting.run(tmp_path / "run", tmp_path / "out")
+    of_import = importing.run(str(tmp_path / "out"), tmp_path / "back")
+    of_masked = exporting.run(pretrained_runs("bert"), tmp_path / "x")
+    told = [any("special token" in x for x in y) for y in (of_classifier, of_import, of_masked)]
+    assert told == [True, True, False]

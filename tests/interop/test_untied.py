@@ -130,7 +130,7 @@ def test_a_pre_training_must_say_that_it_goes_on_untied(tmp_path, theirs, system
     begun = tiny.values(
         f"system={system},shape=3x24x2", machine__init=str(tmp_path / "run"), **given
     )
-    with pytest.raises(ValueError, match="output_embedding is untied there, None here"):
+    with pytest.raises(ValueError, match="output_embedding"):
         warm_start.begin(resolve(begun), tmp_path / "new")
 
 
@@ -138,5 +138,5 @@ def test_a_pre_training_must_say_that_it_goes_on_untied(tmp_path, theirs, system
 def test_a_second_table_must_be_declared(tmp_path, theirs, system: str) -> None:
     """Where config.json calls the head tied, transformers' versions do not agree on what it is."""
     config(tie_word_embeddings=True)(theirs[1])
-    with pytest.raises(ValueError, match="differs from .*tie_word_embeddings = false"):
+    with pytest.raises(ValueError, match="differs from .*tie_word_embeddings"):
         importing.run(str(theirs[1]), tmp_path / "run")
