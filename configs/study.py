@@ -1,4 +1,4 @@
-"""What every study has: its fields with their defaults. A comparison is a file of configs/studies.
+"""The fields of every study, with their defaults; a comparison is a file of configs/studies.
 
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
@@ -43,17 +43,17 @@ configs/base.py; of fine-tuning, in configs/finetune.py.
   fine-tuning                    full      medium      small       tiny
   epochs                            3           3          3          1
   batch_size                       16          32         16         32
-  max_len                         128         128        128         64
+  max_len                         512         128        128         64
+  lm_weight                       0.5           0          0          0
   max_train_examples                -       5,000      2,500        256
   eval_every_epochs                 1           3          3          1
   optim.learning_rate         0.00002      0.0003     0.0003     0.0003
   optim.warmup_rate                 0         0.1        0.1        0.1
 
 At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.10262 for bert (Table
-7.1), and epochs and learning rate are the system's where it departs from the control's; below, the
-learning rate is one for all systems. Shapes, tasks
-and what a study compares are its own (the quickstart sets some of these fields too). All else, such
-as the shares of the two lengths, masking, dropout, formats and objectives, is the protocol's.
+7.1), and epochs and learning rate are those that a system declares. Below full, all systems share
+one learning rate. Shapes, tasks and variants belong to each study; the quickstart sets some of
+these fields too. Everything else, such as masking, dropout and objectives, is the protocol's.
 """
 
 import dataclasses
@@ -180,9 +180,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.allow = ()  # further fields, which every table then names
     # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with
     # some rows, which have a name here: "large:width". See `rows`.
-    config.tables = ("data", "large", "small")
+    config.tables = ("scores", "loss")
     config.rows = ml_collections.ConfigDict()
-    config.figures = ("score_by_size", "loss_by_time")
+    config.figures = ("score_by_task", "loss_by_time")
     config.hypotheses = ()
     if scale != "full":
         _shrink(config, SMALLER[scale])

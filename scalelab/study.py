@@ -5,20 +5,19 @@
   python -m scalelab.study status --workdir=DIR [--study=NAME]
   python -m scalelab.study report --workdir=DIR [--study=NAME] [--to=DIR]
   python -m scalelab.study pack   --workdir=DIR --to=DIR
+  python -m scalelab.study list   --workdir=DIR
 
-plan    every run with its size, FLOPs, expected seconds and memory on this machine; starts nothing
-run     what is not finished yet; interrupt it and start it again as you like, also several at once
-status  how far it is
-report  tables, figures and report.html of what is finished
-pack    copies of the finished runs without checkpoints and texts, small enough to be committed
+plan    times steps here and adds up what every run will take; starts nothing
+run     does what is not finished yet; interrupt it and start it again, also several at once
+status  shows how far each run is
+report  writes tables, figures and report.html of what is finished
+pack    keeps the finished runs without checkpoints and texts, small enough to be committed
+list    lists the studies of a folder
 """
 
 import pathlib
 import shlex
-import signal
-import subprocess
 import sys
-import time
 
 from absl import flags
 
@@ -39,43 +38,39 @@ ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
     " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
 )  # fmt: skip
-COMMANDS = ("plan", "run", "status", "report", "pack")
+COMMANDS = ("plan", "run", "status", "report", "pack", "list")
 
 
 def plan(workdir: pathlib.Path) -> None:
     """Prints what every run will take, and keeps it."""
-    from scalelab.studies import planning
+    from scalelab.studies import plan as plan_lib
 
-    spec = read_spec()
     malloc.keep()  # as the runs do
-    workers = num_workers()  # before `bind` leaves this process the cores of one
-    planning.bind(workers)
-    print(planning.make(spec, workdir, command(), workers))
+    print(plan_lib.make(read_spec(), workdir, command(), num_workers()))
 
 
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
     from scalelab.lab.load import study_runs
-    from scalelab.studies import derive, ending, expand, jobs, pool, status
+    from scalelab.studies import expand, finetunings, jobs, pool, progress
 
     spec = read_spec()
-    _plan_first(spec, workdir)
 
     def refresh() -> None:
-        expand.write(spec, expand.runs(spec, workdir), workdir, command())
+        expand.write(spec, expand.expand_runs(spec, workdir), workdir, command())
 
-    refused = None
-    try:
-        refresh()
-    except derive.Damaged as error:
-        if not (workdir / "studies" / f"{spec.name}.json").exists():
-            raise
-        refused = str(error)  # what the study's file has goes on
-    screen = status.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
-    workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, num_together())
-    workers.refused = refused
+    path = workdir / "studies" / f"{spec.name}.json"
+    if not path.exists() or any(j.state != jobs.DONE for j in jobs.read(workdir, spec.name)[1]):
+        first = expand.expand_runs(spec, workdir)[0]
+        finetunings.prepare(spec.finetune.data, first.config, workdir)
+        for name in spec.finetune.tasks:  # missing data is refused before anything is trained
+            finetunings.load(name, spec.finetune.data, workdir)
+    refresh()
+    planned = study_runs.read_plan(workdir, spec.name)
+    screen = progress.Screen(sys.stderr, num_workers(), planned)
+    workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
     failed = workers.run()
-    print(ending.text(*jobs.read(workdir, spec.name), failed))
+    print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
     if workers.refused:
         raise cli.Stopped(f"later stages have not begun: {workers.refused}")
@@ -83,57 +78,38 @@ def run(workdir: pathlib.Path) -> None:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
 
-def _plan_first(spec: StudySpec, workdir: pathlib.Path) -> None:
-    """Plans what is not planned yet, in a process of its own, which leaves the cores to the runs.
-
-    It also refuses, before anything is written, what cannot run.
-    """
-    from scalelab.lab.load import study_runs
-    from scalelab.studies import expand
-
-    known = study_runs.read_plan(workdir, spec.name)
-    wanted = expand.runs(spec, workdir, foreseen=True)
-    if all(study_runs.planned(known, r.name, r.stage, r.shape.n_model) for r in wanted):
-        return
-    arguments = [a for a in sys.argv[1:] if not a.lstrip("-").startswith(("to", "study"))]
-    command = [sys.executable, "-m", "scalelab.study", "plan", *arguments]
-    with cli.Interrupt() as interrupt:
-        # In a session of its own, so that Ctrl-C reaches it once, through us, and is told once.
-        process = subprocess.Popen(command, start_new_session=True)
-        while process.poll() is None and interrupt.received is None:
-            time.sleep(0.1)
-        if interrupt.received is not None:
-            process.send_signal(getattr(signal, interrupt.received))
-        if process.wait():
-            sys.exit(process.returncode)  # it has said why
-    if interrupt.received is not None:
-        raise cli.Stopped("interrupted; start the same command again to continue")
-
-
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
     from scalelab.lab import tables
     from scalelab.lab.load import study_runs
-    from scalelab.studies import ending, jobs
-    from scalelab.studies import status as status_lib
-    from scalelab.studies.pool import claim, failures
+    from scalelab.studies import jobs, pool, progress
 
     study, found = jobs.read(workdir, study_name(workdir))
-    working = []
-    for job in found:
-        path = workdir / "locks" / job.name
-        lock = claim(path) if path.exists() else None
-        if lock is not None:
-            lock.close()
-        elif path.exists():
-            working.append(job.name)
-    made = study_runs.read_plan(workdir, study.name)
-    failed = {k: v for k, v in failures(workdir, found).items() if k not in working}
-    print(tables.plain(status_lib.HEADER, status_lib.rows(study, found, working, failed, made)))
-    remaining = status_lib.left(study, found, made)
-    print(status_lib.summary(study, found, working, failed, remaining, max(1, len(working))))
+    working = [job.name for job in found if pool.is_claimed(workdir, job)]
+    planned = study_runs.read_plan(workdir, study.name)
+    failures = pool.read_failures(workdir, found)
+    failed = {name: reason for name, reason in failures.items() if name not in working}
+    print(tables.plain(progress.HEADER, progress.rows(study, found, working, failed, planned)))
+    remaining = progress.secs_left(study, found, planned)
+    print(progress.summary(study, found, working, failed, remaining, max(1, len(working))))
     if failed and not working:
-        print(ending.text(study, found, failed))
+        print(progress.describe_end(study, found, failed))
+
+
+def list_studies(workdir: pathlib.Path) -> None:
+    """Prints the studies of a folder, with their titles and how far they are."""
+    from scalelab.lab import tables
+    from scalelab.studies import jobs
+
+    rows = []
+    for path in sorted((workdir / "studies").glob("*.json")):
+        study, found = jobs.read(workdir, path.stem)
+        done = sum(job.state == jobs.DONE for job in found)
+        title, scale = study.facts["title"], study.facts["scale"]
+        rows.append([study.name, title, scale, f"{done}/{len(found)}"])
+    if not rows:
+        raise ValueError(f"{workdir} holds no study: expected {workdir}/studies/<name>.json")
+    print(tables.plain(("study", "title", "scale", "jobs done"), rows))
 
 
 def report(workdir: pathlib.Path) -> None:
@@ -153,7 +129,7 @@ def pack(workdir: pathlib.Path) -> None:
 
 
 def read_spec() -> StudySpec:
-    """The study that --config names.
+    """Reads the study that --config names.
 
     Raises:
       ValueError: it is missing or cannot be resolved.
@@ -164,42 +140,30 @@ def read_spec() -> StudySpec:
 
 
 def study_name(workdir: pathlib.Path) -> str | None:
-    """The study's name: --study, or that of --config, or None: the only one."""
+    """Returns the study's name by --study or --config; None is the only one."""
     if STUDY.value or cli.CONFIG.value is None:
         return STUDY.value
     return cli.config_values()["name"]
 
 
 def num_workers() -> int:
-    """How many processes work at a time."""
+    """Returns how many processes work at a time."""
     if WORKERS.value is not None:
         return WORKERS.value
     return 1 if environment.has_accelerator() else min(4, len(environment.cores()))
 
 
-def num_together() -> int:
-    """How many pre-trainings of one small net a process does at a time, as one program.
-
-    A GPU or TPU waits for such nets most of the time. Cores do not, but for toys, and they have a
-    process each (`benchmarks.population --threads=1` measures it).
-    """
-    from scalelab.studies import jobs
-
-    return jobs.TOGETHER if environment.has_accelerator() else 1
-
-
 def command() -> str:
-    """The command line, to be told in the report."""
+    """Returns the command line, for the report."""
     return shlex.join(["python", "-m", "scalelab.study", "run", *sys.argv[1:]])
 
 
 def main(argv: list[str]) -> None:
-    """Does what the first argument says."""
+    """Runs the command of the first argument."""
     del argv
     workdir = cli.workdir()
-    {"plan": plan, "run": run, "status": status, "report": report, "pack": pack}[_COMMAND[0]](
-        workdir
-    )
+    programs = (plan, run, status, report, pack, list_studies)
+    dict(zip(COMMANDS, programs, strict=True))[_COMMAND[0]](workdir)
 
 
 _COMMAND: list[str] = []

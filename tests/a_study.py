@@ -30,7 +30,8 @@ def values(**changes: Any) -> dict[str, Any]:
     """The fields of a study of two systems; `changes` like pretrain__seed=1 replace some."""
     made = tiny.config_module("study").get_config().to_dict()
     made |= {"name": "two", "title": "Two systems", "question": "Which?", "seeds": 1}
-    made["stages"] = {"main": stage()}
+    made["stages"], made["system_fields"] = {"main": stage()}, {}
+    made |= {"comparison": "scalelab.thesis.comparison", "tables": ("data", "large")}
     made["finetune"] |= {"tasks": (), "seeds": 1, "recipe": "small"}
     for name, value in SMALL.items():
         _set(made, name, value)

@@ -117,12 +117,18 @@ from scalelab import freed_memory
 malloc.keep()
 import tiny
 from scalelab.objectives import xent
-from scalelab.studies import cost_steps
+from scalelab.resources import blueprint
 if sys.argv[1] == "whole":
     xent.MOST_ROWS.clear()
 sizes = dict(short__max_len=128, long__max_len=128, net__max_len=128, short__batch_size=64)
 config = tiny.config("bert", tokenizer__vocab_size=30_000, net__width=128, **sizes)
-step = cost_steps.Stepper(cost_steps.build_run(config), 0)
+import jax, numpy as np
+plan, mesh = blueprint.draw(config), tiny.one_device()
+run, state, batch = plan.compile(128, 64, mesh), plan.start(mesh), plan.random_batch(128, 64)
+def step():
+    global state
+    state, metrics = run(state, batch, np.float32(1e-4))
+    jax.block_until_ready((state, metrics))
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step()

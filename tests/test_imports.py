@@ -34,8 +34,8 @@ finetune: config finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
 lab: config helpers runs
 thesis: config helpers lab
-studies: config data finetune finetuning helpers lab resources runs sharding systems tasks
-  population train
+studies: config data finetune finetuning helpers lab nets nn population resources runs sharding
+  systems tasks train
 study: config helpers lab resources runs studies
 worlds: config helpers tasks
 interop: config data finetuning helpers lab nets nn objectives resources runs state systems

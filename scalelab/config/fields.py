@@ -45,7 +45,14 @@ def _convert(value: Any, annotation: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(f"config.{path}: expected a group of fields, got {value!r}")
         return fill(typing.cast(type, annotation), value, path + ".")
-    allowed = typing.get_args(annotation) or (annotation,)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple:
+        if not isinstance(value, list | tuple) or not all(type(x) is parts[0] for x in value):
+            raise ValueError(f"config.{path}: expected words such as ('a', 'b'), got {value!r}")
+        return tuple(value)
+    if origin is dict and isinstance(value, Mapping):
+        return {key: _convert(x, parts[1], f"{path}.{key}") for key, x in value.items()}
+    allowed = parts or (annotation,)
     if value is None and type(None) in allowed:
         return None
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):

@@ -5,6 +5,8 @@ makes. What a step takes, in bytes (`memory.py`) or seconds (`studies/cost_steps
 """
 
 import dataclasses
+import statistics
+import time
 from typing import Any
 
 import flax.linen as nn
@@ -162,3 +164,39 @@ def in_a_loop(config: Config) -> bool:
 def num_params(plan: Blueprint) -> int:
     """Parameters of the net."""
     return flops.count_parameters(plan.state.params)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTime:
+    """A training step, measured.
+
+    Attributes:
+      secs: median seconds of a step.
+      compile_secs: of compiling it.
+      num_bytes: state, batch and temporary buffers, as the compiler lays them out.
+    """
+
+    secs: float
+    compile_secs: float
+    num_bytes: int
+
+
+UNTIMED, TIMED = 2, 3  # steps: in its first few, a process meets new pages of memory
+
+
+def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> StepTime:
+    """Compiles the training step of a batch and times three steps on random tokens."""
+    begun = time.perf_counter()
+    run = plan.compile(length, batch_size, mesh)
+    compile_secs = time.perf_counter() - begun
+    now = plan.start(mesh)
+    batch = sharding.put_batch(plan.random_batch(length, batch_size), mesh, batch_size)
+    each = []
+    for _ in range(UNTIMED + TIMED):
+        begun = time.perf_counter()
+        now, metrics = run(now, batch, np.float32(1e-4))
+        jax.block_until_ready((now, metrics))
+        each.append(time.perf_counter() - begun)
+    planned = run.memory_analysis()
+    num_bytes = planned.argument_size_in_bytes + planned.temp_size_in_bytes
+    return StepTime(statistics.median(each[UNTIMED:]), compile_secs, num_bytes)

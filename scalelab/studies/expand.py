@@ -1,10 +1,10 @@
-"""From a study to its runs, each with a resolved config.
+"""Expands a study into runs, each with a resolved config, and writes its file.
 
-The config of a run is the study's `pretrain`, and on it, in this order, the departures of the
+The config of a run is the study's `pretrain`, overridden in this order by the departures of the
 system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
-departure of the budget (epochs) is taken only where the study's own budget is on that clock. A
-value "x0.5" multiplies what there was; "xpass:VARIANT", among a variant's fields, by the tokens
-that a pass over the corpus has, compared with that variant's (passes.py), so that an equal budget
+departure of the budget (epochs) counts only if the study's own budget is on that clock. A value
+"x0.5" multiplies the value before it. "xpass:VARIANT", among a variant's fields, multiplies by the
+tokens of a pass over the corpus relative to that variant's (passes.py), so that an equal budget
 becomes equal passes.
 """
 
@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scalelab import systems
@@ -21,9 +21,10 @@ from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import BASELINE
-from scalelab.studies import adapting, derive, passes, sharing
+from scalelab.lab.compare import base_shape, shape_rules
+from scalelab.lab.load import archive, study_runs
+from scalelab.lab.load.study_runs import BASELINE, PretrainRun
+from scalelab.studies import finetunings, passes, sharing
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
 BUDGETS = ("optim.total_", "optim.warmup_")
@@ -53,62 +54,75 @@ class PlannedRun:
     config: Config
 
 
-def runs(spec: StudySpec, workdir: pathlib.Path, *, foreseen: bool = False) -> list[PlannedRun]:
-    """The runs of a study, those of a stage whose shapes are not known yet left out.
+def expand_runs(
+    spec: StudySpec, workdir: pathlib.Path, *, foreseen: bool = False
+) -> list[PlannedRun]:
+    """Expands a study into its runs; stages whose shapes are not known yet have none.
 
     Args:
       spec: the study.
-      workdir: holds the runs of earlier stages, which later ones may depend on.
-      foreseen: gives those a shape of the size that theirs will have instead, for a plan.
+      workdir: holds the runs of earlier stages, on which later ones may depend.
+      foreseen: gives those stages a shape of the expected size instead, for a plan.
 
     Raises:
       ValueError: a config cannot be resolved; the message names the run.
     """
     found: dict[str, PlannedRun] = {}
     earlier: list[PlannedRun] = []
-    for stage_name, stage in spec.stage_list:
-        planned = []
-        for seed in range(spec.seeds):
-            for variant in stage.variants:
-                for system in stage.systems:
-                    for shape, text in _shapes(spec, stage.shapes, earlier, workdir, foreseen):
-                        level = _Level(system, shape, variant, seed)
-                        planned.append(_run(spec, stage_name, level, text, workdir))
-        for run in planned:
+    for stage_name, stage in spec.stages.items():
+        shapes = list(_shapes(spec, stage.shapes, earlier, workdir, foreseen))
+        earlier = [
+            _run(spec, stage_name, _Level(system, shape, variant, seed), text, workdir)
+            for seed in range(spec.seeds)
+            for variant in stage.variants
+            for system in stage.systems
+            for shape, text in shapes
+        ]
+        for run in earlier:
             found.setdefault(run.name, run)
-        earlier = planned
     return list(found.values())
 
 
 def _shapes(
-    spec: StudySpec, shapes: tuple[str, ...], earlier: list[PlannedRun], workdir: pathlib.Path,
+    spec: StudySpec, shapes: Sequence[str], earlier: Sequence[PlannedRun], workdir: pathlib.Path,
     foreseen: bool,
 ) -> Iterator[tuple[Shape, str]]:  # fmt: skip
-    """The shapes of a stage, and how names of runs have them."""
+    """Yields the shapes of a stage, and their texts in names of runs."""
     for text in shapes:
         if not text.startswith(COMPOUND):
             shape = parse_shape(text)
             yield shape, str(shape)
             continue
-        step, seeds = float(text.removeprefix(COMPOUND)), spec.finetune.seeds
-        states = [
-            study_runs.read_run(workdir / "runs" / r.name, describe(r), seeds) for r in earlier
-        ]
-        pairs = [(run.shape, state) for run, state in zip(earlier, states, strict=True)]
-        try:
-            shape = derive.scaled(pairs, step, spec.finetune.tasks, seeds)
-        except derive.Damaged:
-            if not foreseen:
-                raise
-            shape = None
-        if shape is not None:
-            yield shape, str(shape)
-        elif foreseen and earlier:
-            yield derive.foreseen([run.shape for run in earlier], step), text
+        base = _scaling_base(spec, earlier, workdir)
+        known = sorted({run.shape for run in earlier}, key=lambda s: (s.n_model, s.num_layers))
+        label = text if base is None else None
+        if base is None and foreseen and known:
+            base = known[len(known) // 2]  # the middle one has about the size of the best
+        if base is not None:
+            scaling = shape_rules.Scaling(base)
+            shape = scaling.at(scaling.phi + float(text.removeprefix(COMPOUND)))
+            yield shape, label or str(shape)
+
+
+def _scaling_base(
+    spec: StudySpec, earlier: Sequence[PlannedRun], workdir: pathlib.Path
+) -> Shape | None:
+    """Returns the best shape of a stage, which compound scaling starts from (protocol, 7.5.5).
+
+    Best is, among the three of the least mean validation loss, the one with the best mean
+    fine-tuned score; the least loss if nothing was fine-tuned. None while runs are unfinished.
+    """
+    tasks, seeds = spec.finetune.tasks, spec.finetune.seeds
+    grid: dict[Shape, list[PretrainRun]] = {}
+    for run in earlier:
+        state = study_runs.read_run(archive.find_run(workdir, run.name), describe(run), seeds)
+        grid.setdefault(run.shape, []).append(state)
+    best = base_shape.candidates(grid, tasks, seeds)
+    return base_shape.choose(grid, tasks, best) if best else None
 
 
 class _Level(NamedTuple):
-    """What runs of a study differ in."""
+    """The levels of the factors in which runs of a study differ."""
 
     system: str
     shape: Shape
@@ -162,7 +176,7 @@ def _config(spec: StudySpec, level: _Level, workdir: pathlib.Path) -> Config:
 def _passes_apart(
     spec: StudySpec, level: _Level, values: dict[str, Any], other: str, workdir: pathlib.Path
 ) -> float:
-    """How many times the tokens of another variant's pass a pass has; of seed 0 for all seeds."""
+    """Returns the tokens of a pass relative to another variant's; all seeds take that of seed 0."""
     if other not in spec.variants or other == level.variant:
         raise ValueError(
             f"{passes.FACTOR}{other}: expected another variant: {nearest(other, spec.variants)}"
@@ -175,7 +189,7 @@ def _passes_apart(
 
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
-    """Replaces one dotted field; "x0.5" multiplies it."""
+    """Replaces a dotted field, or multiplies it by "x0.5"."""
     flat = flatten(values)
     if field not in flat:
         raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
@@ -192,7 +206,7 @@ def _set(values: dict[str, Any], field: str, value: Any) -> None:
 
 
 def describe(run: PlannedRun) -> dict[str, Any]:
-    """What the study's file says of a run."""
+    """Returns the entry of a run in the study's file."""
     return {
         "name": run.name,
         "stage": run.stage,
@@ -205,40 +219,25 @@ def describe(run: PlannedRun) -> dict[str, Any]:
 
 
 def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
-    """The content of the study's file; see `scalelab.lab.load.study_runs`."""
+    """Returns the content of the study's file; see `scalelab.lab.load.study_runs`."""
     names = sorted({run.system for run in planned})
-    adaptation, chosen = adapting.planned(spec.finetune)
+    adaptation, chosen = finetunings.plan_fields(spec.finetune)
     departures = {
         name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES] for name in names
     }
-    return {
-        "name": spec.name,
-        "title": spec.title,
-        "question": spec.question,
-        "protocol": spec.protocol,
-        "comparison": spec.comparison,
-        "scale": spec.scale,
-        "matched": spec.matched,
-        "free": list(spec.free),
-        "allow": list(spec.allow),
-        "tables": list(spec.tables),
-        "rows": {name: dataclasses.asdict(rows) for name, rows in spec.rows.items()},
-        "figures": list(spec.figures),
-        "hypotheses": list(spec.hypotheses),
+    kept = dataclasses.asdict(spec)
+    for field in ("pretrain", "stage_order"):
+        del kept[field]
+    return kept | {
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,
         "finetune_seeds": spec.finetune.seeds,
         "adaptation": adaptation,
         "chosen": chosen,
-        "finetune": dataclasses.asdict(spec.finetune),
-        "seeds": spec.seeds,
         "departures": departures,
-        "fields": list(spec.fields),
-        "system_fields": {k: list(v) for k, v in spec.system_fields.items()},
-        "variants": {k: list(v) for k, v in spec.variants.items()},
         "stages": {
             name: {"finetune": stage.finetune, "shapes": list(stage.shapes)}
-            for name, stage in spec.stage_list
+            for name, stage in spec.stages.items()
         },
         "command": command,
         "runs": [describe(run) | {"finetune": spec.stages[run.stage].finetune} for run in planned],
@@ -248,17 +247,21 @@ def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str,
 def write(
     spec: StudySpec, planned: list[PlannedRun], workdir: pathlib.Path, command: str
 ) -> pathlib.Path:
-    """Writes the study's file.
+    """Writes the study's file if it has changed.
 
     Raises:
-      ValueError: the folder holds another study of that name, of another scale, or one that has
-        other fields for a run or a fine-tuning of the same name; see `sharing`.
+      ValueError: the folder holds this study at another scale, or a study that has other fields for
+        a run or a fine-tuning of the same name; see `sharing`.
     """
     path = workdir / "studies" / f"{spec.name}.json"
     content = json.loads(json.dumps(facts(spec, planned, command)))
     if path.exists():
         before = study_runs.read_facts(path)
-        _refuse_another(before, content, path)
+        if before.get("scale") != content["scale"]:
+            raise ValueError(
+                f"{path} is at scale {before.get('scale')!r}, this study at {content['scale']!r}:"
+                " choose another --workdir"
+            )
         content = _with_finished(before, content, workdir)
         if {**before, "command": None} == {**content, "command": None}:
             return path
@@ -271,15 +274,15 @@ def write(
 def _with_finished(
     before: dict[str, Any], now: dict[str, Any], workdir: pathlib.Path
 ) -> dict[str, Any]:
-    """Adds the runs of the file before that are finished but not planned any more.
+    """Adds runs of the previous file that are finished but not planned any more.
 
-    Such as a scaled one, since a run of the grid that it came from is to be repeated.
+    A scaled run, for example, while a run of the grid that it came from is repeated.
     """
     planned = {run["name"] for run in now["runs"]}
     kept = [
         run for run in before.get("runs", ())
         if run["name"] not in planned
-        and study_runs.read_run(workdir / "runs" / run["name"], run).finished
+        and study_runs.read_run(archive.find_run(workdir, run["name"]), run).finished
     ]  # fmt: skip
     wanted = {
         "stages": {run["stage"] for run in kept},
@@ -291,12 +294,3 @@ def _with_finished(
         for part, names in wanted.items()
     }
     return now | parts | {"runs": now["runs"] + kept}
-
-
-def _refuse_another(before: dict[str, Any], now: dict[str, Any], path: pathlib.Path) -> None:
-    """Refuses a study of another scale."""
-    if before.get("scale") != now["scale"]:
-        raise ValueError(
-            f"{path} is at scale {before.get('scale')!r}, this study at {now['scale']!r}: choose"
-            " another --workdir"
-        )

@@ -2,19 +2,20 @@
 
   python -m scalelab.studies.job --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
-Several --run=... train as one program (`population`). Reads everything from the study's file.
-Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
+Several --run=... train as one program (`scalelab.population`). Reads everything from the study's
+file. Exit code 0: done; 75: stopped by a signal, to be continued; else failed, with one message.
 """
 
 import pathlib
 import shutil
 import sys
-from typing import Any
+from collections.abc import Sequence
 
-from scalelab.config import cli, files
+from scalelab.config import cli
+from scalelab.lab.load.study_runs import PretrainRun, Study
 
 
-def pretrain(runs: list[Any], again: list[bool]) -> None:
+def pretrain(runs: Sequence[PretrainRun], again: Sequence[bool]) -> None:
     """Trains runs as one program; `again` where a checkpoint was lost."""
     from scalelab import population, train
     from scalelab.config import pretraining as config_lib
@@ -30,7 +31,7 @@ def pretrain(runs: list[Any], again: list[bool]) -> None:
 
 
 def _set_aside(folder: pathlib.Path) -> None:
-    """Makes room for a repetition: what the finished run left is kept beside."""
+    """Makes room for a repetition: moves the files of the finished run into before/."""
     kept = folder / "before"
     kept.mkdir(exist_ok=True)
     for name in ("result.json", "metrics.jsonl", "environment.json"):
@@ -39,26 +40,27 @@ def _set_aside(folder: pathlib.Path) -> None:
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
-    """Fine-tunes one run on the tasks that are left."""
+def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
+    """Fine-tunes a run on the tasks that are left."""
     from scalelab import finetune as finetune_lib
     from scalelab.config import pretraining as config_lib
     from scalelab.finetuning import warm_start
-    from scalelab.studies import jobs
-    from scalelab.studies import tasks as tasks_lib
+    from scalelab.studies import finetunings, jobs
     from scalelab.tasks import task as task_lib
 
     asked, config = study.facts["finetune"], config_lib.resolve(run.config)
-    tasks_lib.prepare(asked["data"], config, study.workdir)
+    finetunings.prepare(asked["data"], config, study.workdir)
     options = finetune_lib.Options(
         tuple(range(asked["seeds"])),
-        data=tasks_lib.folder(asked["data"], study.workdir),
-        together=min(asked["seeds"], jobs.TOGETHER) if jobs.go_together(config.net) else 1,
+        data=finetunings.data_folder(asked["data"], study.workdir),
+        together=min(asked["seeds"], jobs.num_vmapped(config.net)),
     )
-    values = finetune_values(asked["recipe"], run.config["machine"])
+    values = finetunings.base_values(asked["recipe"])
+    for name in ("cache_dir", "compile_cache_dir"):
+        values["machine"][name] = run.config["machine"][name]
     for name in tasks:
         prefix, _, task = name.rpartition("/")
-        overrides = task_fields(asked["fields"], task)
+        overrides = finetunings.task_fields(asked["fields"], task)
         if prefix:
             start = warm_start.open_start("none", str(run.folder))
             folder = run.folder / "scratch" / task
@@ -69,31 +71,6 @@ def finetune(study: Any, run: Any, tasks: tuple[str, ...]) -> None:
         if not asked["keep"]:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)
-
-
-def finetune_values(recipe: str, machine: dict[str, Any]) -> dict[str, Any]:
-    """The fields of configs/finetune.py for a recipe, with the caches of the pre-training."""
-    made = files.load(files.FOLDER / "finetune.py")
-    values = made.get_config(f"recipe={recipe}").to_dict()
-    for name in ("cache_dir", "compile_cache_dir"):
-        values["machine"][name] = machine[name]
-    return values
-
-
-def task_fields(lines: list[str], task: str) -> dict[str, Any]:
-    """The fields that a study sets for one task: "epochs=1" for all, "sst2.epochs=1" for one."""
-    from scalelab.studies.spec import parse_fields
-    from scalelab.tasks import task as task_lib
-
-    names = set(task_lib.task_names())
-    found, own = {}, {}
-    for field, value in parse_fields(lines).items():
-        first, _, rest = field.partition(".")
-        if first not in names:
-            found[field] = value
-        elif first == task:
-            own[rest] = value
-    return found | own
 
 
 def main(argv: list[str]) -> None:
@@ -109,18 +86,16 @@ def main(argv: list[str]) -> None:
 
     malloc.keep()
     study, found = jobs.read(pathlib.Path(given.workdir), given.study)
-    by_name = {job.name: job for job in found}
-    runs = {run.name: run for run in study.runs}
-    asked = []
-    for name in given.run:
-        if f"{name}.{given.kind}" not in by_name or name not in runs:
-            raise ValueError(f"study {given.study} has no job {name}.{given.kind}")
-        asked.append((runs[name], by_name[f"{name}.{given.kind}"]))
+    by_name, runs = {job.name: job for job in found}, {run.name: run for run in study.runs}
+    names = [f"{name}.{given.kind}" for name in given.run]
+    for name in names:
+        if name not in by_name:
+            raise ValueError(f"study {given.study} has no job {name}")
     if given.kind == "pretrain":
-        pretrain([run for run, _ in asked], [job.again for _, job in asked])
+        pretrain([runs[name] for name in given.run], [by_name[name].again for name in names])
         return
-    for run, job in asked:
-        finetune(study, run, job.tasks)
+    for run_name, name in zip(given.run, names, strict=True):
+        finetune(study, runs[run_name], by_name[name].tasks)
 
 
 if __name__ == "__main__":

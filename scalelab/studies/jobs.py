@@ -1,7 +1,7 @@
 """What a study has to do, and how far it is: one job a pre-training, one for its fine-tunings.
 
-The state is read from the run folders, so any number of processes agree on it, and a folder that
-was copied here without its checkpoints counts as done where nothing is left to be made of it.
+The state is read from the run folders, so any number of processes agree on it. A folder that was
+copied here without its checkpoints counts as done if nothing is left to be made of it.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from scalelab.runs import compatibility, environment
 
 PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
 WAITING, READY, DONE = "waiting", "ready", "done"
-TOGETHER = 8  # runs, or seeds of a fine-tuning, that one program trains on an accelerator
-# n_model up to which runs train together: one shape was measured (benchmarks/RESULTS.md, H100).
+MAX_VMAPPED = 8  # runs, or seeds of a fine-tuning, that one program trains on an accelerator
+# Largest n_model whose seeds train as one program: one shape was measured (RESULTS.md, H100).
 SMALL = 500_000
 
 
@@ -33,7 +33,7 @@ class Job:
       state: WAITING for another job, READY to start or to continue, or DONE.
       tasks: fine-tunings still to be done, "sst2" or "scratch/sst2".
       again: whether a finished pre-training must be repeated because its checkpoint is gone.
-      damaged: what is wrong with its folder; None: nothing.
+      damaged: what is wrong with its folder, or None.
     """
 
     kind: str
@@ -45,73 +45,38 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For tables and for the names of logs and locks."""
+        """The name in tables, logs and locks."""
         return f"{self.run}.{'pretrain' if self.kind == PRETRAIN else 'finetune'}"
 
 
-def of_study(study: Study) -> list[Job]:
-    """Every job of a study, in the order in which they should be done.
+def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
+    """Reads a study and its jobs, as they are now."""
+    study = study_runs.read(workdir, name)
+    return study, list_jobs(study)
 
-    Fine-tunings come before further pre-trainings, so that what is begun is soon finished; seeds of
-    one number come before those of the next, so that every point has a run early.
+
+def list_jobs(study: Study) -> list[Job]:
+    """Lists every job of a study, in the order in which they should be done.
+
+    Fine-tunings come before further pre-trainings, so that what is begun is soon finished; the
+    first seed of all runs comes before the second, so that every point has a run early.
     """
     pretrain, finetune = [], []
     for run in sorted(study.runs, key=lambda r: r.seed):
-        left = unfinished_tasks(study, run)
-        wanted = _finetuned(study, run)
-        trained = run.finished
-        lost = trained and bool(wanted and left) and not _has_checkpoint(run.folder)
-        state = DONE if trained and not lost else READY
+        left, chosen = unfinished_tasks(study, run), is_finetuned(study, run)
+        lost = run.finished and bool(chosen and left) and not _has_checkpoint(run.folder)
+        trained = run.finished and not lost
+        state = DONE if trained else READY
         pretrain.append(Job(PRETRAIN, run.name, state, again=lost, damaged=run.damaged))
-        if wanted is None or wanted:
-            ready = trained and not lost and wanted
-            state = DONE if wanted and not left else READY if ready else WAITING
+        if chosen is not False:
+            ready = READY if trained and chosen else WAITING
+            state = DONE if chosen and not left else ready
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged=run.damaged))
     return finetune + pretrain
 
 
-def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
-    """Pre-trainings that one program does with `job`: other seeds, or rates, of the same net.
-
-    Only of small nets, which leave most of a device idle; large ones fill it, and its memory.
-
-    Args:
-      study: the study.
-      job: of which some run wants to start.
-      left: where to look, in this order.
-      count: how many a program does, `job` among them.
-    """
-    runs = {run.name: run for run in study.runs}
-
-    def alike(other: Job) -> bool:
-        if other.kind != PRETRAIN or other.state != READY or other.again or other.damaged:
-            return False
-        configs = [config_lib.resolve(runs[one.run].config) for one in (job, other)]
-        if not is_small(configs[0].net):
-            return False
-        try:
-            compatibility.check(configs)
-        except ValueError:
-            return False
-        return True
-
-    if not alike(job):
-        return []
-    return [other for other in left if other != job and alike(other)][: count - 1]
-
-
-def is_small(net: config_lib.Net) -> bool:
-    """Whether a net leaves most of an accelerator idle."""
-    return flops.n_model(net.width, net.num_layers) <= SMALL
-
-
-def go_together(net: config_lib.Net) -> bool:
-    """Whether the seeds of a net are fine-tuned as one program: of small ones, on a GPU or TPU."""
-    return environment.has_accelerator() and is_small(net)
-
-
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
-    """The fine-tunings of a run that are not finished: "sst2", "scratch/sst2"."""
+    """Lists the fine-tunings of a run that are not finished: "sst2", "scratch/sst2"."""
     left = []
     for prefix, found in (("", run.tasks), ("scratch/", run.scratch)):
         if prefix and not (study.facts["finetune"]["scratch"] and run.seed == 0):
@@ -123,25 +88,21 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
     return left
 
 
-def _finetuned(study: Study, run: PretrainRun) -> bool | None:
-    """Whether a run is to be fine-tuned; None: that depends on runs that are not finished."""
+def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
+    """Returns whether a run is to be fine-tuned; None while that depends on unfinished runs."""
     rule = study.facts["stages"][run.stage]["finetune"]
-    if rule in ("all", "none") or not study.facts["tasks"]:
-        return rule != "none" and bool(study.facts["tasks"])
-    return chosen(study, run.stage, int(rule.removeprefix("best:")), run)
-
-
-def chosen(study: Study, stage: str, count: int, run: PretrainRun) -> bool | None:
-    """Whether a run's point is among the `count` of its stage with the least validation loss."""
+    if rule == "none" or not study.facts["tasks"]:
+        return False
+    if rule == "all":
+        return True
     losses = {}
     for point in study.points:
-        ours = [r for r in point.runs if r.stage == stage]
+        ours = [r.loss for r in point.runs if r.stage == run.stage]
+        if None in ours:
+            return None
         if ours:
-            values = [r.loss for r in ours]
-            if any(value is None for value in values):
-                return None
-            losses[point] = sum(v for v in values if v is not None) / len(values)
-    best = sorted(losses, key=losses.__getitem__)[:count]
+            losses[point] = sum(loss for loss in ours if loss is not None) / len(ours)
+    best = sorted(losses, key=losses.__getitem__)[: int(rule.removeprefix("best:"))]
     return any(run in point.runs for point in best)
 
 
@@ -150,25 +111,62 @@ def _has_checkpoint(folder: pathlib.Path) -> bool:
     return kept.is_dir() and any(p.name.isdecimal() for p in kept.iterdir())
 
 
+def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
+    """Lists pre-trainings that one program does with `job`: other seeds of the same small net.
+
+    Args:
+      study: the study.
+      job: a pre-training.
+      left: where to look, in this order.
+      count: how many a program does, `job` among them.
+    """
+    runs = {run.name: run for run in study.runs}
+
+    def is_alike(other: Job) -> bool:
+        if other.kind != PRETRAIN or other.state != READY or other.again or other.damaged:
+            return False
+        configs = [config_lib.resolve(runs[name].config) for name in (job.run, other.run)]
+        if not is_small(configs[0].net):
+            return False
+        try:
+            compatibility.check(configs)
+        except ValueError:
+            return False
+        return True
+
+    if not is_alike(job):
+        return []
+    return [other for other in left if other != job and is_alike(other)][: count - 1]
+
+
+def is_small(net: config_lib.Net) -> bool:
+    """Returns whether a net leaves most of an accelerator idle."""
+    return flops.n_model(net.width, net.num_layers) <= SMALL
+
+
+def num_vmapped(net: config_lib.Net | None = None) -> int:
+    """Returns how many seeds of a net one program trains: several on a GPU or TPU if it is small.
+
+    A GPU or TPU waits for small nets most of the time. CPU cores have a process each instead
+    (`benchmarks.population --threads=1` measures it).
+    """
+    small = net is None or is_small(net)
+    return MAX_VMAPPED if environment.has_accelerator() and small else 1
+
+
 def progress(run_folder: pathlib.Path, config: dict[str, Any]) -> float | None:
-    """The share of a pre-training's budget that is done, by its last logged line."""
+    """Returns the share of a pre-training's budget that is done, by its last logged line."""
     try:
         with (run_folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
             lines = file.read().decode(errors="replace").split("\n")
         last = json.loads(lines[-2])
-    except (OSError, ValueError, IndexError):
-        return None
-    optim = config["optim"]
-    for clock, key in (("steps", "step"), ("tokens", "tokens"), ("flops", "flops"),
-                       ("secs", "seconds")):  # fmt: skip
-        total = optim[f"total_{clock}"]
-        if total:
-            return min(1.0, last[key] / total)
+        for clock in ("steps", "tokens", "flops", "secs"):
+            total = config["optim"][f"total_{clock}"]
+            if total:
+                return min(
+                    1.0, last[{"steps": "step", "secs": "seconds"}.get(clock, clock)] / total
+                )
+    except (OSError, ValueError, IndexError, KeyError, TypeError):
+        pass
     return None
-
-
-def read(workdir: pathlib.Path, name: str) -> tuple[Study, list[Job]]:
-    """A study and its jobs, as they are now."""
-    study = study_runs.read(workdir, name)
-    return study, of_study(study)

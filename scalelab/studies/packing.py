@@ -24,7 +24,7 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
       What to say of it.
     """
     study = study_runs.read(workdir, name)
-    found = jobs.of_study(study)
+    found = jobs.list_jobs(study)
     open_runs = {job.run for job in found if job.state != DONE}
     runs = {run.name: run.folder for run in study.runs if run.name not in open_runs}
     packed, kept = archive.pack(runs, to)

@@ -1,8 +1,8 @@
-"""Tokens of a pass over the corpus, for budgets that are to be equal passes: "xpass:VARIANT".
+"""Counts the tokens of a pass over the corpus, for budgets of equal passes: "xpass:VARIANT".
 
-Two formats make examples of different length of the same text, how different depends on the corpus,
-the lengths and the tokenizer. So it is counted in the examples themselves, which are prepared for
-that, or found prepared, once for a study: WORKDIR/passes.json keeps the counts.
+Two formats make examples of different lengths of the same text; the ratio depends on the corpus,
+the lengths and the tokenizer. So it is counted in the examples themselves, once for a study:
+WORKDIR/passes.json keeps the counts.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ DIGITS = 4  # of a factor, so that budgets can be read
 
 
 def factor(one: Config, other: Config, workdir: pathlib.Path) -> float:
-    """Tokens of a pass of one config by those of another: with so many more, passes are equal.
+    """Returns the tokens of a pass of one config divided by those of another config.
 
     Raises:
       ValueError: the corpus is missing, unreadable or too small.
@@ -29,10 +29,10 @@ def factor(one: Config, other: Config, workdir: pathlib.Path) -> float:
 
 
 def tokens(config: Config, workdir: pathlib.Path) -> int:
-    """Tokens of one pass over the training examples of all phases; prepares them if need be.
+    """Counts the tokens of a pass over the training examples of all phases; may prepare them.
 
     Args:
-      config: whose examples; its order of them does not count.
+      config: of the examples; their order does not matter.
       workdir: the study's folder, which keeps the number.
 
     Raises:
@@ -57,7 +57,7 @@ def keep(workdir: pathlib.Path, to: pathlib.Path) -> None:
 
 
 def _key(config: Config) -> str:
-    """What decides which examples there are."""
+    """Returns the fields that decide which examples exist."""
     parts = {name: getattr(config, name) for name in ("data", "tokenizer", "short", "long")}
     found: dict[str, Any] = {name: dataclasses.asdict(part) for name, part in parts.items()}
     del found["data"]["order_seed"]
@@ -65,7 +65,7 @@ def _key(config: Config) -> str:
 
 
 def _read(path: pathlib.Path) -> dict[str, int]:
-    """The counts that are kept; none if they are damaged, they can be made again."""
+    """Returns the kept counts; none if the file is damaged, because they can be made again."""
     try:
         kept = json.loads(path.read_text())
         return {key: n for key, n in kept.items() if type(n) is int and n > 0}

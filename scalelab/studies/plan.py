@@ -1,23 +1,27 @@
-"""The plan of a study: what every run will take on this machine, before anything starts."""
+"""The plan of a study: what every run will take on this machine, before anything starts.
+
+Times three steps of each distinct net, batch size and length, and one fine-tuning step of each
+distinct net, and adds up. Compiled programs are kept where the runs will find them.
+"""
 
 import dataclasses
 import math
+import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from scalelab.config import durations
-from scalelab.studies import cost, cost_steps, footprint
-from scalelab.studies.cost import CostModel
-from scalelab.studies.cost_steps import Built
+from scalelab.helpers.files import write_json
+from scalelab.helpers.progress import format_secs
+from scalelab.lab import tables
+from scalelab.studies import expand, finetunings, pool
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
+from scalelab.studies.timing import StepClock, TaskSize, measure_task
 
-CALIBRATION_SECS = 60.0  # of compiling and measuring steps
-WORD_PIECES = 1.35  # tokens of a word, and
-FRAME_TOKENS = 3  # special ones, where the length of a task's texts is guessed from their words
+FORESEEN, CHOSEN = " ~", " *"  # marks in the table
+HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Expected:
       tokens: real input tokens.
       flops: of training.
       secs: of training alone.
-      start_secs: of the rest of its process, compiling above all.
+      start_secs: of compiling; 0 where an earlier seed's programs are kept.
       finetune_secs: of all its fine-tunings, if it is chosen for them.
       finetune_share: of the stage's runs that are chosen for fine-tuning.
       peak_bytes: of the process that trains.
@@ -56,166 +60,171 @@ class Expected:
 
     @property
     def total_secs(self) -> float:
-        """Of all that the run is for, on average over the runs of its stage."""
+        """Seconds of all that the run is for, on average over the runs of its stage."""
         return self.start_secs + self.secs + self.finetune_share * self.finetune_secs
 
 
+def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
+    """Plans a study, keeps the plan in WORKDIR/plans, and formats it.
+
+    Args:
+      spec: the study.
+      workdir: its folder.
+      command: the command line, for the study's file.
+      num_workers: processes at a time; this process takes the cores that one of them will have.
+    """
+    from scalelab.runs import environment
+
+    for cores in pool.split_cores(0, num_workers):
+        os.sched_setaffinity(0, cores)
+    planned = expand.expand_runs(spec, workdir, foreseen=True)
+    known = expand.expand_runs(spec, workdir)
+    finetunings.prepare(spec.finetune.data, planned[0].config, workdir)
+    tasks = [
+        measure_task(finetunings.load(name, spec.finetune.data, workdir), spec, name)
+        for name in spec.finetune.tasks
+    ]
+    expand.write(spec, known, workdir, command)
+    machine = planned[0].config.machine
+    environment.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
+    names, shares = {run.name for run in known}, finetune_shares(spec, planned)
+    clock = StepClock(planned, tasks if any(shares.values()) else [])
+    expected = [
+        expect(spec, run, clock, tasks, shares[run.stage], foreseen=run.name not in names)
+        for run in planned
+    ]
+    rows = [dataclasses.asdict(run) for run in expected]
+    (workdir / "plans").mkdir(exist_ok=True)
+    write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
+    return describe(expected, num_workers)
+
+
 def expect(
-    run: PlannedRun, built: Built, model: CostModel, data: Any, *, foreseen: bool = False
-) -> Expected:
-    """Predicts one pre-training.
+    spec: StudySpec, run: PlannedRun, clock: StepClock, tasks: Sequence[TaskSize], share: float,
+    *, foreseen: bool,
+) -> Expected:  # fmt: skip
+    """Adds up one pre-training and its fine-tunings.
 
     Args:
+      spec: the study.
       run: the run.
-      built: its net in the abstract.
-      model: of this machine.
-      data: its prepared data (`scalelab.data.Data`).
-      foreseen: whether its shape is not known yet.
+      clock: of this machine.
+      tasks: what nets are fine-tuned on.
+      share: of the stage's runs that are chosen for fine-tuning.
+      foreseen: whether the run's shape is not known yet.
     """
-    config = run.config
-    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
-    per_step = []  # tokens, flops, secs of a step in each phase
-    for i, (size, _, forward, counts) in enumerate(built.phases):
-        store = data.phases[i].train
-        tokens = size * store.meta["num_tokens"] / len(store)
-        per_step.append((tokens, forward.train, model.step_secs(counts)))
-    budget = durations.budget(config, steps_per_epoch)
-    column = {"steps": None, "tokens": 0, "flops": 1, "secs": 2}[budget.clock]
-    on_clock = [1.0 if column is None else step[column] for step in per_step]
-    ends = durations.phase_ends(
-        config, budget, steps_per_epoch[: len(per_step)],
-        [1.0] * len(per_step) if budget.clock == "secs" else on_clock,
-    )  # fmt: skip
-    starts = [0.0, *ends[:-1]]
-    steps = [math.ceil((e - s) / c) for s, e, c in zip(starts, ends, on_clock, strict=True)]
-    totals = np.array(steps) @ np.array(per_step)
-    peak = model.beside_bytes + net_bytes(model, built)
-    return Expected(
-        run.name, run.stage, foreseen, run.shape.n_model, built.num_params, sum(steps),
-        *map(float, totals), start_secs(model, run), 0.0, 0.0, peak,
-    )  # fmt: skip
+    from scalelab.resources import flops
 
-
-def start_secs(model: CostModel, run: PlannedRun, share: float = 1.0) -> float:
-    """Seconds of a process beside its steps; the first seed of a net compiles for the others.
-
-    Args:
-      model: of this machine.
-      run: whose process it is.
-      share: what it compiles, of what a pre-training does.
-    """
+    plan, steps = clock.draw(run), clock.pretraining(run)
+    counts, tokens = count_steps(run, plan, [step.secs for step in steps])
+    secs = sum(n * step.secs for n, step in zip(counts, steps, strict=True))
+    finetune = 0.0
+    if share:
+        per_token = clock.finetuning(run)
+        for task in tasks:  # scoring an example takes a third of training on it
+            positions = task.length * (task.batch_size * task.steps + task.evaluated / 3)
+            finetune += spec.finetune.seeds * positions * per_token
+        finetune *= 2 if spec.finetune.scratch and run.seed == 0 else 1
     kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
-    return model.start_secs + (0.0 if kept else share * model.compile_secs)
+    return Expected(
+        name=run.name,
+        stage=run.stage,
+        foreseen=foreseen,
+        n_model=run.shape.n_model,
+        num_params=flops.count_parameters(plan.state.params),
+        steps=sum(counts),
+        tokens=tokens,
+        flops=sum(n * p.forward.train for n, p in zip(counts, plan.phases, strict=True)),
+        secs=secs,
+        start_secs=0.0 if kept else sum(step.compile_secs for step in steps),
+        finetune_secs=finetune,
+        finetune_share=share,
+        peak_bytes=clock.peak_bytes(run),
+    )
 
 
-def finetune_secs(
-    spec: StudySpec, run: PlannedRun, model: CostModel, tasks: dict[str, tuple[int, int, float]],
-    values: dict[str, Any],
-) -> float:  # fmt: skip
-    """Predicts all fine-tunings of a run.
+def count_steps(run: PlannedRun, plan: Any, secs: Sequence[float]) -> tuple[list[int], float]:
+    """Returns the steps of each phase within a run's budget, and their real tokens.
 
     Args:
-      spec: the study.
       run: the run.
-      model: of this machine.
-      tasks: by name: examples of training, of dev, and tokens of a text.
-      values: of configs/finetune.py, by task: "epochs", "batch_size", "eval_every_epochs", ....
+      plan: its net and batches in the abstract.
+      secs: of a step of each phase.
     """
-    from scalelab.resources import blueprint
-
-    total = 0.0
-    net, config = run.config.net, run.config
-    for name, (num_train, num_dev, length) in tasks.items():
-        own = values[name]
-        size = own["batch_size"]
-        length = min(length, own["max_len"])
-        num_train = min(num_train, own["max_train_examples"] or num_train)
-        width, ffn = cost_steps.widths_in_lanes(net)
-        weights = net.num_layers * cost_steps.layer_weights(width, ffn)
-        touched = size * length * net.num_layers * (width + ffn)
-        counts = np.array([
-            6.0 * size * length * (weights + 2 * net.num_layers * length * net.width),
-            touched,
-            size * net.num_layers * net.num_heads * length**2,
-            0.0,
-            weights + config.tokenizer.vocab_size * net.width,
-            touched * blueprint.in_a_loop(config),
-            1.0,
-        ])  # fmt: skip
-        steps = own["epochs"] * num_train / size
-        forward = counts[0] * model.secs[0] / 3 * num_dev / size
-        evals = math.ceil(own["epochs"] / own["eval_every_epochs"])
-        total += spec.finetune.seeds * (steps * model.step_secs(counts) + evals * forward)
-    lengths = 2 if config.long.example_rate else 1  # pre-training compiles for each, a task once
-    total += start_secs(model, run, len(tasks) / lengths)
-    return total * (2 if spec.finetune.scratch and run.seed == 0 else 1)
+    config, data = run.config, _load_data(run)
+    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
+    tokens = [
+        phase.batch_size * own.train.meta["num_tokens"] / len(own.train)
+        for phase, own in zip(plan.phases, data.phases, strict=False)
+    ]
+    budget = durations.budget(config, steps_per_epoch)
+    costs = {"tokens": tokens, "flops": [phase.forward.train for phase in plan.phases]}
+    on_clock = costs.get(budget.clock, [1.0] * len(tokens))
+    ends = durations.phase_ends(config, budget, steps_per_epoch[: len(tokens)], on_clock)
+    per_step = secs if budget.clock == "secs" else on_clock
+    counts = [
+        math.ceil((end - begin) / cost)
+        for begin, end, cost in zip([0.0, *ends], ends, per_step, strict=False)
+    ]
+    return counts, sum(n * own for n, own in zip(counts, tokens, strict=True))
 
 
-def task_sizes(
-    names: Sequence[str], load: Callable[[str], Any]
-) -> dict[str, tuple[int, int, float]]:
-    """Examples of training and of dev, and tokens of a text, for each task.
-
-    Args:
-      names: of the tasks.
-      load: gives a task's `eval.task.Splits`.
-    """
-    found = {}
-    for name in names:
-        splits = load(name)
-        sample = [" ".join(texts) for texts in zip(*(c[:500] for c in splits.train.texts),
-                                                   strict=True)]  # fmt: skip
-        words = float(np.mean([len(text.split()) for text in sample]))
-        dev = sum(len(records) for records in splits.dev.values() if records is not None)
-        found[name] = (len(splits.train), dev, words * WORD_PIECES + FRAME_TOKENS)
-    return found
+_DATA: dict[Any, Any] = {}
 
 
-def calibrate(
-    spec: StudySpec,
-    runs: Sequence[PlannedRun],
-    builts: Sequence[Built],
-    path: pathlib.Path,
-    say: Callable[[str], None],
-) -> CostModel:
-    """The cost model of this machine, kept or new: some steps and a short training are measured.
+def _load_data(run: PlannedRun) -> Any:
+    """Returns a run's prepared data, which all runs with its texts and lengths share."""
+    from scalelab import systems
+    from scalelab.data import load_data
 
-    Args:
-      spec: the study.
-      runs: of it.
-      builts: the same in the abstract.
-      path: where it is kept.
-      say: told what is measured.
-    """
-    chosen = cost_steps.choose(builts)
-    labels = [cost_steps.label(*step) for step in chosen]
-    where = cost.machine()
-    model = cost.load(path, where, labels)
-    if model is not None:
-        return model
-    found = [one for _, one in cost_steps.measure(chosen, CALIBRATION_SECS, say)]
-    for one in found:
-        say(f"measured {one.label}: {one.secs * 1e3:,.0f} ms a step")
-    if len(found) < len(chosen):
-        say(f"{len(chosen) - len(found)} steps more are left to the model: they take over a minute")
-    model = cost.fit(found)
-    smallest = min(range(len(runs)), key=lambda i: net_bytes(model, builts[i]))
-    short = footprint.measure(spec, runs[smallest])
-    say(
-        f"measured {runs[smallest].name}, {footprint.TRAINED_STEPS} steps of it:"
-        f" {short.peak_bytes / 2**30:.2f} GiB, {short.start_secs:.0f} s to start and"
-        f" {short.compile_secs:.0f} s to compile"
+    config = run.config
+    key = (config.data, config.tokenizer, config.short, config.long, config.system)
+    if key not in _DATA:
+        _DATA[key] = load_data(config, systems.load(run.system))
+    return _DATA[key]
+
+
+def finetune_shares(spec: StudySpec, planned: Sequence[PlannedRun]) -> dict[str, float]:
+    """Returns the share of each stage's runs that is fine-tuned: of "best:k", k of its points."""
+    shares = {}
+    for name, stage in spec.stages.items():
+        points = {(r.system, r.shape, r.variant) for r in planned if r.stage == name}
+        best = stage.finetune.removeprefix("best:")
+        all_or_none = float(stage.finetune == "all")
+        chosen = int(best) / max(1, len(points)) if best != stage.finetune else all_or_none
+        shares[name] = min(1.0, chosen) if spec.finetune.tasks else 0.0
+    return shares
+
+
+def describe(expected: Sequence[Expected], num_workers: int) -> str:
+    """Formats the plan as a table with its total and notes."""
+    rows = [
+        [
+            e.name + FORESEEN * e.foreseen, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}",
+            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", format_secs(e.secs + e.start_secs),
+            format_secs(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
+            f"{e.peak_bytes / 2**30:.2f} GiB",
+        ]
+        for e in expected
+    ]  # fmt: skip
+    total = sum(e.total_secs for e in expected)
+    text = tables.plain(HEADER, rows) + (
+        f"{len(expected)} runs, {sum(e.flops for e in expected):.2g} FLOPs of pre-training;"
+        f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
+        f" {num_workers}. Seconds are those of steps timed here, with compiling and without the"
+        " start of processes; fine-tuning is a rougher guess."
     )
-    model = dataclasses.replace(
-        model,
-        beside_bytes=max(0.0, short.peak_bytes - net_bytes(model, builts[smallest])),
-        start_secs=short.start_secs,
-        compile_secs=short.compile_secs,
-    )
-    cost.save(path, model, where, labels)
-    return model
-
-
-def net_bytes(model: CostModel, built: Built) -> float:
-    """What the net of a run takes, in the phase that takes most."""
-    return max(model.net_bytes(counts, built.num_params) for *_, counts in built.phases)
+    if any(e.foreseen for e in expected):
+        text += (
+            f"\n{FORESEEN.strip()} the shape comes out of the stage before; this line has another"
+            " shape of the expected size."
+        )
+    shares: Mapping[str, float] = {e.stage: e.finetune_share for e in expected}
+    for stage, share in shares.items():
+        count = sum(e.stage == stage for e in expected)
+        if 0 < share < 1:
+            text += (
+                f"\n{CHOSEN.strip()} stage {stage}: {share * count:.0f} of {count} runs will be"
+                " fine-tuned, and the sum counts as many."
+            )
+    return text

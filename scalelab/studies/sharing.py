@@ -1,9 +1,8 @@
-"""Whether a study may have a folder that others have, or that it had when it was started before.
+"""Checks that a study may use a folder which holds other studies, or an earlier start of itself.
 
-Runs are shared by their names: studies of one folder, or two starts of one, that want a run of the
-same name must want the same run, and adapt it to a task alike. Then what one has finished, the
-other need not do. Systems, shapes, variants, seeds and tasks may be added, and left out; a study
-counts as many fine-tuning seeds as it asks for, whatever else is there.
+Studies of one folder share runs by name: two that want a run of the same name must want the same
+config and the same fine-tuning, and then it is trained once. Systems, shapes, variants, seeds and
+tasks may be added and left out. A study counts as many fine-tuning seeds as it asks for.
 """
 
 import pathlib
@@ -13,22 +12,22 @@ from typing import Any
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import archive, study_runs
 from scalelab.runs import records
-from scalelab.studies import tasks
+from scalelab.studies import finetunings
 from scalelab.tasks import task as task_lib
 
 SHOWN = 8
 
 
 def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
-    """Refuses a study that would mix with what a folder has, before anything is written or started.
+    """Refuses a study that contradicts a folder, before anything is written or started.
 
     Args:
       facts: the content of its file.
       workdir: the folder.
 
     Raises:
-      ValueError: a run of the same name has another config, in the plan of a study or in its
-        folder; or is to be fine-tuned otherwise, or on other data.
+      ValueError: a run of the same name has another config, in a study's file or in its folder;
+        or another fine-tuning, or fine-tunings on other data.
     """
     configs = {run["name"]: run["config"] for run in facts["runs"]}
     for path in sorted((workdir / "studies").glob("*.json")):
@@ -39,11 +38,11 @@ def check(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
             differing = config_lib.science_diff(configs[name], theirs[name])
             _refuse(f"{path} plans {name} with another config", differing)
         for task in facts["tasks"] if shared else ():
-            adapted = [one.get("adaptation", {}).get(task) for one in (facts, other)]
+            adapted = [study.get("adaptation", {}).get(task) for study in (facts, other)]
             if all(adapted):
                 differing = config_lib.science_diff(*adapted)
-                _refuse(f"{path} fine-tunes {shared[0]} on {task} otherwise", differing)
-        data = [one["finetune"].get("data") for one in (facts, other)]
+                _refuse(f"{path} fine-tunes {shared[0]} on {task} with other fields", differing)
+        data = [study["finetune"].get("data") for study in (facts, other)]
         if shared and data[0] != data[1]:
             both = [task for task in facts["tasks"] if task in other["tasks"]]
             _check_data(both, data[0], workdir, shared)
@@ -67,25 +66,25 @@ def _refuse(what: str, differing: Sequence[str]) -> None:
 def _check_data(
     names: Sequence[str], data: str | None, workdir: pathlib.Path, runs: Sequence[str]
 ) -> None:
-    """Refuses data of other contents than what finished fine-tunings of the runs were given.
+    """Refuses data whose contents differ from those of finished fine-tunings of the runs.
 
-    The data may lie elsewhere now, as on another machine.
+    The data may lie in another folder, as on another machine.
     """
     for task in names:
         made = next(_digests(workdir, task, runs), None)
         if made is None:
             continue
-        folder = tasks.folder(data, workdir)
+        folder = finetunings.data_folder(data, workdir)
         now = task_lib.load(task_lib.load_task(task), folder, tests=False).digests
         parts = [part for part, digest in made[1].items() if now.get(part) != digest]
-        said = [f"{task}: the {part} set of {data} has other contents" for part in parts]
-        _refuse(f"{made[0]} was fine-tuned on other data", said)
+        changed = [f"{task}: the {part} set of {data} has other contents" for part in parts]
+        _refuse(f"{made[0]} was fine-tuned on other data", changed)
 
 
 def _digests(
     workdir: pathlib.Path, task: str, runs: Sequence[str]
 ) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
-    """Folders of finished fine-tunings on a task, and the digests of their data."""
+    """Yields folders of finished fine-tunings on a task, and the digests of their data."""
     for run in runs:
         for path in sorted(archive.find_run(workdir, run).glob(f"*/{task}/seed*/result.json")):
             data = records.read_config(path.parent).get("data")

@@ -1,12 +1,12 @@
-"""What a study says: frozen dataclasses, filled strictly from a ConfigDict.
+"""The fields of a study: frozen dataclasses, filled strictly from a ConfigDict.
 
-`configs/study.py` holds the fields with their defaults and says what each is for; a file of
-`configs/studies/` is one comparison, written as what it changes there.
+`configs/study.py` holds the fields with their defaults and comments; a file of `configs/studies/`
+is one comparison, written as what it changes there.
 """
 
 import ast
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
@@ -26,7 +26,7 @@ COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1"
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Runs of a study that can be started together.
+    """Runs of a study that can start at the same time.
 
     Attributes:
       systems: names.
@@ -36,9 +36,9 @@ class Stage:
       finetune: "all", "none", or "best:k": the k shapes of the least validation loss.
     """
 
-    systems: tuple
-    shapes: tuple
-    variants: tuple
+    systems: tuple[str, ...]
+    shapes: tuple[str, ...]
+    variants: tuple[str, ...]
     finetune: str
 
 
@@ -57,12 +57,12 @@ class Finetune:
       keep: whether the parameters of fine-tuned nets stay on disk.
     """
 
-    tasks: tuple
+    tasks: tuple[str, ...]
     recipe: str
     seeds: int
     data: str | None
     scratch: bool
-    fields: tuple
+    fields: tuple[str, ...]
     keep: bool
 
 
@@ -79,23 +79,18 @@ class StudySpec:
     seeds: int
     matched: str
     pretrain: Config
-    fields: tuple
-    system_fields: dict
-    variants: dict
-    stages: dict
-    stage_order: tuple
+    fields: tuple[str, ...]
+    system_fields: dict[str, tuple[str, ...]]
+    variants: dict[str, tuple[str, ...]]
+    stages: dict[str, Stage]
+    stage_order: tuple[str, ...]
     finetune: Finetune
-    free: tuple
-    allow: tuple
-    tables: tuple
-    rows: dict
-    figures: tuple
-    hypotheses: tuple
-
-    @property
-    def stage_list(self) -> list[tuple[str, Stage]]:
-        """The stages in the study's order: what comes out of earlier ones depends on it."""
-        return list(self.stages.items())
+    free: tuple[str, ...]
+    allow: tuple[str, ...]
+    tables: tuple[str, ...]
+    rows: dict[str, Rows]
+    figures: tuple[str, ...]
+    hypotheses: tuple[str, ...]
 
 
 def resolve(values: Mapping[str, Any]) -> StudySpec:
@@ -107,78 +102,69 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     """
     spec = fill(StudySpec, values)
     config_lib.resolve(values["pretrain"])
-    stages = {name: fill(Stage, spec.stages[name], f"stages.{name}.") for name in _order(spec)}
-    rows = {name: fill(Rows, values, f"rows.{name}.") for name, values in spec.rows.items()}
-    spec = dataclasses.replace(spec, stages=stages, stage_order=tuple(stages), rows=rows)
+    order = spec.stage_order or (tuple(spec.stages) if len(spec.stages) < 2 else ())
+    if sorted(order) != sorted(spec.stages):  # a ConfigDict has sorted its own
+        raise ValueError(
+            f"config.stage_order {order!r}: expected every stage once, in the study's order:"
+            f" {', '.join(spec.stages)}"
+        )
+    stages = {name: spec.stages[name] for name in order}
+    spec = dataclasses.replace(spec, stages=stages, stage_order=order)
     _check(spec)
     return spec
 
 
-def _order(spec: StudySpec) -> tuple[str, ...]:
-    """The stages' names as the study orders them: a ConfigDict has sorted its own."""
-    given = spec.stage_order or (tuple(spec.stages) if len(spec.stages) < 2 else ())
-    _check_lines(given, "config.stage_order", "'main'")
-    if sorted(given) != sorted(spec.stages):
-        raise ValueError(
-            f"config.stage_order {tuple(given)!r}: expected every stage once, in the study's order:"
-            f" {', '.join(spec.stages)}"
-        )
-    return given
-
-
 def _check(spec: StudySpec) -> None:
-    """Refuses what names nothing, or nothing that can be built."""
-    if not spec.name.isidentifier():
-        raise ValueError(f"config.name {spec.name!r}: expected a word, such as thesis_7_5_1")
+    """Refuses names of things that do not exist, and nets that cannot be built."""
+    for where, names in (
+        ("config.name", [spec.name]),  # these become parts of file names
+        ("config.variants", spec.variants),
+        ("config.stages", spec.stages),
+        ("config.rows", spec.rows),
+    ):
+        for name in names:
+            if not name.isidentifier():
+                raise ValueError(f"{where}: {name!r}: expected a word, such as half_steps")
     if spec.seeds < 1 or spec.finetune.seeds < 1:
         raise ValueError("config.seeds and config.finetune.seeds must be at least 1")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
-    groups = {"fields": spec.fields, "finetune.fields": spec.finetune.fields}
-    groups |= {f"variants.{name}": lines for name, lines in spec.variants.items()}
-    groups |= {f"system_fields.{name}": lines for name, lines in spec.system_fields.items()}
-    for name, lines in groups.items():
-        _check_lines(lines, f"config.{name}", "'optim.learning_rate=1e-3'")
-    if spec.variants.get(BASELINE) not in ((), []):
+    if spec.variants.get(BASELINE) != ():
         raise ValueError(
             f"config.variants must have {BASELINE!r}, which changes nothing: (); got"
             f" {spec.variants.get(BASELINE)!r}: name another variant"
         )
-    known = module_names("systems")
-    for place, (name, stage) in enumerate(spec.stage_list):
-        for factor in ("systems", "shapes", "variants"):
-            if not getattr(stage, factor):
-                raise ValueError(f"config.stages.{name}.{factor} is empty: name at least one")
-        _check_names(stage.systems, known, f"config.stages.{name}.systems")
-        _check_names(stage.variants, spec.variants, f"config.stages.{name}.variants")
-        _check_lines(stage.shapes, f"config.stages.{name}.shapes", "'2x128x2'")
-        for shape in stage.shapes:
-            if shape.startswith(COMPOUND):
-                if place == 0:
-                    raise ValueError(
-                        f"config.stages.{name}.shapes {shape!r}: no stage comes before it"
-                    )
-                number(shape.removeprefix(COMPOUND), f"config.stages.{name}.shapes {shape!r}")
-            else:
-                parse_shape(shape)
-        best = stage.finetune.removeprefix("best:")
-        if stage.finetune not in ("all", "none") and not (
-            best != stage.finetune and best.isdecimal() and int(best)
-        ):
-            raise ValueError(
-                f"config.stages.{name}.finetune {stage.finetune!r}: expected all, none or best:k"
-            )
-    _check_names(spec.system_fields, known, "config.system_fields")
+    for place, (name, stage) in enumerate(spec.stages.items()):
+        _check_stage(spec, f"config.stages.{name}", stage, is_first=place == 0)
+    _check_names(spec.system_fields, module_names("systems"), "config.system_fields")
     _check_names(spec.free, FACTORS, "config.free")
     _check_report(spec)
-    if spec.finetune.recipe not in recipes.RECIPES:
-        recipes.get(spec.finetune.recipe)
+    recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
 
 
+def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -> None:
+    for factor in ("systems", "shapes", "variants"):
+        if not getattr(stage, factor):
+            raise ValueError(f"{where}.{factor} is empty: name at least one")
+    _check_names(stage.systems, module_names("systems"), f"{where}.systems")
+    _check_names(stage.variants, spec.variants, f"{where}.variants")
+    for shape in stage.shapes:
+        if not shape.startswith(COMPOUND):
+            parse_shape(shape)
+        elif is_first:
+            raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
+        else:
+            number(shape.removeprefix(COMPOUND), f"{where}.shapes {shape!r}")
+    best = stage.finetune.removeprefix("best:")
+    is_best = best != stage.finetune and best.isdecimal() and int(best) > 0
+    if stage.finetune not in ("all", "none") and not is_best:
+        raise ValueError(f"{where}.finetune {stage.finetune!r}: expected all, none or best:k")
+
+
 def _check_report(spec: StudySpec) -> None:
-    """Refuses a clock, tables, figures, hypotheses and fields that a report would not know."""
+    """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
     from scalelab.lab.compare import comparability, finetunings, hypotheses, matched
     from scalelab.lab.compare.comparison import load_comparison
     from scalelab.lab.show.figures import FIGURES
@@ -196,14 +182,10 @@ def _check_report(spec: StudySpec) -> None:
 
 
 def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:
-    """Refuses tables of no kind, or of rows that are not named, or that no run can be in."""
+    """Refuses tables of an unknown kind or with unknown rows, and tables without any run."""
     for name, rows in spec.rows.items():
-        if not name.isidentifier():  # it becomes part of a file's name
-            raise ValueError(f"config.rows: {name!r}: expected a word, such as width")
         _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")
         _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
-        _check_lines(rows.shapes, f"config.rows.{name}.shapes", "'2x*x2'")
-    _check_lines(spec.tables, "config.tables", "'large'")
     for table in spec.tables:
         kind, name = table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
         if name and not any(
@@ -218,14 +200,7 @@ def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:
             )
 
 
-def _check_lines(given: Any, where: str, example: str) -> None:
-    """Refuses what is no list of words, such as (1, 2), or a word where one was meant."""
-    if not isinstance(given, list | tuple) or not all(isinstance(word, str) for word in given):
-        raise ValueError(f"{where}: expected words in quotes, such as ({example},), got {given!r}")
-
-
-def _check_names(given: Any, known: Any, where: str) -> None:
-    _check_lines(list(given), where, repr(next(iter(known), "name")))
+def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:
     for name in given:
         if name not in known:
             raise ValueError(f"{where}: unknown {name!r}: {nearest(name, known)}")
@@ -235,7 +210,7 @@ def parse_shape(text: str) -> Shape:
     """Reads AxHxL.
 
     Raises:
-      ValueError: it is not written so, or A does not divide H.
+      ValueError: another form, or A does not divide H.
     """
     parts = text.split("x")
     if len(parts) != 3 or not all(p.isdecimal() and int(p) for p in parts):
@@ -254,7 +229,7 @@ def number(text: str, where: str) -> float:
     """Reads a number.
 
     Raises:
-      ValueError: it is none; the message begins with `where`.
+      ValueError: not a number; the message begins with `where`.
     """
     try:
         return float(text)

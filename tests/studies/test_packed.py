@@ -39,8 +39,8 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
     arguments = f"scale=small,corpus={corpus}" + (f",data={data}" if data else "")
     values = tiny.config_module(f"studies/{name}").get_config(arguments).to_dict()
     made = spec.resolve(values)
-    planned = expand.runs(made, workdir)
-    assert [run.name for run in planned] == [run["name"] for run in before.facts["runs"]]
+    planned = expand.expand_runs(made, workdir)
+    assert {run.name for run in planned} == {run["name"] for run in before.facts["runs"]}
     configs = {run.name: run.config for run in before.runs}
     for run in planned:
         assert config_lib.science_diff(run.config, configs[run.name]) == []

@@ -35,7 +35,7 @@ def made(wikitext: pathlib.Path, cache_dir: pathlib.Path) -> spec.StudySpec:
 
 
 def by_variant(made: spec.StudySpec, workdir: pathlib.Path) -> dict[str, expand.PlannedRun]:
-    return {run.variant: run for run in expand.runs(made, workdir) if run.seed == 0}
+    return {run.variant: run for run in expand.expand_runs(made, workdir) if run.seed == 0}
 
 
 def test_unique_variants_pass_over_any_corpus_as_often(made, tmp_path) -> None:
@@ -77,7 +77,7 @@ def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr("scalelab.data.load_data", gone)
     assert by_variant(made, tmp_path) == before
-    expand.write(made, expand.runs(made, tmp_path), tmp_path, "")
+    expand.write(made, expand.expand_runs(made, tmp_path), tmp_path, "")
     packing.pack(tmp_path, None, tmp_path / "to")
     assert by_variant(made, tmp_path / "to") == before
     other = tmp_path / "other"
@@ -92,7 +92,7 @@ def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
 
 
 def test_all_seeds_have_one_budget(made, tmp_path) -> None:
-    runs = [run for run in expand.runs(made, tmp_path) if run.variant == "pairs_unique"]
+    runs = [run for run in expand.expand_runs(made, tmp_path) if run.variant == "pairs_unique"]
     assert len(runs) == 2
     assert len({run.config.optim.total_tokens for run in runs}) == 1
 
@@ -111,13 +111,13 @@ def test_what_it_may_not_name(other: str, message: str, tmp_path) -> None:
         stages={"main": a_study.stage(variants=("more",))},
     )
     with pytest.raises(ValueError, match=message):
-        expand.runs(made, tmp_path)
+        expand.expand_runs(made, tmp_path)
 
 
 def test_it_is_of_variants_alone(tmp_path) -> None:
     made = a_study.make(fields=("optim.total_steps=xpass:baseline",))
     with pytest.raises(ValueError, match="expected x and a factor"):
-        expand.runs(made, tmp_path)
+        expand.expand_runs(made, tmp_path)
 
 
 def test_order_and_net_do_not_count(made, tmp_path, monkeypatch) -> None:

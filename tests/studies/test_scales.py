@@ -9,7 +9,7 @@ import tiny
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
-from scalelab.studies import adapting, expand, spec
+from scalelab.studies import expand, finetunings, spec
 
 SCALES = ("full", "medium", "small", "tiny")
 PARTS = ("study", "pre-training", "fine-tuning")
@@ -39,12 +39,12 @@ def resolved(scale: str) -> dict[str, dict[str, object]]:
     arguments = f"scale={scale},corpus=wikitext:/w"
     config = tiny.config_module("studies/thesis_7_5_1").get_config(arguments)
     made = spec.resolve(config.to_dict())
-    run = next(run for run in expand.runs(made, tiny.ROOT) if run.system == "roberta")
+    run = next(run for run in expand.expand_runs(made, tiny.ROOT) if run.system == "roberta")
     assert not any(d.field in rows("pre-training") for d in systems.load("roberta").DEPARTURES)
     parts = {
         "study": flatten(config.to_dict()),
         "pre-training": flatten(dataclasses.asdict(run.config)),
-        "fine-tuning": flatten(adapting.values(made.finetune, "mnli")),
+        "fine-tuning": flatten(finetunings.config_values(made.finetune, "mnli")),
     }
     return {
         part: {k: v for k, v in values.items() if not k.startswith(NOT_OF_SCALES)}
@@ -110,7 +110,7 @@ def test_below_the_protocols_scale_one_learning_rate_is_for_all_systems() -> Non
     made = spec.resolve(
         tiny.config_module("studies/thesis_7_5_1").get_config("scale=small").to_dict()
     )
-    rates = {run.config.optim.learning_rate for run in expand.runs(made, tiny.ROOT)}
+    rates = {run.config.optim.learning_rate for run in expand.expand_runs(made, tiny.ROOT)}
     assert rates == {1e-3}
     assert "optim.learning_rate" in {d.field for d in systems.load("gpt2").DEPARTURES}
 

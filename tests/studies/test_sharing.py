@@ -16,7 +16,7 @@ BERT = "bert-2x8x1-seed0"
 
 def write(workdir: pathlib.Path, **changes) -> None:
     made = a_study.make(**changes)
-    expand.write(made, expand.runs(made, workdir), workdir, "")
+    expand.write(made, expand.expand_runs(made, workdir), workdir, "")
 
 
 SECONDS = {

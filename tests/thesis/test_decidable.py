@@ -43,7 +43,7 @@ def load(name: str, arguments: str) -> spec.StudySpec:
 
 def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
     """What the study would find: scores only of what it fine-tunes, as many numbers as seeds."""
-    planned = [run for run in expand.runs(made, path) if str(run.shape) not in without]
+    planned = [run for run in expand.expand_runs(made, path) if str(run.shape) not in without]
     rows = {Row(r.system, r.shape, r.variant): made.stages[r.stage].finetune for r in planned}
     tuned = {row for row, rule in rows.items() if rule == "all"}
     for rule in {rule for rule in rows.values() if rule.startswith("best:")}:

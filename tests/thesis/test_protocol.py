@@ -124,7 +124,7 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
                 a, h, n = map(int, shape.split("x"))
                 net = {"net.num_heads": a, "net.width": h, "net.num_layers": n}
                 expected[system, shape, variant] = fields | net | {"system": system}
-    planned = expand.runs(load(name), tmp_path)
+    planned = expand.expand_runs(load(name), tmp_path)
     found = {(r.system, str(r.shape), r.variant): config_lib.science(r.config) for r in planned}
     assert len(planned) == len(found)  # one pre-training of each
     assert found == expected
@@ -138,8 +138,8 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
 def test_stages_are_in_the_protocols_order(scale: str, stages: list[str], tmp_path) -> None:
     """7.5.5: the grid; then 7.7's net before and the scaled one; then 7.8's."""
     made = load("thesis_7_5_5", scale)
-    assert [name for name, _ in made.stage_list] == stages
-    planned = [run.stage for run in expand.runs(made, tmp_path, foreseen=True)]
+    assert [name for name, _ in made.stages.items()] == stages
+    planned = [run.stage for run in expand.expand_runs(made, tmp_path, foreseen=True)]
     assert list(dict.fromkeys(planned)) == stages
 
 
@@ -148,7 +148,7 @@ def test_every_published_row_is_a_run(name: str, tmp_path) -> None:
     """So that printed numbers stand beside ours, which go by system, shape and variant."""
     runs = {
         (r.system, r.shape, r.variant)
-        for r in expand.runs(load(name), tmp_path)
+        for r in expand.expand_runs(load(name), tmp_path)
         if str(r.shape) not in BESIDE.get(name, ())
     }
     rows = [row for table in TABLES[name].values() for row in published.read_table(table)]
@@ -160,7 +160,7 @@ KINDS = [*score_tables.TABLES, *comparison.TABLES]
 
 def tables_of(made: spec.StudySpec, path, **changes) -> dict[str, list[str]]:
     """The rows of each table of scores that a study asks for, once everything is planned."""
-    expand.write(made, expand.runs(made, path, **changes), path, "")
+    expand.write(made, expand.expand_runs(made, path, **changes), path, "")
     study = study_runs.read(path)
     found = {}
     for table in study.facts["tables"]:
@@ -199,7 +199,7 @@ def test_other_scales_have_the_same_tables(name: str, scale: str, tmp_path) -> N
 @pytest.mark.parametrize("name", RUNS)
 def test_what_captions_say_of_rows_is_so(name: str, scale: str, tmp_path) -> None:
     made = load(name, scale)
-    expand.write(made, expand.runs(made, tmp_path, foreseen=True), tmp_path, "")
+    expand.write(made, expand.expand_runs(made, tmp_path, foreseen=True), tmp_path, "")
     study = study_runs.read(tmp_path)
     for table in study.facts["tables"]:
         _, points, title = score_tables.select(study, table, KINDS)
@@ -251,7 +251,7 @@ def test_fine_tuning_is_the_protocols(name: str, tmp_path) -> None:
 def test_other_scales_share_their_runs(name: str, scale: str, tmp_path) -> None:
     """A run that two studies of one scale and clock name is one run, trained once."""
     mine, theirs = (
-        {run.name: run.config for run in expand.runs(load(study, scale), tmp_path)}
+        {run.name: run.config for run in expand.expand_runs(load(study, scale), tmp_path)}
         for study in (name, "thesis_7_5_1")
     )
     shared = mine.keys() & theirs.keys()

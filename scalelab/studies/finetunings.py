@@ -1,0 +1,135 @@
+"""The fine-tunings of a study: their fields, planned for every task, and the data of its tasks."""
+
+import dataclasses
+import fcntl
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from scalelab.config import files
+from scalelab.config import finetuning as finetune_config
+from scalelab.config import pretraining as config_lib
+from scalelab.config.pretraining import Config
+from scalelab.studies.spec import Finetune, parse_fields
+from scalelab.tasks import recipes
+from scalelab.tasks import task as task_lib
+
+PROBES = "probes"  # `finetune.data` of tasks that are made out of the study's own corpus
+
+
+def base_values(recipe: str) -> dict[str, Any]:
+    """Returns the nested fields of configs/finetune.py for a recipe."""
+    return files.load(files.FOLDER / "finetune.py").get_config(f"recipe={recipe}").to_dict()
+
+
+def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
+    """Returns the fields that a study sets for a task.
+
+    Args:
+      lines: "epochs=1" for all tasks, "sst2.epochs=1" for one.
+      task: its name.
+    """
+    names = set(task_lib.task_names())
+    found, own = {}, {}
+    for field, value in parse_fields(lines).items():
+        first, _, rest = field.partition(".")
+        if first not in names:
+            found[field] = value
+        elif first == task:
+            own[rest] = value
+    return found | own
+
+
+def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
+    """Returns the nested fields of configs/finetune.py with those of recipe, study and task.
+
+    Raises:
+      ValueError: the study sets a field that does not exist.
+    """
+    own = dict(recipes.get(finetune.recipe).tasks.get(task, {}))
+    own |= task_fields(list(finetune.fields), task)
+    try:
+        return finetune_config.override(base_values(finetune.recipe), own)
+    except ValueError as error:
+        raise ValueError(f"config.finetune.fields: {error}") from None
+
+
+def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Returns what every fine-tuning of a study will be.
+
+    Returns:
+      Task -> science field -> value; and the fields that each fine-tuning chooses on dev out of its
+      recipe's grid, which are not among those.
+
+    Raises:
+      ValueError: an unknown field, or a value that is not allowed.
+    """
+    chosen = list(recipes.get(finetune.recipe).grid)
+    found = {}
+    for task in finetune.tasks:
+        try:
+            resolved = finetune_config.resolve(config_values(finetune, task))
+        except ValueError as error:
+            raise ValueError(f"fine-tuning on {task}: {error}") from None
+        fields = config_lib.science(dataclasses.asdict(resolved))
+        found[task] = {field: value for field, value in fields.items() if field not in chosen}
+    return found, chosen
+
+
+def data_folder(data: str | None, workdir: pathlib.Path) -> str | None:
+    """Returns the folder of the tasks' data; None is TensorFlow Datasets."""
+    return str(workdir / "probes") if data == PROBES else data
+
+
+def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
+    """Loads the training and dev examples of a task.
+
+    Args:
+      name: of the task.
+      data: the study's `finetune.data`.
+      workdir: the study's folder.
+
+    Raises:
+      ValueError: there are none, or they are damaged.
+    """
+    try:
+        return task_lib.load(task_lib.load_task(name), data_folder(data, workdir), tests=False)
+    except ValueError as error:
+        if data is not None:
+            raise
+        raise ValueError(
+            "the study's tasks need data: name the folder that holds CoLA/, SST-2/, ... with"
+            " --config=FILE.py:data=DIR, or do without tasks with --config.finetune.tasks=();"
+            f" TensorFlow Datasets does not have them here: {error}"
+        ) from error
+
+
+def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
+    """Makes the probe tasks, if a study wants them and they are not there yet.
+
+    Processes that start at the same time make them once.
+
+    Args:
+      data: the study's `finetune.data`.
+      config: of any run; its corpus is taken.
+      workdir: the study's folder.
+
+    Raises:
+      ValueError: the corpus is too small for them.
+    """
+    if data != PROBES:
+        return
+    from scalelab.data import probes
+
+    arguments: dict[str, Any] = {
+        "corpus": config.data.corpus,
+        "to": workdir / "probes",
+        "cache_dir": config.machine.cache_dir,
+        "valid_rate": config.data.valid_rate,
+        "errors": config.data.errors,
+    }
+    given = probes.parser().parse_args([f"--{name}={value}" for name, value in arguments.items()])
+    (workdir / "locks").mkdir(parents=True, exist_ok=True)
+    with (workdir / "locks" / "probes").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        probes.run(given)
