@@ -84,7 +84,7 @@ def run(
         main(argv)
 
     logging.set_verbosity(logging.WARNING)
-    with one_message(when_interrupted, only_tells=False):
+    with one_message(when_interrupted, only_tells=_asks_for_help(sys.argv)):
         app.run(checked_main, flags_parser=lambda argv: _parse(argv, config_class))
 
 
@@ -177,11 +177,13 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
             raise flags.UnrecognizedFlagError("init")
         return left
     except SystemExit:
-        if not any(a.lstrip("-").startswith("help") for a in arguments):
+        if not _asks_for_help(arguments):
             raise
-        print(f"Fields of --config, with the defaults that a config file may change:\n"
-              f"{describe(config_class)}")  # fmt: skip
+        print("Fields of --config, with the defaults that a config file may change:")
+        print(describe(config_class))
         sys.exit(0)  # absl exits with 1
+    except BrokenPipeError:
+        raise
     except flags.UnrecognizedFlagError as error:
         near = nearest(error.flagname, shown or list(flags.FLAGS))
         fail(f"unknown flag '--{error.flagname}': {near}")
@@ -192,6 +194,10 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
             near = str(error).strip("'\"").partition(" Did you mean ")[2]
             fail(f"unknown config field {' or '.join(map(repr, free))}: did you mean {near}")
         fail(_last_line(str(error) or type(error).__name__))
+
+
+def _asks_for_help(arguments: list[str]) -> bool:
+    return any(a.startswith("-") and a.lstrip("-").startswith("help") for a in arguments)
 
 
 def _check_fields(argv: list[str], fields: list[str]) -> None:

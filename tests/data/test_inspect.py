@@ -58,13 +58,6 @@ def test_from_text_to_batches(system, wikitext, cache_dir):
     assert found == pytest.approx(0.1, abs=0.03)
 
 
-def test_a_misspelt_format_is_refused_before_anything_is_prepared(wikitext, tmp_path):
-    config = configured("bert", wikitext, tmp_path / "cache", data__format="segmentpair")
-    with pytest.raises(ValueError, match="did you mean 'segment_pair'"):
-        loaded(config)
-    assert not (tmp_path / "cache").exists()
-
-
 def test_unigram_entropy_by_hand():
     assert unigram_entropy(np.array([3, 3, 7, 9])) == pytest.approx(1.5 * np.log(2))
     assert unigram_entropy(np.array([3, 3, 7, 9]), most=2) == 0
@@ -149,24 +142,6 @@ def test_program(wikitext, cache_dir):
     train = [line.split() for line in out.split("\n") if re.match(r"\d+, train .* \d+$", line)]
     per_epoch = sum(int(row[-1].replace(",", "")) for row in train)
     assert f"{per_epoch} steps an epoch, {6 * per_epoch:,} in 6 epochs" in out
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--config.data.format=nothing", "error: unknown format 'nothing'"),
-        ("--config.data.corpus=wikitext:nowhere", "error: corpus wikitext:nowhere"),
-        ("--config.data.fromat=nothing", "unknown config field 'data.fromat'"),
-    ],
-)
-def test_mistakes_end_with_one_message(argument, message, cache_dir):
-    done = run_inspect(
-        "--config=configs/pretrain.py:system=bert", argument,
-        f"--config.machine.cache_dir={cache_dir}",
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -202,26 +202,6 @@ def test_a_tenth_is_short_with_a_uniform_target(documents_of, listed):
     assert stats.chisquare(np.bincount(short, minlength=room)[2:]).pvalue > 1e-3
 
 
-def test_random_documents_are_uniform_among_the_others(documents_of, listed):
-    documents = documents_of([[2] * 600] * 6)
-    rows, _ = listed(segment_pair.build(documents, frame=BERT, max_len=11, seed=2))
-    pairs = [((a[0] - 100) // 1200, (b[0] - 100) // 1200) for a, b, n in split_rows(rows) if n]
-    table = np.zeros((6, 6))
-    np.add.at(table, tuple(np.array(pairs).T), 1)
-    assert not table.diagonal().any()
-    others = table[~np.eye(6, dtype=bool)].reshape(6, 5)
-    assert stats.chisquare(others, axis=1).pvalue.min() > 1e-3
-
-
-def test_a_is_uniform_within_its_span(documents_of, listed):
-    documents = documents_of([[4] * 5] * 3000)  # one span each: A has 1 to 4 sentences
-    build = segment_pair.build(documents, frame=BERT, max_len=23, seed=3, short_rate=0.0)
-    first = [a for a, _, _ in split_rows(listed(build)[0]) if (a[0] - 100) % 20 == 0]
-    counts = np.bincount([len(a) // 4 for a in first], minlength=5)
-    # A's of one sentence also come from repeating it before the last one; only that may add.
-    assert stats.chisquare(counts[2:5]).pvalue > 1e-3
-
-
 def test_random_segments_stay_among_the_documents_asked_for(documents_of, listed):
     documents = documents_of([[3] * 4] * 10)
     ids = np.array([1, 4, 5])

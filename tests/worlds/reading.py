@@ -52,30 +52,19 @@ def read(grammar: Grammar, sentence: list[str]) -> Tree | None:
     return None
 
 
-def log_prob(world: World, sentences: Sequence[list[str]]) -> float:
-    """Log-probability of a document's text in nats; minus infinity if it is impossible."""
-    trees = [tree for words in sentences if (tree := read(world.grammar, words)) is not None]
-    stages = [tree.symbol[2] for tree in trees]
-    ordered = sorted(stages, key=list(STAGES).index)
-    same_topic = len({tree.symbol[1] for tree in trees}) == 1
-    if len(trees) < len(sentences) or not same_topic or stages != ordered:
-        return -math.inf
-    if set(stages) != set(STAGES) or any(
-        stages.count(s) > 1 for s in STAGES if s not in REPEAT_RATES
-    ):
-        return -math.inf
+def log_prob(world: World, trees: Sequence[Tree]) -> float:
+    """Log-probability of a document in nats."""
     total = -math.log(len(world.grammar.lexicon.topics))
+    stages = [tree.symbol[2] for tree in trees]
     for stage, rate in REPEAT_RATES.items():
         total += (stages.count(stage) - 1) * math.log(rate) + math.log(1 - rate)
     mood = last = None
     for tree in trees:
-        _, _, _, kind, head = tree.symbol
+        kind, head = tree.symbol[3:]
         total += math.log(QUALITY_RATE if kind in QUALITIES else 1 - QUALITY_RATE)
-        if kind in QUALITIES:
-            if mood not in (None, kind):
-                return -math.inf
-            total += math.log(0.5) if mood is None else 0.0
+        if kind in QUALITIES and mood is None:
             mood = kind
+            total += math.log(0.5)
         total += math.log(world.subject_chances(last)[head]) + world.grammar.pcfg.log_prob(tree)
         last = world.grammar.last_head(tree)
     return total

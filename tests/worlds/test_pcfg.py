@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reading
 
-from scalelab.worlds.pcfg import Pcfg, Tree
+from scalelab.worlds.pcfg import Pcfg
 
 FINITE = {
     ("S",): {(("A",), ("B", 1)): 0.6, (("B", 1), "x"): 0.4},
@@ -51,11 +51,6 @@ def test_every_text_is_read_with_its_probability() -> None:
         assert not reading.whole(pcfg, ("S",), wrong)
 
 
-def test_an_ambiguous_text_has_two_derivations() -> None:
-    pcfg = Pcfg({("S",): {(("A",), ("A",)): 1.0}, ("A",): {("a",): 0.5, ("a", "a"): 0.5}})
-    assert len(reading.whole(pcfg, ("S",), ["a", "a", "a"])) == 2
-
-
 def test_an_endless_grammar_by_hand() -> None:
     pcfg = Pcfg(ENDLESS)
     coin = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
@@ -74,8 +69,3 @@ def test_samples_have_the_probabilities() -> None:
     for text, chance in every(pcfg, ("S",)).items():
         error = math.sqrt(chance * (1 - chance) / 4000)
         assert abs(drawn[text] / 4000 - chance) < 4 * error
-
-
-def test_a_tree_knows_its_rule() -> None:
-    tree = Tree(("S",), (Tree(("A", 2), ("a",)), "x"))
-    assert tree.right == (("A", 2), "x") and tree.label == "S"
