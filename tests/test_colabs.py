@@ -12,6 +12,7 @@ import pytest
 import tiny
 
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.slow,
     pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),

@@ -523,6 +523,7 @@ def final_state(workdir: pathlib.Path) -> dict[str, Any]:
         return reader.restore(last.absolute() / "state")
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of orbax: restored as it lies, on one device
 def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(

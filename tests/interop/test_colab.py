@@ -58,6 +58,7 @@ def printed(cell: nbformat.NotebookNode) -> str:
     return "".join(part.get("text", "") for part in cell.outputs if part.output_type == "stream")
 
 
+@pytest.mark.ci
 def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
     """Its last cell shows that the exported model scores every example as ours did."""
     notebook = nbformat.read(tiny.ROOT / "colabs/hugging_face_bert.ipynb", as_version=4)

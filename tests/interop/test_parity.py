@@ -41,6 +41,7 @@ def small() -> dict[str, Any]:
     return made
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", peers.CLASSES)
 def test_agrees_with_hugging_face(name: str, small: dict[str, Any]) -> None:
     params, theirs = small[name]

@@ -40,6 +40,7 @@ def test_masks_of_examples_and_places_are_unrelated() -> None:
         assert abs(related) < 5 / kept.size**0.5
 
 
+@pytest.mark.slow
 def test_random_words_are_fair_bits() -> None:
     """Every bit, every pair of bits, neighbours and distant places: all fair coins."""
     words = np.asarray(random_words(KEY, np.arange(50, 58), (8, 30_000)))

@@ -134,6 +134,7 @@ def stream_std(num_layers: int, rescale: float) -> float:
     return float(jnp.std(hidden_states(bare, params, batch)))
 
 
+@pytest.mark.slow
 def test_gpt2s_stream_does_not_grow_with_depth_at_the_start() -> None:
     """Radford et al. 2019, 2.3: the factor 1/sqrt(number of residual layers) is for that."""
     scaled = [stream_std(n, 1.0) for n in (6, 24)]
@@ -205,7 +206,7 @@ def test_a_net_without_a_pair_head_says_so() -> None:
         init(net, make_objectives("roberta", ("mlm", "nsp")))
 
 
-@pytest.mark.parametrize("name", ["roberta", "gpt2"])
+@pytest.mark.parametrize("name", [pytest.param("roberta", marks=pytest.mark.slow), "gpt2"])
 def test_late_positions_wait_for_the_long_phase(name: str) -> None:
     """Gradients of positions that no example reaches are exactly 0, all others are not."""
     net, made, short = make(name, (2, 16, 2), vocab_size=50, max_len=24), make_objectives(name), 10
@@ -229,6 +230,7 @@ def test_late_positions_wait_for_the_long_phase(name: str) -> None:
     assert (gradient[:used] > 0).all() and (gradient[used:] == 0).all()
 
 
+@pytest.mark.slow
 def test_roberta_is_bert_without_segments() -> None:
     """With segment vectors of 0 and one epsilon, the two compute the same."""
     bert = make("bert", (2, 16, 2), vocab_size=50, dropout_rate=0.0)
