@@ -91,7 +91,7 @@ def checked(study: Study) -> Study:
 
     def hold(run: PretrainRun, part: str, task: str, one: SeedRun) -> SeedRun:
         try:
-            _adapted(study, run, part, task, one)
+            _adapted(run, part, task, one)
         except ValueError as error:
             why = f"damaged: {error}"
             return dataclasses.replace(one, result=None, scores={}, failed=why)
@@ -139,10 +139,10 @@ def _read(study: Study) -> Iterator[Adapted]:
             for task, runs in getattr(run, part).items():
                 for one in runs.runs if task in study.facts["tasks"] else ():
                     if one.result:
-                        yield _adapted(study, run, part, task, one)
+                        yield _adapted(run, part, task, one)
 
 
-def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun) -> Adapted:
+def _adapted(run: PretrainRun, part: str, task: str, one: SeedRun) -> Adapted:
     """Reads a fine-tuning.
 
     Raises:
@@ -170,7 +170,7 @@ def _adapted(study: Study, run: PretrainRun, part: str, task: str, one: SeedRun)
         "init": config.get("init"),
         "numerics": one.environment.numerics_versions,
     }
-    name = str(one.folder.relative_to(study.workdir / "runs"))
+    name = f"{run.name}/{part}/{task}/seed{one.seed}"
     return Adapted(name, task, f"{part} of {run.name}", fields)
 
 

@@ -25,7 +25,7 @@ from scalelab.lab.compare.evidence import (
     tasks_of,
 )
 from scalelab.lab.compare.treatment import Treatment
-from scalelab.lab.load import phases, task_runs
+from scalelab.lab.load import archive, phases, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.scores.predictions import StudyPredictions
 from scalelab.runs.predictions import Predictions
@@ -273,7 +273,7 @@ class StudyScores(Evidence):
         return self._known[make.__name__, *key]
 
     def _note(self, note: str) -> None:
-        note = note.replace(f"{self.study.workdir}/", "")
+        note = archive.shorten(self.study.workdir, note)
         if note not in self.notes:
             self.notes.append(note)
 

@@ -51,6 +51,13 @@ def unpacked(workdir: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(_unpack(path, path.stat().st_mtime_ns).name) / "runs"
 
 
+def shorten(workdir: pathlib.Path, text: str) -> str:
+    """Returns a message without the paths of a study's folder and of its unpacked runs."""
+    if (workdir / NAME).exists():
+        text = text.replace(f"{unpacked(workdir).parent}/", "")
+    return text.replace(f"{workdir}/", "")
+
+
 @functools.cache
 def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="scalelab-runs-")

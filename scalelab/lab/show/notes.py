@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.lab.compare import matched
+from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import TITLES
 
@@ -167,7 +168,7 @@ def damaged(study: Study, points: Iterable[Point]) -> list[str]:
 
 def relative(study: Study, text: str) -> str:
     """Returns a message without the path of the study's folder."""
-    return text.replace(f"{study.workdir}/", "")
+    return archive.shorten(study.workdir, text)
 
 
 def format_value(value: object) -> str:
