@@ -15,11 +15,9 @@ import pytest
 import tiny
 from train_lab import Lab, fields, kill_at, signal_at
 
-from scalelab import state
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
-from scalelab.runs import checkpoint, compatibility, pretrained, vmapped
-from scalelab.runs.run import Recorder
+from scalelab.runs import checkpoint, compatibility, pretrained
 
 Runs = list[tuple[Config, pathlib.Path]]
 TOLERANCE = dict(rtol=1e-5, atol=1e-5)
@@ -135,50 +133,9 @@ def test_seconds_are_shares(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> No
     assert sum(seconds) < time.perf_counter() - begun
 
 
-def first_lines(folder: pathlib.Path, step: int) -> list[dict[str, Any]]:
-    return [line for line in lines(folder) if line["step"] <= step]
-
-
-def shared_keys(states: list[state.TrainState]) -> state.TrainState:
-    """As `vmapped.stack`, but the draws of all are those of the first."""
-    return STACK([one.replace(rng=states[0].rng) for one in states])
-
-
-def shared_order(recorder: Recorder, rows: slice) -> Any:
-    """As Recorder.batches, but in the order of seed 0."""
-    own, recorder.config = recorder.config, dataclasses.replace(recorder.config, seed=0)
-    try:
-        return BATCHES(recorder, rows)
-    finally:
-        recorder.config = own
-
-
-STACK, BATCHES = vmapped.stack, Recorder.batches
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "wrong"),
-    [(vmapped, "stack", shared_keys), (Recorder, "batches", shared_order)],
-)
-def test_what_they_share_by_mistake_shows(
-    owner: Any, name: str, wrong: Any, lab: Lab, alone: Runs, tmp_path: pathlib.Path, monkeypatch
-) -> None:
-    """The first of them is right, the others are not."""
-    monkeypatch.setattr(owner, name, wrong)
-    runs = runs_of(lab, tmp_path)
-    lab.run_together(runs, before_step=lambda step, _: kill_at(5)(step))
-    assert_close(first_lines(runs[0][1], 4), first_lines(alone[0][1], 4))
-    for k in (1, 2):
-        with pytest.raises(AssertionError):
-            assert_close(first_lines(runs[k][1], 4), first_lines(alone[k][1], 4))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["gpt2", "roberta"])
-def test_other_systems_too_and_a_shared_dropout_key_shows(
-    system: str, lab: Lab, tmp_path: pathlib.Path, monkeypatch
-) -> None:
-    """A GPT-2 draws nothing but dropout, so there the keys are its alone."""
+def test_other_systems_in_two_phases(system: str, lab: Lab, tmp_path: pathlib.Path) -> None:
     two_phases = dict(arguments=f"system={system},steps=12", long__example_rate=0.1)
     alone, runs = (runs_of(lab, tmp_path / name, **two_phases) for name in ("alone", "together"))
     for config, folder in alone:
@@ -186,12 +143,6 @@ def test_other_systems_too_and_a_shared_dropout_key_shows(
     lab.run_together(runs)
     for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
         assert_same_run(ours, theirs)
-    monkeypatch.setattr(vmapped, "stack", shared_keys)
-    wrong = runs_of(lab, tmp_path / "wrong", **two_phases)
-    lab.run_together(wrong)
-    assert_same_run(wrong[0][1], alone[0][1])
-    with pytest.raises(AssertionError):
-        assert_same_run(wrong[1][1], alone[1][1])
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ from scalelab.config.fields import field_names
 from scalelab.data import batches, load_data
 from scalelab.lab.show import plots
 from scalelab.optim import adamw
-from scalelab.resources import malloc
 from scalelab.runs import metrics, pretrained, run_folder
 from scalelab.runs.metrics import Run
 
@@ -323,17 +322,6 @@ def test_a_budget_on_each_clock(
     assert lengths == sorted(lengths) and set(lengths) == {32, 64}
 
 
-def test_freed_memory_is_looked_after(
-    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before a phase with what its step will take, then at every step."""
-    asked: list[int] = []
-    monkeypatch.setattr(malloc, "release_if_scarce", lambda soon=0: asked.append(soon) or False)
-    lab.run(tmp_path / "run")
-    coming = [k for k, soon in enumerate(asked) if soon]
-    assert coming == [0, SHORT_STEPS + 1] and len(asked) == STEPS + 2
-
-
 def test_what_it_leaves_opens_with_the_last_parameters(whole: Record) -> None:
     opened = pretrained.load(whole.workdir)
     assert opened.finished and opened.step == STEPS
@@ -568,14 +556,3 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
     for name in ("steps", "tokens", "flops", "eval"):
         assert ours[name] == theirs[name]
     assert math.isfinite(ours["eval"]["64"]["loss"])
-
-
-@pytest.mark.slow
-def test_transformers_reads_the_runs_tokenizer(whole: Record) -> None:
-    transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(whole.workdir / "tokenizer")
-    from scalelab.data.tokenizers import Tokenizer
-
-    text = tiny.sections(5, 1)[0].strip()
-    ours = Tokenizer.load(whole.workdir / "tokenizer").encode(text)
-    assert theirs(text, add_special_tokens=False)["input_ids"] == ours.tolist()

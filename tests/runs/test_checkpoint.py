@@ -62,10 +62,6 @@ def test_the_newest_comes_back_bit_for_bit_with_its_meta(tmp_path: pathlib.Path)
     assert meta["clocks"] == 7
 
 
-def test_an_empty_folder_gives_nothing(tmp_path: pathlib.Path) -> None:
-    assert restored(tmp_path) is None
-
-
 def test_what_was_saved_is_safe_from_later_donating_steps(tmp_path: pathlib.Path) -> None:
     """The save goes on in the background while steps overwrite the arrays that it was given."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", num_last=5)
