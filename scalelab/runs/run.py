@@ -231,7 +231,7 @@ class Recorder:
 
     def validate(
         self,
-        evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], list[metrics.Pairs]],
+        evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]],
         token_losses: Sequence[str],
     ) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves.

@@ -31,25 +31,35 @@ def claim(
       ValueError: the folder holds another run, or its files cannot be read.
       OSError: it cannot be made or written.
     """
-    before = read_json(workdir / "config.json")
-    if before is not None:
-        differing = config_lib.science_diff(config, before)
-        if differing:
-            raise ValueError(
-                f"workdir {workdir} holds a run with another config;"
-                " choose another --workdir, or undo:\n  " + "\n  ".join(differing)
-            )
-    if (result := read_json(workdir / "result.json")) is not None:
-        return result
+    refusal = _try_to_write(workdir)
+    try:
+        before = read_json(workdir / "config.json")
+        result = read_json(workdir / "result.json")
+    except ValueError:
+        if refusal is not None:
+            raise refusal from None
+        raise
+    differing = [] if before is None else config_lib.science_diff(config, before)
+    if differing:
+        raise ValueError(
+            f"workdir {workdir} holds a run with another config;"
+            " choose another --workdir, or undo:\n  " + "\n  ".join(differing)
+        )
+    if result is None and refusal is not None:
+        raise refusal
+    return result
+
+
+def _try_to_write(workdir: pathlib.Path) -> OSError | None:
+    """Makes the folder if it is absent; returns the error if it cannot be written."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         probe = workdir / f".probe-{uuid.uuid4().hex}"
         probe.touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise OSError(
-            f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"
-        ) from None
+        reason = error.strerror
+        return OSError(f"workdir {workdir} cannot be written: {reason}; choose another --workdir")
     return None
 
 
