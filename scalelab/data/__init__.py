@@ -6,6 +6,7 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 
 import dataclasses
 import time
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from scalelab.data.phases import PhaseData, make_phases
 if TYPE_CHECKING:
     from scalelab.data.prepare import Prepared
     from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
-    from scalelab.systems import System
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Data:
 
 def load_data(
     config: Config,
-    system: "System",
+    system: types.ModuleType,
     *,
     tokenizer_dir: Path | None = None,
     progress: bool = True,
@@ -127,7 +127,7 @@ def _summarize(
     return facts | {"unigram entropy": f"{entropy:.4f} nats a token"}
 
 
-def tokenizer_spec(config: Config, system: "System") -> "TokenizerSpec":
+def tokenizer_spec(config: Config, system: types.ModuleType) -> "TokenizerSpec":
     """Returns the tokenizer that a config asks for, with the system's special tokens."""
     from scalelab.data.tokenizers import TokenizerSpec
 
