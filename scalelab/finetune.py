@@ -107,17 +107,22 @@ def fine_tune(
                 print(f"{task.title} seed {seed}: {scores}")
         else:
             print(results.describe(run))
-            finished = [seed for seed in seeds if run.claim(seed) is not None]
-            if finished:
-                named = ", ".join(map(str, finished))
-                print(f"{task.title} seed {named}: finished already, not trained again")
-            left = [seed for seed in seeds if seed not in finished]
-            for i in range(0, len(left), options.together):
-                part = left[i : i + options.together]
-                train([run] * len(part), part)
+            _train_unfinished(run, options)
     if options.submit:
         results.submit(run, seeds)
     return [run.result(seed) for seed in seeds]
+
+
+def _train_unfinished(run: TaskRun, options: Options) -> None:
+    """Trains the seeds that have no result yet."""
+    finished = [seed for seed in options.seeds if run.claim(seed) is not None]
+    if finished:
+        named = ", ".join(map(str, finished))
+        print(f"{run.task.title} seed {named}: finished already, not trained again")
+    left = [seed for seed in options.seeds if seed not in finished]
+    for i in range(0, len(left), options.together):
+        part = left[i : i + options.together]
+        train([run] * len(part), part)
 
 
 def _choose(

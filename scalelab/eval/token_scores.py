@@ -63,12 +63,14 @@ def nats(
     features, table, bias = _features(net, params, batch, places)
     rows = features.reshape(-1, features.shape[-1])
 
-    def one(given: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def score(given: tuple[jax.Array, jax.Array]) -> jax.Array:
         scores = tied_logits(given[0], table, bias)
         return jax.nn.logsumexp(scores) - scores[given[1]]
 
     at_once = xent.chunk_size(1, len(rows), table.shape[0])
-    return jax.lax.map(one, (rows, targets.reshape(-1)), batch_size=at_once).reshape(targets.shape)
+    return jax.lax.map(score, (rows, targets.reshape(-1)), batch_size=at_once).reshape(
+        targets.shape
+    )
 
 
 def _features(
