@@ -87,11 +87,10 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     task, start = run.task, run.start
     opened, folder = start.opened, run.folder(seed)
     write_predictions(run, folder, outputs)
-    unit = "squared error" if task.regression else "nats"
-    plots.draw_curves(folder, f"{task.title} seed {seed}, {opened.config.system}", unit)
-    main, *_ = outputs
-    gold = run.splits.dev[main]
-    assert gold is not None
+    title = f"{task.title} seed {seed}, {opened.config.system}"
+    plots.draw_curves(folder, title, "squared error" if task.regression else "nats")
+    main = next(iter(outputs))
+    assert (gold := run.splits.dev[main]) is not None
     train_loss = progress.loss(run.steps_per_epoch)
     degenerate = progress.failed or metrics.degenerate(
         gold.labels,
