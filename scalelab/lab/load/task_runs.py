@@ -173,8 +173,9 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
         seeds = sorted(_seeds(folder).items())
         every = [read_seed(path, k) for k, path in seeds if num_seeds is None or k < num_seeds]
         runs = _fail_others(every)
-        name = next((str(run.config["task"]) for run in runs
-                     if run.failed is None and run.config.get("task")), folder.name)  # fmt: skip
+        sound_first = sorted(runs, key=lambda run: run.failed is not None)
+        named = [str(run.config["task"]) for run in sound_first if run.config.get("task")]
+        name = named[0] if named else folder.name
         if name in found:
             raise ValueError(f"{workdir} holds {name} twice, in {folder.name} too")
         found[name] = TaskRuns(name, tuple(runs))
