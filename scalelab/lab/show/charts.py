@@ -90,6 +90,7 @@ def draw_scores(study: Study, evidence: Evidence) -> alt.Chart | None:
     ]
     styles = [plots.style(i) for i in range(len(systems))]
     x, score = _choice("size", SIZES), _choice("score", {c.title: c.title for c in columns})
+    look = _look("system", systems, styles)
     base = (
         alt.Chart(frame)
         .transform_filter(alt.datum.score == score)
@@ -98,7 +99,7 @@ def draw_scores(study: Study, evidence: Evidence) -> alt.Chart | None:
         .encode(
             x=alt.X("x:Q", title=None, scale=alt.Scale(type="log", nice=False, padding=30),
                     axis=alt.Axis(format="~s")),
-            **_look("system", systems, styles),
+            color=look["color"],
             tooltip=["net:N", "score:N", "value:Q", "low:Q", "high:Q",
                      *(f"{key}:Q" for key in SIZES.values())],
         )
@@ -111,7 +112,9 @@ def draw_scores(study: Study, evidence: Evidence) -> alt.Chart | None:
         layers.append(
             own.mark_rule(xOffset=aside).encode(y=alt.Y("low:Q", title="score x 100"), y2="high:Q")
         )
-        layers.append(own.mark_point(xOffset=aside, filled=True, size=70).encode(y=y))
+        # The rule has no shape: Vega-Lite would draw a point at its lower end.
+        points = own.mark_point(xOffset=aside, filled=True, size=70)
+        layers.append(points.encode(y=y, shape=look["shape"]))
     layers[0] = layers[0].add_params(x, score)
     return _finish(alt.layer(*layers), x)
 

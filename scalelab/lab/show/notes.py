@@ -239,7 +239,8 @@ def _describe_intervals(
     elif of_tasks:
         found.append(
             "95% intervals of scores in square brackets: Multi-Bootstrap over up to"
-            f" {most} pre-training seeds, {few} and dev examples."
+            f" {most} pre-training seeds, {few} and dev examples, widened to Student's t over the"
+            " seeds."
         )
     if of_runs:
         found.append(

@@ -210,6 +210,7 @@ def test_the_page_works_in_a_browser(made) -> None:
         lines = "#chart-losses svg .mark-line path"
         before = [line.get_attribute("d") for line in find(lines)]
         assert len(before) == 16
+        assert len(find("#chart-scores svg .mark-symbol.role-mark path")) == 8  # one a row
         (clock,) = find('#chart-losses select[name="clock"]')
         clock.find_elements("css selector", "option")[3].click()
         assert [line.get_attribute("d") for line in find(lines)] != before
