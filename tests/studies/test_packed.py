@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from scalelab.config import pretraining as config_lib
-from scalelab.lab.load import study_runs
+from scalelab.lab.load import archive, study_runs
 from scalelab.lab.show import report
 from scalelab.studies import expand, jobs, spec
 
@@ -20,7 +20,7 @@ STUDIES = sorted(path.stem for path in (PACKED / "studies").glob("*.json"))
 def workdir(tmp_path):
     """A folder whose runs are the packed ones."""
     shutil.copytree(PACKED / "studies", tmp_path / "studies")
-    (tmp_path / "runs").symlink_to(PACKED / "runs")
+    (tmp_path / archive.NAME).symlink_to(PACKED / archive.NAME)
     return tmp_path
 
 
