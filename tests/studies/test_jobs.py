@@ -139,9 +139,6 @@ def test_a_shape_comes_out_of_the_grid(grid_done, tmp_path) -> None:
 def tune(folder: pathlib.Path, wrong: int) -> None:
     """Adds a fine-tuning on WNLI."""
     task_folders.write_run(folder / "tasks/wnli", "wnli", 0, wrong)
-    config = {"task": "wnli", "seed": 0, "system": "bert", "init": "0123abcd"}
-    config |= {"recipe": "thesis", "mnli_first": False}
-    (folder / "tasks/wnli/seed0/config.json").write_text(json.dumps(config))
 
 
 def complete(folder: pathlib.Path, facts: dict[str, Any]) -> None:

@@ -114,7 +114,8 @@ def test_data_may_lie_elsewhere_but_not_be_other_data(tmp_path) -> None:
     from scalelab.tasks import task as task_lib
 
     digests = task_lib.load(task_lib.load_task("wnli"), here, tests=False).digests
-    (folder / "config.json").write_text(json.dumps({"data": digests}))
+    config = {"task": "wnli", "system": "bert", "seed": 0, "data": digests}
+    (folder / "config.json").write_text(json.dumps(config))
     (folder / "result.json").write_text("{}")
     write(workdir, finetune__data=str(there), **given)
     path = there / "WNLI/train.tsv"
