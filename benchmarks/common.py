@@ -115,7 +115,7 @@ def start(parse_arguments: Callable[[], Any], main: Callable[[Any], None]) -> No
     ):
         asked = parse_arguments()
         if hasattr(asked, "threads"):
-            malloc.keep()
+            malloc.keep_freed()
             pin_to_cores(asked.threads)
         main(asked)
 

@@ -231,7 +231,7 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                     progress[k].clocks.tokens += batches[k].num_tokens(step)
                     progress[k].clocks.flops += step_flops[length]
                 step += 1
-                malloc.release_if_scarce()
+                malloc.release_if_low()
 
                 last = step == num_steps
                 logs = last or step % machine.log_every_steps == 0

@@ -155,7 +155,7 @@ def _measured(config: Config, phase: Any, asked: Any) -> str:
 
 
 def _kept(asked: Any, available: float) -> str:
-    """What training takes where it keeps freed buffers, in words; see freed_memory."""
+    """Describes what training takes while it keeps freed buffers; see resources/malloc.py."""
     if 2 * asked.kept > available:
         return f"in training: freed buffers go back, since {_gib(asked.kept)} is over half of that"
     return f"in training: up to {_gib(asked.kept)}, freed buffers being kept while as much is left"

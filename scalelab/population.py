@@ -255,7 +255,7 @@ class _Trainer:
             self._in_flight.add(pairs)
             for place, recorder in training.items():
                 recorder.advance(int(num_tokens[place]))
-            malloc.release_if_scarce()
+            malloc.release_if_low()
             if any(recorder.is_anything_due() for recorder in training.values()):
                 settle()
                 for place, recorder in list(training.items()):
@@ -359,7 +359,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    malloc.keep()
+    malloc.keep_freed()
     workdir, config, given = cli.workdir(), cli.read_config(), flags.FLAGS
     runs = compatibility.expand_runs(
         config, workdir, given.seeds, given.learning_rates, given.order_seeds

@@ -167,7 +167,7 @@ def main(argv: list[str]) -> None:
     del argv
     run, texts = cli.required(RUN.value, "run"), read_prompts()
     check_flags()
-    malloc.keep()
+    malloc.keep_freed()
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)

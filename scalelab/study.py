@@ -45,7 +45,7 @@ def plan(workdir: pathlib.Path) -> None:
     """Prints what every run will take, and keeps it."""
     from scalelab.studies import plan as plan_lib
 
-    malloc.keep()  # as the runs do
+    malloc.keep_freed()  # as the runs do
     print(plan_lib.make(read_spec(), workdir, command(), num_workers()))
 
 

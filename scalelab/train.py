@@ -138,7 +138,7 @@ def train(
                 )
             if mesh.devices.flat[0].platform == "cpu":
                 scratch = train_step.memory_analysis().temp_size_in_bytes
-                malloc.release_if_scarce(soon=malloc.GAPS * scratch)
+                malloc.release_if_low(soon=malloc.GAPS * scratch)
             say(
                 f"phase {run.phase + 1}: length {phase.max_len}, batch {phase.batch_size};"
                 f" compiled, {time.perf_counter() - started:.1f} s after start"
@@ -157,7 +157,7 @@ def train(
                 run.state, pairs = train_step(run.state, on_devices, recorder.learning_rate())
                 in_flight.add(pairs)
                 recorder.advance(num_tokens, in_flight.secs())
-                malloc.release_if_scarce()
+                malloc.release_if_low()
 
                 # What is due after this step; the clock of training stands still meanwhile.
                 if recorder.is_anything_due():
@@ -203,7 +203,7 @@ def train(
 def main(argv: list[str]) -> None:
     """Reads the flags and trains."""
     del argv
-    malloc.keep()
+    malloc.keep_freed()
     train(cli.read_config(), cli.workdir())
 
 

@@ -14,8 +14,9 @@ from scalelab.runs import environment
 PROGRAM = """
 import resource
 import numpy as np
-from scalelab import environment, freed_memory
-freed_memory.{told}()
+from scalelab.resources import malloc
+from scalelab.runs import environment
+malloc.{told}()
 def fill(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(size, np.uint8).fill(1)
@@ -41,16 +42,16 @@ def twice(told: str, size: int) -> tuple[int, int, int]:
 # A step's buffers at 2x256x9 and 64 x 128 are 2.5 GB: more than an int of malloc's could say.
 @pytest.mark.parametrize("size", [100_000_000, pytest.param(2_300_000_000, marks=pytest.mark.slow)])
 def test_freed_memory_is_kept(size: int) -> None:
-    first, second, resident = twice("keep", size)
+    first, second, resident = twice("keep_freed", size)
     assert first > 40 and second < first / 40
     assert resident > size
 
 
 STEPS = """
 import resource, sys
-from scalelab import freed_memory
+from scalelab.resources import malloc
 if sys.argv[1] == "kept":
-    malloc.keep()
+    malloc.keep_freed()
 import jax
 import jax.numpy as jnp
 @jax.jit
@@ -84,10 +85,10 @@ def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) 
 
 THREAD = """
 import resource, sys, threading
-from scalelab import freed_memory
-malloc.keep()
+from scalelab.resources import malloc
+malloc.keep_freed()
 if sys.argv[1] == "without padding":
-    malloc._tell_malloc(top_pad=2**17)
+    malloc._set_options(top_pad=2**17)
 def fill():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     bytearray(b"x") * 40_000_000
@@ -113,8 +114,8 @@ def test_a_thread_keeps_its_second_heap(how: str, least: float, most: float) -> 
 
 TRAINING = """
 import resource, statistics, sys
-from scalelab import freed_memory
-malloc.keep()
+from scalelab.resources import malloc
+malloc.keep_freed()
 import tiny
 from scalelab.objectives import xent
 from scalelab.resources import blueprint
@@ -150,7 +151,7 @@ def test_a_step_of_training_meets_no_new_pages(table: str, least: float, most: f
 
 def test_freed_memory_goes_back() -> None:
     size = 20_000_000  # which malloc would keep, left alone
-    first, second, resident = twice("hand_back", 10 * size)
+    first, second, resident = twice("return_freed", 10 * size)
     assert second > first / 2
     assert resident < 5 * size
 
@@ -160,7 +161,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """What malloc is told of this process, which holds 10 bytes; it is told nothing in truth."""
     heard: list[dict[str, int]] = []
     monkeypatch.setattr(malloc, "_kept", {"still": False, "looked": 0.0})
-    monkeypatch.setattr(malloc, "_tell_malloc", lambda **options: heard.append(options))
+    monkeypatch.setattr(malloc, "_set_options", lambda **options: heard.append(options))
     monkeypatch.setattr(environment, "status_bytes", lambda field: 10)
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     return heard
@@ -174,36 +175,37 @@ def test_memory_is_kept_while_as_much_is_left(
     free: int | None, soon: int, ends: bool, told: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(malloc, "available", lambda: free)
-    assert not malloc.release_if_scarce(soon) and not told  # nothing is kept
-    malloc.keep()
+    assert not malloc.release_if_low(soon) and not told  # nothing is kept
+    malloc.keep_freed()
     del told[:]
-    assert malloc.release_if_scarce(soon) == ends == bool(told)
-    assert not malloc.release_if_scarce(soon)
+    assert malloc.release_if_low(soon) == ends == bool(told)
+    assert not malloc.release_if_low(soon)
 
 
 def test_it_looks_five_times_a_second(told: list, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(malloc.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(malloc, "available", lambda: 99)
-    malloc.keep()
-    assert not malloc.release_if_scarce()
+    malloc.keep_freed()
+    assert not malloc.release_if_low()
     monkeypatch.setattr(malloc, "available", lambda: 0)
     now[0] += 0.1
-    assert not malloc.release_if_scarce()
+    assert not malloc.release_if_low()
     now[0] += 0.2
-    assert malloc.release_if_scarce()
+    assert malloc.release_if_low()
 
 
 RELEASE = """
 import numpy as np
-from scalelab import environment, freed_memory
-malloc.keep()
+from scalelab.resources import malloc
+from scalelab.runs import environment
+malloc.keep_freed()
 def fill():
     np.empty(200_000_000, np.uint8).fill(1)
     return environment.status_bytes("VmRSS")
 kept = fill()
 malloc.available = lambda: 0
-assert malloc.release_if_scarce()
+assert malloc.release_if_low()
 assert environment.status_bytes("VmRSS") < kept - 190_000_000
 assert fill() < kept - 190_000_000
 """

@@ -71,7 +71,7 @@ def check_flags(init: str) -> None:
 def main(argv: list[str]) -> None:
     """Fine-tunes on every task and prints the table."""
     del argv
-    malloc.keep()
+    malloc.keep_freed()
     tasks, workdir = choose(TASKS.value), cli.workdir()
     init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
     check_flags(init)

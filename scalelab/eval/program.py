@@ -70,7 +70,7 @@ def run(task: Task | Callable[[], Task]) -> None:
 
     def main(argv: list[str]) -> None:
         del argv
-        malloc.keep()
+        malloc.keep_freed()
         chosen = task() if callable(task) else task
         workdir = cli.workdir()
         # Imported here, once the flags are known to be right: --help and typos answer at once.

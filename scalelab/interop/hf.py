@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     if argv and argv[0][0:1] != "-" and argv[0] not in COMMANDS:
         cli.fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
     arguments = parser().parse_args(argv)
-    malloc.hand_back()
+    malloc.return_freed()
     with cli.one_message("nothing was left behind"):
         if arguments.command == "import":
             from scalelab.interop import importing

@@ -25,7 +25,7 @@ def peak(config: Any, length: int, batch_size: int) -> int | None:
 
     Returns:
       Bytes; None where the system does not tell (elsewhere than on Linux). Freed memory goes back
-      between the steps, as in training where memory is scarce (`freed_memory`).
+      between the steps, as in training where memory is scarce (`malloc`).
 
     Raises:
       ValueError: the process was killed.

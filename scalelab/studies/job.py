@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
     from scalelab.resources import malloc
     from scalelab.studies import jobs
 
-    malloc.keep()
+    malloc.keep_freed()
     study, found = jobs.read(pathlib.Path(given.workdir), given.study)
     by_name, runs = {job.name: job for job in found}, {run.name: run for run in study.runs}
     names = [f"{name}.{given.kind}" for name in given.run]
