@@ -35,7 +35,9 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     left += ("tokenizer.lowercase=False",)
     if config.scale == "full":
         unique = ("optim.total_epochs=10.0",)
-        sentences, left = (*sentences, *unique), (*left, "optim.learning_rate=1e-4")
+        share = "long.example_rate=0.08713"  # of examples of sentences (Table 7.1)
+        sentences = (*sentences, *unique, share)
+        left = (*left, "optim.learning_rate=1e-4")
     else:
         passes = "xpass:mlm_on_sentences"
         unique = (f"optim.total_tokens={passes}", f"optim.warmup_tokens={passes}")

@@ -165,7 +165,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
-    from scalelab.lab.compare import comparability, finetunings, hypotheses, matched
+    from scalelab.lab.compare import comparability, hypotheses, matched
     from scalelab.lab.compare.comparison import load_comparison
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
@@ -175,8 +175,8 @@ def _check_report(spec: StudySpec) -> None:
     _check_tables(spec, [*TABLES, *comparison.TABLES])
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
-    adapted = [*field_names(FinetuneConfig), *finetunings.WORDS]
-    known = [*field_names(Config), *(finetunings.PREFIX + name for name in adapted)]
+    adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
+    known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
     _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability, run_points
-from scalelab.lab.compare.finetunings import PREFIX
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.compare.run_points import INIT, RunPoint
 
 # The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.fields import flatten
-from scalelab.lab.compare.finetunings import PREFIX
+from scalelab.lab.compare.comparability import PREFIX
 from scalelab.lab.load import query, run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import TITLES

@@ -21,7 +21,7 @@ import urllib.parse
 from collections.abc import Sequence
 
 from scalelab.helpers.files import write_text
-from scalelab.lab.compare import comparability, finetunings, hypotheses
+from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Finding
 from scalelab.lab.compare.comparison import load_comparison
 from scalelab.lab.compare.evidence import Evidence
@@ -66,7 +66,7 @@ def make(
       ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
         undeclared fields. A damaged run is named in the notes, and the others are reported.
     """
-    study = finetunings.checked(study_runs.check_plan(study_runs.read(workdir, name)))
+    study = study_runs.check_plan(study_runs.read(workdir, name))
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
     evidence = StudyScores(study, treatments=comparison.TREATMENTS)

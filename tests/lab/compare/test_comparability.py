@@ -102,7 +102,7 @@ def test_declared_differences_pass(tmp_path) -> None:
 )
 def test_undeclared_differences_are_named(tmp_path, other, facts, field) -> None:
     study = write(tmp_path, {"a": {}, "b": other}, **facts)
-    with pytest.raises(ValueError, match=rf"(?s)does not declare free.*{field}.* a.* b"):
+    with pytest.raises(ValueError, match=rf"(?s)undeclared fields.*{field}.* a.* b"):
         comparability.check(study)
     (footnote,) = [x for x in comparability.check(study, _all(study)) if field in x]
     assert "Allowed to differ" in footnote
