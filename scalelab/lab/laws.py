@@ -19,6 +19,9 @@ predictions far outside the measured range are refused. A parameter at the end o
 has no value and no interval, and its law predicts nothing.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+
 import argparse
 import math
 import pathlib

@@ -18,6 +18,9 @@ Where seeds disagree on examples by chance alone, joint resampling counts that n
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests too careful.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+
 import math
 import zlib
 from collections.abc import Sequence

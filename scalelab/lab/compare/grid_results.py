@@ -1,5 +1,9 @@
 """Results and costs of shapes, from a CSV or from run folders: the input of compound scaling."""
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportReturnType=false
+
 import dataclasses
 import pathlib
 

@@ -12,6 +12,9 @@ Intervals are a parametric bootstrap at the measured sizes: a resample is the fi
 drawn over points and over seeds (`law_points.Noise`), fitted again.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+
 import dataclasses
 import math
 from collections.abc import Sequence

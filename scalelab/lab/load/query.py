@@ -1,5 +1,10 @@
 """Filters, sorts and prints the run table."""
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+# pyright: reportAssignmentType=false
+# pyright: reportGeneralTypeIssues=false
+
 import fnmatch
 import operator
 import re

@@ -5,6 +5,9 @@ either, one that a process holds locked. Reading changes nothing and may go on w
 run whose files cannot be read has the status "damaged", and its note says which file and why.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+
 import contextlib
 import dataclasses
 import fcntl

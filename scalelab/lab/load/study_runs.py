@@ -24,6 +24,9 @@ its fine-tunings are in tasks/<task>/seed<k> below it, those of the same net fro
 scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportCallIssue=false
+
 import dataclasses
 import pathlib
 import re

@@ -15,6 +15,10 @@ a line an example and a fine-tuning:
 `Items.stack` turns a row of it into the array [P, F, n] that the bootstrap resamples.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false
+
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Sequence

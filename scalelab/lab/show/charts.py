@@ -3,6 +3,12 @@
 The axis of a chart is chosen from a list below it, and a click on a legend entry hides the others.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+# pyright: reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false
+# pyright: reportReturnType=false
+
 import functools
 import math
 from collections.abc import Sequence

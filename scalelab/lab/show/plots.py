@@ -5,6 +5,9 @@ identified by its colour only. The colours are those of Okabe and Ito (2008, "Co
 Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see on white.
 """
 
+# The stubs of pandas and altair are narrower than what they accept.
+# pyright: reportArgumentType=false
+
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
