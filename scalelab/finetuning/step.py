@@ -21,7 +21,7 @@ from scalelab import sharding
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.stack import STATES
 from scalelab.objectives import example_batch, named_key
-from scalelab.optim import layerwise
+from scalelab.optim import adamw
 from scalelab.runs import vmapped
 
 Batch = dict[str, jax.Array]
@@ -63,7 +63,7 @@ class FinetuneStep:
       lm_weight: their weight, lambda in Radford et al. 2018, equation 5.
       feature_layers: number of top layers that the head reads side by side while the net is frozen;
         None: off.
-      layer_decay: see optim.layerwise; None: off.
+      layer_decay: see optim.adamw.layerwise_factors; None: off.
       pretrained_head: whether the head's first layer starts from the pooler that NSP has trained,
         as in Devlin et al. 2019, where there is one and it fits.
       keep_best: whether the state has room for the parameters with the best dev score.
@@ -189,7 +189,7 @@ class FinetuneStep:
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
         if self.layer_decay is not None:
-            factors = layerwise.factors(
+            factors = adamw.layerwise_factors(
                 state.params, self.net.body.stack.num_layers, self.layer_decay
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)

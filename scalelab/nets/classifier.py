@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nn.context import Context
-from scalelab.nn.masks import Mask
+from scalelab.nn.masks import Context, Mask
 
 Batch = dict[str, jax.Array]
 

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nn.context import Context
 from scalelab.nn.heads import tied_logits
-from scalelab.nn.masks import Mask
+from scalelab.nn.masks import Context, Mask
 
 Batch = dict[str, jax.Array]
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.context import Context
+from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
-from scalelab.nn.named import constrain
+from scalelab.nn.masks import Context
 from scalelab.nn.product import product
 
 # Finite, so that a row in which nothing may be seen (a padding example) gives no NaN.

@@ -1,4 +1,11 @@
-"""Logical names of array axes: nets speak these, one table elsewhere maps them to a mesh."""
+"""Logical names of array axes, and arrays that carry them.
+
+Nets speak these names; the table in `scalelab/sharding.py` maps them to the mesh.
+"""
+
+import jax
+from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint, with_logical_partitioning
 
 LAYERS = "layers"  # the stacked axis 0 of every parameter inside the layer stack
 VOCAB = "vocab"
@@ -18,3 +25,29 @@ ALL = frozenset(
     (LAYERS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
     + (HEAD_SIZE, FFN, CLASSES, NORM, BATCH, LENGTH)
 )
+
+
+def parameter(
+    module: nn.Module,
+    name: str,
+    init: nn.initializers.Initializer,
+    names: tuple[str, ...],
+    shape: tuple[int, ...],
+) -> jax.Array:
+    """Makes a float32 parameter of a module.
+
+    Args:
+      module: who owns it; call this where `module.param` may be called.
+      name: of the parameter in the module.
+      init: its initialiser.
+      names: logical name of each axis.
+      shape: its shape.
+    """
+    assert len(names) == len(shape), f"{name}: axes {names}, shape {shape}"
+    value = module.param(name, with_logical_partitioning(init, names), shape)
+    return value  # pyright: ignore[reportReturnType]: Flax takes it out of its box
+
+
+def constrain(x: jax.Array, *names: str) -> jax.Array:
+    """Asks for an activation to be laid out as its axis names say; does nothing without a mesh."""
+    return with_logical_constraint(x, names)

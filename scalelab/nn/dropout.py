@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nn.context import Context
+from scalelab.nn.masks import Context
 
 # Of the indices of a place, the last axis first: two axes of up to 65,536 never meet, and the third
 # (attention heads) is thrown far off, by the golden ratio of 2^32.

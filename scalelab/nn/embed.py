@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.context import Context
+from scalelab.nn.axes import constrain, parameter
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.named import constrain, parameter
+from scalelab.nn.masks import Context
 
 
 class Embed(nn.Module):

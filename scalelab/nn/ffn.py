@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
+from scalelab.nn.axes import constrain
 from scalelab.nn.linear import Linear
-from scalelab.nn.named import constrain
 
 
 def gelu_exact(x: jax.Array) -> jax.Array:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.context import Context
+from scalelab.nn.axes import parameter
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
-from scalelab.nn.named import parameter
+from scalelab.nn.masks import Context
 
 
 def tied_logits(features: jax.Array, table: jax.Array, bias: jax.Array | None) -> jax.Array:

@@ -6,9 +6,9 @@ import jax
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.context import Context
+from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.named import constrain
+from scalelab.nn.masks import Context
 
 
 class PostNorm(nn.Module):

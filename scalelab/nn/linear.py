@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nn.named import parameter
+from scalelab.nn.axes import parameter
 
 
 @jax.custom_vjp

@@ -75,3 +75,23 @@ class Mask:
         """Looks up a [B, S] field at the queries' positions -> [B, T, 1]."""
         index = jnp.broadcast_to(queries, (per_key.shape[0], queries.shape[1]))
         return jnp.take_along_axis(per_key, index, axis=1, mode="clip")[:, :, None]
+
+
+@flax.struct.dataclass
+class Context:
+    """What every layer may need to know of the batch besides its input; broadcast to all layers.
+
+    Attributes:
+      mask: who may attend to whom.
+      positions: [B, T] int32, position of each token in its sequence (or cache); [1, T] where all
+        examples have the same.
+      examples: [B] int32, index of each example in the global batch: keys dropout.
+      bias: added to attention scores, broadcastable to [B, N, T, S]; None: nothing.
+      train: True turns dropout on.
+    """
+
+    mask: Mask
+    positions: jax.Array
+    examples: jax.Array
+    bias: jax.Array | None = None
+    train: bool = flax.struct.field(pytree_node=False, default=False)

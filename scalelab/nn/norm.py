@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.nn import axes
-from scalelab.nn.named import parameter
+from scalelab.nn.axes import parameter
 
 
 class LayerNorm(nn.Module):

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
-from scalelab.nn.context import Context
+from scalelab.nn.masks import Context
 
 # What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
 REMAT_POLICIES = {

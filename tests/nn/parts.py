@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab.nn.context import Context
-from scalelab.nn.masks import Mask
+from scalelab.nn.masks import Context, Mask
 
 NORMAL = nn.initializers.normal(0.5)
 

@@ -9,7 +9,7 @@ import pytest
 from parts import NORMAL, context, init, normal, softmax
 
 from scalelab.nn.attention import KeyValueCache, SelfAttention, head_size
-from scalelab.nn.context import Context
+from scalelab.nn.masks import Context
 
 B, T, N, K, D = 2, 5, 3, 4, 7
 LENGTHS = np.array([5, 3], np.int32)

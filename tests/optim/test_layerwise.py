@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.optim import layerwise
+from scalelab.optim import adamw
 
 
 def test_factors_by_hand() -> None:
@@ -15,7 +15,7 @@ def test_factors_by_hand() -> None:
         },
         "head": {"out": {"kernel": jnp.zeros((2, 2))}},
     }
-    made = layerwise.factors(params, 3, 0.5)
+    made = adamw.layerwise_factors(params, 3, 0.5)
     assert float(made["head"]["out"]["kernel"]) == 1
     assert float(made["body"]["norm"]["scale"]) == 1
     layer = made["body"]["stack"]["layer"]
