@@ -5,6 +5,7 @@ import functools
 import itertools
 import operator
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -191,8 +192,9 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         names = [a.lstrip("-").partition("=")[0].removeprefix("config.") for a in kept]
         free = [name for name in names if any(name.startswith(f"{known}.") for known in fields)]
         if free and isinstance(error, AttributeError | KeyError):
-            near = str(error).strip("'\"").partition(" Did you mean ")[2]
-            fail(f"unknown config field {' or '.join(map(repr, free))}: did you mean {near}")
+            near = re.search(r'Did you mean "(\w+)"', str(error))
+            found = f": did you mean {near[1]!r}?" if near else ""
+            fail(f"unknown config field {' or '.join(map(repr, free))}{found}")
         fail(_last_line(str(error) or type(error).__name__))
 
 

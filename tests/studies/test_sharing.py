@@ -109,14 +109,15 @@ def test_data_may_lie_elsewhere_but_not_be_other_data(tmp_path) -> None:
     workdir = tmp_path / "w"
     given = dict(finetune__tasks=("wnli",))
     write(workdir, finetune__data=str(here), **given)
-    folder = workdir / "runs" / BERT / "tasks/wnli/seed0"
-    folder.mkdir(parents=True)
+    import task_folders
+
     from scalelab.tasks import task as task_lib
 
+    folder = workdir / "runs" / BERT / "tasks/wnli"
+    task_folders.write_run(folder, "wnli", 0, 3)
+    path = folder / "seed0/config.json"
     digests = task_lib.load(task_lib.load_task("wnli"), here, tests=False).digests
-    config = {"task": "wnli", "system": "bert", "seed": 0, "data": digests}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "result.json").write_text("{}")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": digests}))
     write(workdir, finetune__data=str(there), **given)
     path = there / "WNLI/train.tsv"
     lines = path.read_text().splitlines()

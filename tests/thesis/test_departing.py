@@ -57,7 +57,7 @@ def write(folder, arguments=WIKITEXT, share=1.0, remarks=(), name="thesis_7_5_1"
     made = spec.resolve(values)
     expand.write(made, expand.expand_runs(made, folder), folder, "")
     for run in study_runs.read(folder).runs:
-        finish(run.folder, share)
+        finish(run, share)
         for seed in (0,) if made.finetune.tasks else ():
             where = run.folder / "tasks/qnli"
             task_folders.write_run(where, "qnli", seed, 5, init_digest=run.name, system="bert")
@@ -67,8 +67,9 @@ def write(folder, arguments=WIKITEXT, share=1.0, remarks=(), name="thesis_7_5_1"
     return study_runs.read(folder)
 
 
-def finish(folder, share: float, **more) -> None:
-    """What a finished run leaves, of a corpus of some share of WikiText-103's."""
+def finish(run: study_runs.PretrainRun, share: float) -> None:
+    """Writes what a finished run leaves, of a corpus of some share of WikiText-103's."""
+    folder, net = run.folder, run.config["net"]
     short = round(share * STEPS)
     steps = (short, short + round(share * LONG_STEPS))
     tokens = (7040 * short, 7040 * short + 6016 * round(share * LONG_STEPS))
@@ -77,12 +78,16 @@ def finish(folder, share: float, **more) -> None:
         {"step": s, "tokens": t, "flops": 1.0, "seconds": 1.0, "eval/loss": 3.0, "eval/max_len": n}
         for s, t, n in zip(steps, tokens, (128, 512), strict=True)
     ]
+    (folder / "config.json").write_text(json.dumps(run.config))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = {
-        "status": "completed", "steps": steps[-1], "tokens": tokens[-1], "flops": 1.0,
+        "status": "completed", "system": run.config["system"], "seed": run.config["seed"],
+        "shape": {"A": net["num_heads"], "H": net["width"], "L": net["num_layers"]},
+        "n_model": 12 * net["num_layers"] * net["width"] ** 2, "steps": steps[-1],
+        "tokens": tokens[-1], "flops": 1.0,
         "seconds": 1.0, "eval": {"128": {"loss": 3.0}, "512": {"loss": 3.0}},
     }  # fmt: skip
-    (folder / "result.json").write_text(json.dumps(result | more))
+    (folder / "result.json").write_text(json.dumps(result))
 
 
 def shown(study, footnotes=()) -> tuple[list, str, list[str]]:

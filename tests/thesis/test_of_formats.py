@@ -77,11 +77,13 @@ def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = N
     path = tmp_path / "studies/invented.json"
     facts = json.loads(path.read_text())
     for run in facts["runs"]:
-        run["config"] = {"optim": {"total_epochs": epochs}}
+        run["config"] |= {"optim": {"total_epochs": epochs}}
         result = tmp_path / "runs" / run["name"] / "result.json"
         said = json.loads(result.read_text())
         if pass_tokens[run["variant"]] is not None:
-            said["phases"] = [{"examples": 10, "tokens": pass_tokens[run["variant"]]}]
+            said["phases"] = [
+                {"max_len": 128, "examples": 10, "tokens": pass_tokens[run["variant"]]}
+            ]
         result.write_text(json.dumps(said))
     path.write_text(json.dumps(facts))
     (found,) = hypotheses.evaluate(comparison, StudyScores(study_runs.read(tmp_path)), ["f3"])

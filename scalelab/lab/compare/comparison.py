@@ -72,6 +72,8 @@ def load_comparison(name: str | None) -> Comparison:
     if name is None:
         return NoComparison()
     try:
+        if not isinstance(name, str):
+            raise ValueError("it is no module's name")
         module = importlib.import_module(name)
     except (ImportError, ValueError) as error:
         raise ValueError(f"config.comparison {name!r} cannot be imported: {error}") from None

@@ -94,7 +94,8 @@ def num_passes(run: PretrainRun) -> float | None:
     That is its tokens by those of one pass, which runs from before 2026-11-22 do not record. Where
     the budget is in epochs and nothing else is recorded, it is these.
     """
-    if run.result and run.result.phases:
-        return run.result.tokens / max(1, sum(phase.tokens for phase in run.result.phases))
+    tokens = sum(phase.tokens for phase in run.result.phases) if run.result else 0
+    if run.result and tokens:
+        return run.result.tokens / tokens
     epochs = run.config.get("optim", {}).get("total_epochs")
     return float(epochs) if isinstance(epochs, int | float) else None
