@@ -29,7 +29,7 @@ quickstart: install  ## Compare three styles on the built-in corpus; minutes on 
 	@echo
 	@$(BIN)/python -m scalelab.study report --workdir=$(RUN) --study=quickstart
 
-test: install  ## Lint, check types and run the quick tests: at most 5 minutes on two cores.
+test: install  ## Lint, check types and run the quick tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
@@ -38,7 +38,7 @@ test: install  ## Lint, check types and run the quick tests: at most 5 minutes o
 ci: parity  ## The longer tests that every change must pass; .ci/run runs them after `test`.
 	$(PYTEST) -m 'ci and not gpu'
 
-wider: parity  ## All other tests, as far as this machine can: at most 30 minutes.
+wider: parity  ## All other tests, as far as this machine can.
 	$(PYTEST) -m '(slow or parity or realdata) and not (ci or gpu)'
 
 clean:  ## Remove the environment and what tests compiled.

@@ -45,8 +45,8 @@ def train(
 ) -> list[dict[str, Any]]:
     """Runs, or continues, pre-trainings that one program can do.
 
-    The runs that are least far train together until they reach the next one or end their phase; so
-    runs that were stopped at different steps catch up with each other.
+    Runs at the same step train as one program. Runs that were stopped at different steps catch up:
+    the ones behind train first.
 
     Args:
       runs: config and folder of each.
@@ -122,7 +122,7 @@ def train(
         for recorder in recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(recorders)
 
-        # --- The loop: the runs that are least far go on ----------------
+        # --- The loop: the runs behind train first ----------------
         interrupt = stack.enter_context(cli.Interrupt())
         trainer = _Trainer(model, mesh, placed, recorders, interrupt, before_step)
         failed: dict[Recorder, str] = {}
@@ -130,7 +130,7 @@ def train(
             going = [r for r in recorders if not r.over and r not in failed]
             if not going:
                 break
-            group, until = _least_far(going)
+            group, until = _choose_group(going)
             failed |= trainer.train(group, until)
 
         # --- The end ----------------
@@ -158,7 +158,7 @@ def train(
         return [results[folder] for _, folder in runs]
 
 
-def _least_far(going: "Sequence[Recorder]") -> "tuple[list[Recorder], int]":
+def _choose_group(going: "Sequence[Recorder]") -> "tuple[list[Recorder], int]":
     """Chooses the runs that train next, and the step at which another one may join them.
 
     They are in one phase; runs at the same step can be in two, by a budget in tokens, say.
