@@ -54,7 +54,7 @@ def are_equal(values: Iterable[float]) -> bool:
     return high <= low * (1 + TOLERANCE)
 
 
-def said(study: Study, points: Sequence[Point]) -> str:
+def describe(study: Study, points: Sequence[Point]) -> str:
     """What is true of the matched clock over the finished runs of some rows: a sentence.
 
     Raises:

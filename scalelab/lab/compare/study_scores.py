@@ -168,13 +168,13 @@ class StudyScores(Evidence):
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
-        stacks = {name: self._stacks(parts, name, seeds) for name in parts_of(score)}
+        stacks = {name: self._weighted_predictions(parts, name, seeds) for name in parts_of(score)}
         sets = [(gold, rows, OF_TASKS[name][2]) for name, (gold, rows) in stacks.items()]
         if not all(rows for _, rows, _ in sets):
             return None
         return bootstrap.mean_score(sets, num_resamples=NUM_RESAMPLES, seed=seed)
 
-    def _stacks(
+    def _weighted_predictions(
         self, parts: tuple[tuple[Point, float], ...], name: str, seeds: Seeds
     ) -> tuple[np.ndarray, list[tuple[float, np.ndarray]]]:
         """Returns gold, and weights with predictions [P, F, n]; none where they do not compare."""

@@ -90,13 +90,15 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
 def plain(table: Table, *, best: bool = False) -> str:
     """The table for a terminal, notes below."""
     header, rows = _cells(table, best)
-    return tables.plain(header, rows, 2) + "".join(f"* {note}\n" for note in _said(table, best))
+    return tables.plain(header, rows, 2) + "".join(
+        f"* {note}\n" for note in _table_notes(table, best)
+    )
 
 
 def markdown(table: Table, *, best: bool = False) -> str:
     """The table in Markdown, notes below."""
     header, rows = _cells(table, best)
-    said = "".join(f"- {note}\n" for note in _said(table, best))
+    said = "".join(f"- {note}\n" for note in _table_notes(table, best))
     return tables.markdown(header, rows, 2) + "\n" + said
 
 
@@ -121,7 +123,7 @@ def csv(table: Table) -> str:
 # --- Words ----------------------------------------------------------------------------------------
 
 
-def _said(table: Table, best: bool) -> list[str]:
+def _table_notes(table: Table, best: bool) -> list[str]:
     return table.notes + ([notes.BEST] if best else [])
 
 

@@ -190,7 +190,7 @@ def _describe_state(study: Study, environments: Sequence[Environment]) -> list[t
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
         "Protocol": protocol,
-        "Matched": matched.said(study, study.points),
+        "Matched": matched.describe(study, study.points),
         "May differ": ", ".join([*facts["free"], *facts["allow"]]),
         "Set for all": ", ".join(facts.get("fields") or ()),
         "Unfinished": ", ".join(notes.unfinished(study.points)),

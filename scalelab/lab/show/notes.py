@@ -101,7 +101,7 @@ def describe_study(
     """
     facts = study.facts
     found = _describe_runs(study, points, tasks)
-    found.append(f"{matched.said(study, points)} Runs may differ in {_join(facts['free'])}.")
+    found.append(f"{matched.describe(study, points)} Runs may differ in {_join(facts['free'])}.")
     if facts.get("allow"):
         found.append(f"The study also allows differences in {_join(facts['allow'])}.")
     for variant in dict.fromkeys(p.variant for p in points):

@@ -40,7 +40,7 @@ def test_examples_are_sequences_read(tmp_path) -> None:
     """64 a step in the short phase, 16 in the long one, by hand."""
     made = study(tmp_path, "examples")
     assert matched.reading(made.runs[0], "examples") == 64 * STEPS + 16 * LONG == 59_200
-    assert matched.said(made, made.points) == "Held equal: examples, to 5%."
+    assert matched.describe(made, made.points) == "Held equal: examples, to 5%."
     assert comparability.check(made) == []
     (made.runs[0].folder / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match="examples cannot be told"):
@@ -60,9 +60,9 @@ def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path)
     made = shorter(study(tmp_path, variants=variants), 0.5, "half_steps")
     tokens = made.points[0].runs[0].result.tokens
     expected = f"baseline {tokens:,.0f}; half_steps {tokens / 2:,.0f}."
-    said = matched.said(made, made.points)
+    said = matched.describe(made, made.points)
     assert said == f"Held equal: tokens, to 5%, within each variant alone: {expected}"
-    assert matched.said(made, made.points[:1]) == "Held equal: tokens, to 5%."
+    assert matched.describe(made, made.points[:1]) == "Held equal: tokens, to 5%."
     assert comparability.check(made) == []  # between variants it is what the study is about
 
 
@@ -72,7 +72,7 @@ def test_what_is_not_equal_is_not_called_so(tmp_path) -> None:
     less = dataclasses.replace(two, result=with_tokens(two, 1_000_000))
     point = dataclasses.replace(made.points[0], runs=(one, less))
     other = dataclasses.replace(made, points=(point,))
-    said = matched.said(other, other.points)
+    said = matched.describe(other, other.points)
     assert said.startswith("Not held equal: tokens, 1,000,000 to ") and "Held equal" not in said
     with pytest.raises(ValueError, match="matched: "):
         comparability.check(other)
@@ -80,4 +80,4 @@ def test_what_is_not_equal_is_not_called_so(tmp_path) -> None:
 
 def test_nothing_finished_yet(tmp_path) -> None:
     made = study(tmp_path, "secs", unfinished=("bert-2x16x2-seed0", "bert-2x16x2-seed1"))
-    assert matched.said(made, made.points) == "To be held equal: seconds."
+    assert matched.describe(made, made.points) == "To be held equal: seconds."
