@@ -1,7 +1,7 @@
 """A pre-trained net with a head for a labelled task."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,15 @@ from flax import linen as nn
 from scalelab.nn.masks import Context, Mask
 
 Batch = dict[str, jax.Array]
+Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
+
+
+class HasTerms(Protocol):
+    """The part of an objective that a classifier calls, see `objectives.Objective`."""
+
+    name: str
+
+    def terms(self, model: nn.Module, hidden: jax.Array, batch: Batch) -> Pairs: ...  # noqa: D102
 
 
 class Classifier(nn.Module):
@@ -28,8 +37,8 @@ class Classifier(nn.Module):
     num_orders: int = 1
 
     def __call__(
-        self, batch: Batch, *, train: bool, objectives: Sequence[Any] = ()
-    ) -> tuple[jax.Array, dict[str, Any]]:
+        self, batch: Batch, *, train: bool, objectives: Sequence[HasTerms] = ()
+    ) -> tuple[jax.Array, dict[str, Pairs]]:
         """Scores examples.
 
         Args:

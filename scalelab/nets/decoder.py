@@ -1,7 +1,5 @@
 """The decoder: a token sees itself and what lies before it."""
 
-from typing import Any
-
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ class DecoderCache:
       lengths: [B] int32, tokens seen so far in each example.
     """
 
-    layers: Any
+    layers: nn.Module
     lengths: jax.Array
 
 

@@ -1,10 +1,9 @@
 """The encoder: every token sees every other."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
 from scalelab.nn.masks import Context, Mask
@@ -29,7 +28,9 @@ class Encoder(nn.Module):
     pair_head: nn.Module | None = None
     output_embed: nn.Module | None = None
 
-    def __call__(self, batch: Batch, *, train: bool, cache: Any = None) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, batch: Batch, *, train: bool, cache: ArrayPytree = None
+    ) -> tuple[jax.Array, ArrayPytree]:
         """Computes hidden states.
 
         Args:

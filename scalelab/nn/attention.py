@@ -1,11 +1,10 @@
 """Multi-head attention (Vaswani et al. 2017, 3.2) over an explicit cache."""
 
-from typing import Any
-
 import flax.struct
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
@@ -73,7 +72,7 @@ class SelfAttention(nn.Module):
     dropout_rate: float
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""

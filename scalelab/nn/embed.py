@@ -1,10 +1,9 @@
 """Embeddings, and their sum as the input of a net."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain, parameter
@@ -71,7 +70,7 @@ class InputEmbed(nn.Module):
     dropout_rate: float
     segments: nn.Module | None = None
     norm: nn.Module | None = None
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     def setup(self) -> None:
         """Makes the dropout."""

@@ -1,11 +1,11 @@
 """Position-wise feed-forward networks."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
     activation: Callable[[jax.Array], jax.Array]
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -1,11 +1,11 @@
 """Prediction heads: what stands between hidden states and the scores of classes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import parameter
@@ -54,7 +54,7 @@ class TransformHead(nn.Module):
     activation: Callable[[jax.Array], jax.Array]
     norm: nn.Module
     kernel_init: nn.initializers.Initializer
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -79,7 +79,7 @@ class FirstTokenHead(nn.Module):
 
     num_classes: int
     kernel_init: nn.initializers.Initializer
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> jax.Array:

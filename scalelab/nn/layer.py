@@ -1,9 +1,8 @@
 """Transformer layers, one Module for each place of the norms; signature (carry, ctx, cache)."""
 
-from typing import Any
-
 import jax
 from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
@@ -35,11 +34,13 @@ class PostNorm(nn.Module):
         self.attention_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Any:
+    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
         """The attention's empty cache."""
         return self.attention.init_cache(batch_size, max_len)
 
-    def __call__(self, carry: jax.Array, ctx: Context, cache: Any) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to carry [B, T, D]."""
         mixed, cache = self.attention(carry, ctx, cache)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
@@ -71,11 +72,13 @@ class PreNorm(nn.Module):
         self.attention_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Any:
+    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
         """The attention's empty cache."""
         return self.attention.init_cache(batch_size, max_len)
 
-    def __call__(self, carry: jax.Array, ctx: Context, cache: Any) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to carry [B, T, D]."""
         mixed, cache = self.attention(self.attention_norm(carry), ctx, cache)
         x = carry + self.attention_dropout(mixed, ctx)

@@ -1,11 +1,11 @@
 """An affine map between axes that have names."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nn.axes import parameter
 
@@ -55,7 +55,7 @@ class Linear(nn.Module):
     out_axes: tuple[str, ...]
     out_shape: tuple[int, ...]
     kernel_init: nn.initializers.Initializer
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -1,10 +1,9 @@
 """The layer stack: one layer scanned over parameters that are stacked on axis 0."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
@@ -47,12 +46,14 @@ class Stack(nn.Module):
     num_layers: int
     remat: str = "none"
 
-    def init_cache(self, batch_size: int, max_len: int) -> Any:
+    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
         """The layer's empty cache, stacked on axis 0."""
         one = self.layer.init_cache(batch_size, max_len)
         return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), one)
 
-    def __call__(self, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
+    def __call__(
+        self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
+    ) -> tuple[ArrayPytree, ArrayPytree]:
         """Applies all layers.
 
         Args:
@@ -74,7 +75,9 @@ class Stack(nn.Module):
         # loop would first copy them out of their stack.
         unrolled = not in_a_loop(self.num_layers, self.remat) or cache is not None
 
-        def apply(layer: nn.Module, carry: Any, ctx: Context, cache: Any) -> tuple[Any, Any]:
+        def apply(
+            layer: nn.Module, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
+        ) -> tuple[ArrayPytree, ArrayPytree]:
             carry, cache = layer(carry, ctx, cache)
             layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
             return carry, cache

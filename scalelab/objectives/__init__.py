@@ -2,11 +2,12 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab.helpers.names import load_module, nearest
 
@@ -43,7 +44,7 @@ class Objective(Protocol):
         ...
 
     def terms(
-        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> Pairs:
         """Returns {"loss": (sum, weight), ...}: float32 sums over the batch and their weights.
 
@@ -143,8 +144,8 @@ def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[st
 
 
 def apply_objectives(
-    model: Any, batch: Any, objectives: Iterable[Objective], *, train: bool, accuracy: bool
-) -> dict[str, Any]:
+    model: nn.Module, batch: Batch, objectives: Iterable[Objective], *, train: bool, accuracy: bool
+) -> dict[str, Pairs]:
     """Runs a bound model once and every objective on its hidden states.
 
     Args:
@@ -161,7 +162,7 @@ def apply_objectives(
     return {o.name: o.terms(model, hidden, batch, accuracy=accuracy) for o in objectives}
 
 
-def prepare(batch: Any, objectives: Iterable[Objective], rng: jax.Array) -> Any:
+def prepare(batch: Batch, objectives: Iterable[Objective], rng: jax.Array) -> Batch:
     """Lets every objective prepare the batch, each with a key of its own."""
     for objective in objectives:
         batch = objective.prepare(batch, named_key(rng, objective.name))
@@ -175,7 +176,7 @@ def named_key(rng: jax.Array, name: str) -> jax.Array:
 
 def init_params(
     key: jax.Array, net: nn.Module, objectives: Iterable[Objective], *, max_len: int
-) -> Any:
+) -> ArrayPytree:
     """Initialises the parameters that the objectives use, boxed with the names of their axes.
 
     Args:
@@ -197,7 +198,9 @@ def init_params(
     return variables["params"]
 
 
-def abstract_params(net: nn.Module, objectives: Iterable[Objective], *, max_len: int) -> Any:
+def abstract_params(
+    net: nn.Module, objectives: Iterable[Objective], *, max_len: int
+) -> ArrayPytree:
     """Returns shapes and types of the parameters, unboxed; arguments as of `init_params`."""
     init = lambda key: nn.unbox(init_params(key, net, objectives, max_len=max_len))  # noqa: E731
     return jax.eval_shape(init, jax.random.key(0))

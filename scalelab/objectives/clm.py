@@ -6,10 +6,11 @@ the first token of an example has no loss term.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 from scalelab.objectives import xent
 
@@ -41,7 +42,7 @@ class CLM:
         return jnp.sum(jnp.maximum(batch["lengths"] - 1, 0)).astype(jnp.float32)
 
     def terms(
-        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
         tokens, lengths = batch["tokens"], batch["lengths"]

@@ -9,11 +9,12 @@ import dataclasses
 import fractions
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from scalelab.objectives import xent
 
@@ -102,7 +103,7 @@ class MLM:
         return jnp.sum(batch["mlm_weights"])
 
     def terms(
-        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Loss (and accuracy) of the chosen tokens; the head runs on P of T positions alone."""
         chosen = jnp.take_along_axis(hidden, batch["mlm_positions"][..., None], axis=1)

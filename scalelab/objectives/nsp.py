@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 NEEDS_PAIRS = True
 NEEDS_CAUSAL = False
@@ -36,7 +37,7 @@ class NSP:
         return jnp.sum(batch["lengths"] > 0).astype(jnp.float32)
 
     def terms(
-        self, model: Any, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
+        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Loss (and accuracy) of batch["nsp_labels"] [B]."""
         labels = batch["nsp_labels"]

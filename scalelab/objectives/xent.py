@@ -227,9 +227,9 @@ def _normaliser_and_best(
     batch_size, length = weights.shape
     size = chunk_size(batch_size, length, table.shape[0])
 
-    def one(chunk: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def reduce(chunk: jax.Array) -> tuple[jax.Array, jax.Array]:
         scores = _scores(chunk, table, bias)
         return jax.nn.logsumexp(scores, axis=-1), jnp.argmax(scores, axis=-1)
 
-    lse, best = (_joined(x, length) for x in jax.lax.map(one, _chunked(features, size)))
+    lse, best = (_joined(x, length) for x in jax.lax.map(reduce, _chunked(features, size)))
     return jnp.sum(lse * weights), best

@@ -8,7 +8,6 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +18,17 @@ from scalelab.helpers.names import nearest
 NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
 
 
-def parameter_name(path: tuple[Any, ...]) -> str:
+def parameter_name(path: jax.tree_util.KeyPath) -> str:
     """Joins a key path of a parameter tree: "stack/layers/attention/query/kernel"."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
 
 
-def is_decayed(path: tuple[Any, ...]) -> bool:
+def is_decayed(path: jax.tree_util.KeyPath) -> bool:
     """Whether weight decay applies: to everything but biases and the scales of norms."""
     return not NOT_DECAYED.search(parameter_name(path))
 
 
-def decay_mask(params: Any) -> Any:
+def decay_mask(params: optax.Params) -> optax.Params:
     """A tree like `params` of booleans: True where weight decay applies."""
     return jax.tree_util.tree_map_with_path(lambda path, _: is_decayed(path), params)
 
@@ -41,7 +40,9 @@ def _clip(norm: float) -> optax.GradientTransformation:
     multiplied where the moments are made.
     """
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
         del params
         factor = jnp.minimum(1.0, norm / optax.tree.norm(updates))
         return jax.tree.map(lambda g: factor * g, updates), state
@@ -118,7 +119,7 @@ def get_schedule(name: str) -> Schedule:
     return SCHEDULES[name]
 
 
-def layerwise_factors(params: Any, num_layers: int, decay: float) -> Any:
+def layerwise_factors(params: optax.Params, num_layers: int, decay: float) -> optax.Params:
     """Factors of the learning rate (Clark et al. 2020, ELECTRA, appendix B).
 
     The head has factor 1, layer l of L, counted from 0 at the input, decay^(L - l), and the
@@ -134,7 +135,7 @@ def layerwise_factors(params: Any, num_layers: int, decay: float) -> Any:
     """
     by_layer = decay ** (num_layers - jnp.arange(num_layers, dtype=jnp.float32))
 
-    def factor(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+    def factor(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
         name = parameter_name(path)
         if name.startswith("body/stack/"):
             return by_layer.reshape(-1, *(1 for _ in leaf.shape[1:]))

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.helpers.names import load_module
 
@@ -44,7 +45,7 @@ class Departure:
     """
 
     field: str
-    value: Any
+    value: object
     source: str
 
 
@@ -88,7 +89,7 @@ class System(Protocol):
         vocab_size: int,
         max_len: int,
         dropout_rate: float,
-        dtype: Any,
+        dtype: DTypeLike,
         remat: str,
         output_embedding: str | None,
     ) -> nn.Module:
@@ -131,8 +132,8 @@ class Sizes(Protocol):
 
 
 def active_departures(
-    departures: Iterable[Departure], fields: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+    departures: Iterable[Departure], fields: Mapping[str, object]
+) -> list[dict[str, object]]:
     """Returns the departures that the run's config keeps, for its result.json.
 
     Args:

@@ -10,10 +10,10 @@ Departs from it, as the benchmark protocol does:
 """
 
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
@@ -60,7 +60,7 @@ def build(
     vocab_size: int,
     max_len: int,
     dropout_rate: float,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     remat: str = "none",
     output_embedding: str | None = None,
 ) -> Encoder:

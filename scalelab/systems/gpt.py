@@ -15,10 +15,10 @@ Departs from it:
 """
 
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
@@ -64,7 +64,7 @@ def build(
     vocab_size: int,
     max_len: int,
     dropout_rate: float,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     remat: str = "none",
     output_embedding: str | None = None,
 ) -> Decoder:

@@ -10,11 +10,11 @@ Departs from it:
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention, head_size
@@ -46,7 +46,9 @@ INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5
 
 
-def init_tokens(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+def init_tokens(
+    key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
+) -> jax.Array:
     """Normal, with a zero row for padding (fairseq, init_bert_params)."""
     return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
@@ -60,7 +62,7 @@ def build(
     vocab_size: int,
     max_len: int,
     dropout_rate: float,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     remat: str = "none",
     output_embedding: str | None = None,
 ) -> Encoder:
