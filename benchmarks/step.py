@@ -22,7 +22,7 @@ machine the second says more, though PyTorch's threads spin while they wait. All
 memory (resources/malloc.py), from which PyTorch gains too.
 
 `--shapes=12x768x12 --batch_size=8 --vocab_size=30522` is BERT-base. For the memory of a step see
-`python -m scalelab.fit --measure`.
+`python -m scalelab.fit`.
 
 Targets at 64 x 128 on two cores: 8x, 2.9x and 3.7x stock; 0.75, 0.85 and 0.85 of the floor; 1.3x
 tuned and compiled.

@@ -1,30 +1,32 @@
 """Does it fit? What a config's training step needs in memory, and the largest batch that fits.
 
   python -m scalelab.fit --config=configs/pretrain.py:system=bert,shape=13x832x5
-      [--device=h100 | --memory=24GiB] [--measure]
+      [--device=h100 | --memory=24GiB]
 
 Compiles the real training step of each phase: its numbers are the compiler's own plan. It needs
 neither corpus nor tokenizer: the vocabulary is the config's. The step is compiled for what JAX
-runs on here; another device's compiler plans by other rules, so that for a device that is not here
-the answer is an estimate, and says so; scores come in that device's chunks. A GPU counts with the
-three quarters of its memory that JAX takes (XLA_PYTHON_CLIENT_MEM_FRACTION).
+runs on here. For a device that is not here the answer is an estimate, and says so: that device's
+compiler plans by other rules. A GPU counts with the three quarters of its memory that JAX takes
+(XLA_PYTHON_CLIENT_MEM_FRACTION).
 
-Activations are what grows with the batch, told by compiling for a second batch size; gradients and
-scratch are what does not, on CPU with a measured allowance for what the compiler does not count.
---measure also takes three steps of the config's batch in a process of its own, and tells their real
-peak. On CPU training keeps freed buffers while there is plenty of memory, and takes more than its
-plan then: what that comes to at most is said.
+Activations are what grows with the batch, from a second compilation; gradients and scratch are the
+rest, on CPU with a measured allowance for what the compiler does not count. On CPU training keeps
+freed buffers while there is plenty of memory; the most that this comes to is printed.
 """
 
-import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Config
 from scalelab.runs import environment
+
+if TYPE_CHECKING:
+    import jax
+
+    from scalelab.resources.memory import StepMemory
 
 flags.adopt_module_key_flags(cli)
 DEVICE = flags.DEFINE_string(
@@ -33,59 +35,51 @@ DEVICE = flags.DEFINE_string(
     "An accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: what is here.",
 )
 MEMORY = flags.DEFINE_string("memory", None, "Or the memory itself, such as 24GiB.")
-MEASURE = flags.DEFINE_bool("measure", False, "Also take steps here and measure their peak.")
 
 HEADER = (
-    "phase",
-    "batch",
-    "parameters",
-    "optimizer",
-    "activations",
-    "gradients, scratch",
-    "in all",
-)
+    "phase", "batch", "parameters", "optimizer", "activations", "gradients, scratch", "in all",
+)  # fmt: skip
 
 
-def capacity(device: str | None, memory: str | None) -> tuple[float, str]:
-    """Bytes there are for a step, and what has them.
+def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tuple[float, str]:
+    """Returns the bytes there are for a step, and a description with the warning of an estimate.
 
     Args:
       device: a name of devices.DEVICES.
       memory: or bytes, as "24GiB".
+      here: a device of this process.
 
     Raises:
       ValueError: both are given, or what is given is not known.
     """
-    import jax
-
-    from scalelab.resources import devices
-    from scalelab.resources import memory as memory_lib
+    from scalelab.resources import devices, malloc
+    from scalelab.resources.memory import parse_bytes
 
     if device and memory:
         raise ValueError("--device and --memory both say how much memory there is: give one")
     if memory:
-        return memory_lib.parse_bytes(memory), f"--memory={memory}"
+        note = "\ncounted as a CPU's; for a GPU or TPU, name one that is like it with --device"
+        return parse_bytes(memory), f"--memory={memory}{note * (here.platform == 'cpu')}"
     if device:
-        found = devices.named(device)
-        return found.num_bytes, f"{found.name}: {_gib(found.num_bytes)} for a program"
-    here = jax.devices()[0]
+        found, own = devices.named(device), devices.of_kind(here.device_kind)
+        where = f"{found.name}: {_gib(found.num_bytes)} for a program"
+        note = f"\nan estimate: the compiler of {device} plans by other rules than that of this one"
+        return found.num_bytes, where + note * (own != found)
     if here.platform == "cpu":
-        total, own = memory_lib.of_this_machine(), environment.peak_memory_bytes()
-        return total - own, (
-            f"this machine: {_gib(total)} less {_gib(own)} of the process with its libraries"
-        )
+        if (free := malloc.available()) is None:
+            raise ValueError("the free memory of this machine is not known: give --memory")
+        return free, f"this machine: {_gib(free)} available"
     num_bytes = here.memory_stats()["bytes_limit"]
     return num_bytes, f"{here.device_kind}: {_gib(num_bytes)} for a program"
 
 
-def fit(config: Config, device: str | None, memory: str | None, measure: bool) -> str:
-    """Says what a config's steps need.
+def fit(config: Config, device: str | None, memory: str | None) -> str:
+    """Describes what a config's steps need, and whether that fits.
 
     Args:
       config: the run's.
       device: a name of devices.DEVICES, or None.
       memory: "24GiB", or None.
-      measure: whether to take steps.
 
     Raises:
       ValueError: config or device do not allow it.
@@ -97,73 +91,50 @@ def fit(config: Config, device: str | None, memory: str | None, measure: bool) -
     from scalelab.resources import blueprint, devices, flops
     from scalelab.resources import memory as memory_lib
 
-    machine = config.machine
-    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
+    machine, net = config.machine, config.net
+    environment.configure_jax(machine.compile_cache_dir, net.dtype)
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)
-    sizes = [phase.batch_size for phase in plan.phases]
-    sharding.check_batches(mesh, sizes, machine.num_microbatches)
+    sharding.check_batches(mesh, [p.batch_size for p in plan.phases], machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
-    available, where = capacity(device, memory)
-    platform = devices.named(device).platform if device else None
     here = jax.devices()[0]
-    keeps = here.platform == "cpu" and not device and not memory
-    rows, said = [], []
+    available, where = capacity(device, memory, here)
+    platform = devices.named(device).platform if device else None
+    rows, lines = [], []
     for i, phase in enumerate(plan.phases):
 
-        def of(batch_size: int, length: int = phase.length) -> Any:
-            _say(f"compiling for {batch_size} x {length}")
+        def measure(batch_size: int, length: int = phase.length) -> "StepMemory":
+            print(f"compiling for {batch_size} x {length}", file=sys.stderr, flush=True)
             return memory_lib.of_step(plan, length, batch_size, mesh, platform)
 
-        asked = of(phase.batch_size)
-        other = of(memory_lib.another_size(phase.batch_size, quantum))
+        asked = measure(phase.batch_size)
+        half = phase.batch_size // 2 // quantum * quantum
+        other = measure(half or 2 * phase.batch_size)
         growing = min(asked.between, memory_lib.slope(asked, other) * phase.batch_size)
         rest = asked.between - growing + asked.beside
         parts = (asked.params, asked.optimizer, growing, rest, asked.total)
         name = f"{phase.batch_size} x {phase.length}"
         rows.append([str(i + 1), name, *map(_gib, parts)])
-        fits, beyond = memory_lib.largest_batch(of, [asked, other], available, quantum)
+        found = memory_lib.largest_batch(measure, [asked, other], available, quantum)
         verdict = "fits" if asked.total <= available else "does NOT fit"
-        most = _largest(fits, beyond, quantum)
-        said.append(f"{name} {verdict}: {_gib(asked.total)} of {_gib(available)}; {most}")
-        if measure and asked.total > available:
-            said.append(f"{name} not measured: it would not fit")
-        elif measure:
-            _say(f"measuring {name}")
-            said.append(f"{name} measured: {_measured(config, phase, asked)}")
-        if keeps:
-            said.append(f"{name} {_kept(asked, available)}")
-    net = config.net
-    head = (
+        total = f"{_gib(asked.total)} of {_gib(available)}"
+        lines.append(f"{name} {verdict}: {total}; {describe_largest(*found, quantum)}")
+        if here.platform == "cpu" and not device and not memory:
+            lines.append(f"{name} in training: up to {_gib(asked.kept)} while memory is plentiful")
+    return (
         f"{config.system} {net.num_heads}x{net.width}x{net.num_layers}, {net.dtype}, vocabulary"
         f" {config.tokenizer.vocab_size:,}, {flops.count_parameters(plan.state.params):,}"
         f" parameters; remat {machine.remat}, {machine.num_microbatches} microbatch(es); each of"
-        f" {jax.device_count()} device(s)\ncompiled for {here.device_kind};"
-        f" {where}{_estimate(device, memory, here)}\n\n"
+        f" {jax.device_count()} device(s)\ncompiled for {here.device_kind}; {where}\n\n"
+        + tables.plain(HEADER, rows)
+        + "\n".join(lines)
     )
-    return head + tables.plain(HEADER, rows) + "\n".join(said)
 
 
-def _measured(config: Config, phase: Any, asked: Any) -> str:
-    """The real peak of a phase's steps beside the plan, in words."""
-    from scalelab.resources import memory_measured
-
-    real = memory_measured.peak(config, phase.length, phase.batch_size)
-    if real is None:
-        return "this system does not tell"
-    return f"{_gib(real)}, {real / asked.total - 1:+.1%} of the plan"
-
-
-def _kept(asked: Any, available: float) -> str:
-    """Describes what training takes while it keeps freed buffers; see resources/malloc.py."""
-    if 2 * asked.kept > available:
-        return f"in training: freed buffers go back, since {_gib(asked.kept)} is over half of that"
-    return f"in training: up to {_gib(asked.kept)}, freed buffers being kept while as much is left"
-
-
-def _largest(fits: Any, beyond: Any, quantum: int) -> str:
-    """What the search found, in words."""
+def describe_largest(fits: "StepMemory | None", beyond: "StepMemory | None", quantum: int) -> str:
+    """Describes what `largest_batch` found."""
     if fits is None:
+        assert beyond is not None
         return (
             f"not even a batch of {beyond.batch_size} fits: try --config.machine.remat=full"
             " or more --config.machine.num_microbatches"
@@ -174,34 +145,14 @@ def _largest(fits: Any, beyond: Any, quantum: int) -> str:
     return found + (f", {beyond.batch_size} takes {_gib(beyond.total)}" if beyond else "")
 
 
-def _estimate(device: str | None, memory: str | None, here: Any) -> str:
-    """The warning for a device that is not here."""
-    from scalelab.resources import devices
-
-    if memory and here.platform == "cpu":
-        return "\ncounted as a CPU's; for a GPU or TPU, name one that is like it with --device"
-
-    own = devices.of_kind(here.device_kind)
-    if device and (own is None or own.name != device.lower()):
-        return f"\nan estimate: the compiler of {device} plans by other rules than that of this one"
-    return ""
-
-
 def _gib(num_bytes: float) -> str:
-    """Bytes for people."""
     return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.1f} MiB"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main(argv: list[str]) -> None:
     """Reads the flags and answers."""
     del argv
-    if MEASURE.value:  # else this process would take what the measuring one needs
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    print(fit(cli.read_config(), DEVICE.value, MEMORY.value, MEASURE.value))
+    print(fit(cli.read_config(), DEVICE.value, MEMORY.value))
 
 
 if __name__ == "__main__":

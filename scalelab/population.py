@@ -103,7 +103,7 @@ def train(
             if start is not None:
                 fresh = fresh.replace(params=start.put(fresh.params, placed.params))
             costs = flops.of_phases(
-                fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
+                fresh.params, model.objectives, config, causal=model.system.CAUSAL
             )
             recorder = Recorder(folder, config, data, costs)
             run = recorder.restore(fresh, start)

@@ -1,6 +1,7 @@
 """The device mesh, and the one table from the nets' logical axis names to its axes."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -163,7 +164,7 @@ def put_batch(
     }
 
 
-def check_batches(mesh: Mesh, batch_sizes: tuple[int, ...], num_microbatches: int) -> None:
+def check_batches(mesh: Mesh, batch_sizes: Sequence[int], num_microbatches: int) -> None:
     """Refuses batch sizes that do not divide over the devices.
 
     Raises:

@@ -98,9 +98,7 @@ def train(
         )
         if start is not None:
             fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-        costs = flops.of_phases(
-            fresh.params, model.objectives, config.net, data.phases, causal=model.system.CAUSAL
-        )
+        costs = flops.of_phases(fresh.params, model.objectives, config, causal=model.system.CAUSAL)
         recorder = Recorder(workdir, config, data, costs, writes=chief)
         run = recorder.restore(fresh, start)
         say(f"{recorder.name} in {workdir}\n{recorder.describe()}")

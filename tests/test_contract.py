@@ -315,10 +315,8 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
         + " decayed" * adamw.is_decayed(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
-    terms = {
-        phase: dataclasses.asdict(tiny.step_flops(parts, params, values))
-        for phase, values in (("short", config.short), ("long", config.long))
-    }
+    costs = flops.of_phases(params, parts.objectives, config, causal=subject.module.CAUSAL)
+    terms = dict(zip(("short", "long"), map(dataclasses.asdict, costs), strict=True))
     now, losses = subject.state(), []
     for t in range(3):
         now, metrics = subject.run(now, subject.batch(t), subjects.RATE)

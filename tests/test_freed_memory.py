@@ -6,7 +6,6 @@ import sys
 
 import jax
 import pytest
-import tiny
 
 from scalelab.resources import malloc
 from scalelab.runs import environment
@@ -83,72 +82,6 @@ def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) 
     assert at_once == str(ready)  # the thread that asked took it
 
 
-THREAD = """
-import resource, sys, threading
-from scalelab.resources import malloc
-malloc.keep_freed()
-if sys.argv[1] == "without padding":
-    malloc._set_options(top_pad=2**17)
-def fill():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    bytearray(b"x") * 40_000_000
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-def work():
-    first = bytearray(b"x") * 40_000_000  # so that what follows needs a second heap
-    print(fill(), fill(), fill())
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "least", "most"), [("kept", 0, 50), ("without padding", 5000, 9e9)]
-)
-def test_a_thread_keeps_its_second_heap(how: str, least: float, most: float) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", THREAD, how], capture_output=True, text=True, check=True
-    )
-    assert least <= int(done.stdout.split()[-1]) <= most
-
-
-TRAINING = """
-import resource, statistics, sys
-from scalelab.resources import malloc
-malloc.keep_freed()
-import tiny
-from scalelab.objectives import xent
-from scalelab.resources import blueprint
-if sys.argv[1] == "whole":
-    xent.MOST_ROWS.clear()
-sizes = dict(short__max_len=128, long__max_len=128, net__max_len=128, short__batch_size=64)
-config = tiny.config("bert", tokenizer__vocab_size=30_000, net__width=128, **sizes)
-import jax, numpy as np
-plan, mesh = blueprint.draw(config), tiny.one_device()
-run, state, batch = plan.compile(128, 64, mesh), plan.start(mesh), plan.random_batch(128, 64)
-def step():
-    global state
-    state, metrics = run(state, batch, np.float32(1e-4))
-    jax.block_until_ready((state, metrics))
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(statistics.median([faults() for _ in range(12)][3:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("table", "least", "most"), [("in blocks", 0, 500), ("whole", 9e3, 9e9)])
-def test_a_step_of_training_meets_no_new_pages(table: str, least: float, most: float) -> None:
-    """With the table in one piece a product packs 115 MB in a thread, which is handed back."""
-    done = subprocess.run(
-        [sys.executable, "-c", TRAINING, table],
-        capture_output=True, text=True, check=True, cwd=tiny.ROOT / "tests",
-    )  # fmt: skip
-    assert least <= float(done.stdout) <= most
-
-
 def test_freed_memory_goes_back() -> None:
     size = 20_000_000  # which malloc would keep, left alone
     first, second, resident = twice("return_freed", 10 * size)
@@ -182,19 +115,6 @@ def test_memory_is_kept_while_as_much_is_left(
     assert not malloc.release_if_low(soon)
 
 
-def test_it_looks_five_times_a_second(told: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(malloc.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(malloc, "available", lambda: 99)
-    malloc.keep_freed()
-    assert not malloc.release_if_low()
-    monkeypatch.setattr(malloc, "available", lambda: 0)
-    now[0] += 0.1
-    assert not malloc.release_if_low()
-    now[0] += 0.2
-    assert malloc.release_if_low()
-
-
 RELEASE = """
 import numpy as np
 from scalelab.resources import malloc
@@ -213,9 +133,3 @@ assert fill() < kept - 190_000_000
 
 def test_what_was_kept_goes_back_where_memory_is_scarce() -> None:
     subprocess.run([sys.executable, "-c", RELEASE], check=True)
-
-
-def test_what_is_available_is_what_the_system_says() -> None:
-    psutil = pytest.importorskip("psutil")
-    free = malloc.available()  # a control group may leave less
-    assert free is not None and 0 < free < 1.1 * psutil.virtual_memory().available

@@ -145,16 +145,6 @@ def optimizer(resolved: config_lib.Config) -> Any:
     return adamw.adamw(**{name: getattr(resolved.optim, name) for name in names})
 
 
-def step_flops(parts: Parts, params: Any, phase: Any) -> Any:
-    """Forward FLOPs of a step on a batch of `phase`, a part of the config."""
-    from scalelab.resources import flops
-
-    return flops.of_step(
-        params, parts.objectives, parts.config.net, causal=parts.module.CAUSAL,
-        batch_size=phase.batch_size, length=phase.max_len,
-    )  # fmt: skip
-
-
 def keep_gradients(tx: Any) -> Any:
     """`tx`, its state preceded by the gradients that it was last given."""
     import jax

@@ -17,21 +17,13 @@ GPU_SHARE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One accelerator.
-
-    Attributes:
-      name: how it is asked for.
-      kind: what `jax.Device.device_kind` begins with, without "NVIDIA " or "Tesla ".
-      gibibytes: of memory.
-      narrow_peak: FLOP/s of products in bfloat16 (float16 where it has none), sums in float32.
-      wide_peak: FLOP/s of products in float32 proper; None: the maker tells none.
-    """
+    """One accelerator."""
 
     name: str
-    kind: str
-    gibibytes: float
-    narrow_peak: float
-    wide_peak: float | None
+    kind: str  # what `jax.Device.device_kind` begins with, without "NVIDIA " or "Tesla "
+    gibibytes: float  # of memory
+    narrow_peak: float  # FLOP/s in bfloat16 (float16 where it has none), sums in float32
+    wide_peak: float | None  # FLOP/s in float32 proper; None: the maker publishes none
 
     @property
     def platform(self) -> str:
@@ -43,12 +35,12 @@ class Device:
         """What a program may use."""
         share = 1.0
         if self.platform == "gpu":
-            told = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE
+            given = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE
             try:
-                share = float(told)
+                share = float(given)
             except ValueError:
                 raise ValueError(
-                    f"XLA_PYTHON_CLIENT_MEM_FRACTION={told}: expected a share such as 0.75"
+                    f"XLA_PYTHON_CLIENT_MEM_FRACTION={given}: expected a share such as 0.75"
                 ) from None
         return int(self.gibibytes * GIB * share)
 

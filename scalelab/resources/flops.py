@@ -7,31 +7,24 @@ left out, as everywhere in the literature. The backward pass costs twice the for
 import dataclasses
 import time
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.config.pretraining import Net
+from scalelab.config.pretraining import Config
 from scalelab.objectives import Objective
 
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Forward FLOPs of one batch.
+    """Forward FLOPs of one batch."""
 
-    Attributes:
-      body: projections and FFN of all layers, 2 * n_model per position (F = 4H).
-      attention: scores and weighted sums, 4 L n H per position where every query sees every key.
-      head: prediction heads: transforms and vocabulary logits, on the positions they run on.
-      embedding: look-ups are copies, not products: 0, named so that nobody wonders.
-    """
-
-    body: float
-    attention: float
-    head: float
-    embedding: float = 0.0
+    body: float  # projections and FFN of all layers, 2 * n_model per position (F = 4H)
+    attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
+    head: float  # transforms and vocabulary logits, on the positions they run on
+    embedding: float = 0.0  # look-ups are copies, not products
 
     @property
     def forward(self) -> float:
@@ -45,20 +38,6 @@ class Flops:
 
 
 PARTS = ("body", "attention", "head", "embedding")
-
-
-class Phase(Protocol):
-    """A phase of a run, as config or as data."""
-
-    @property
-    def batch_size(self) -> int:
-        """Examples of a batch."""
-        ...
-
-    @property
-    def max_len(self) -> int:
-        """Padded length of an example."""
-        ...
 
 
 def n_model(width: int, num_layers: int) -> int:
@@ -108,52 +87,32 @@ def of_batch(
     )
 
 
-def of_step(
-    params: Any,
-    objectives: Iterable[Objective],
-    net: Net,
-    *,
-    causal: bool,
-    batch_size: int,
-    length: int,
-) -> Flops:
-    """Counts the forward pass of a training step; see `of_batch`."""
-    return of_batch(
-        params,
-        width=net.width,
-        num_layers=net.num_layers,
-        batch_size=batch_size,
-        length=length,
-        predicted=sum(objective.num_predicted(length) for objective in objectives),
-        causal=causal,
-    )
-
-
 def _kernel_sizes(params: Any) -> int:
     """Parameters in the matrices of a tree: every leaf named kernel."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return int(sum(np.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel"))
 
 
+def count_predicted(objectives: Iterable[Objective], length: int) -> int:
+    """Returns the positions of an example of `length` that pass through the token head."""
+    return sum(objective.num_predicted(length) for objective in objectives)
+
+
 def of_phases(
-    params: Any,
-    objectives: Iterable[Objective],
-    net: Net,
-    phases: Iterable[Phase],
-    *,
-    causal: bool,
+    params: Any, objectives: Iterable[Objective], config: Config, *, causal: bool
 ) -> list[Flops]:
-    """Counts the forward pass of a training step of each phase; see `of_batch`."""
+    """Counts the forward pass of a training step of each phase of a config; see `of_batch`."""
     return [
-        of_step(
+        of_batch(
             params,
-            objectives,
-            net,
-            causal=causal,
+            width=config.net.width,
+            num_layers=config.net.num_layers,
             batch_size=phase.batch_size,
             length=phase.max_len,
+            predicted=count_predicted(objectives, phase.max_len),
+            causal=causal,
         )
-        for phase in phases
+        for phase in config.phases
     ]
 
 

@@ -1,7 +1,8 @@
-"""Settings of glibc's malloc: whether freed memory is kept for the next step or returned.
+"""glibc's malloc: keeps freed memory for the next step while there is plenty.
 
-Programs that train call `keep_freed` before JAX starts, and their loops call `release_if_low`.
-Programs that hold large arrays once call `return_freed`.
+XLA allocates its buffers anew in every step on CPU; the kernel's zeroing of new pages costs about a
+fifth of a small net's step. Programs that train call `keep_freed` before JAX starts, and their
+loops call `release_if_low`. Programs that hold large arrays once call `return_freed`.
 """
 
 import ctypes
@@ -19,7 +20,6 @@ _kept = {"still": False, "looked": 0.0}  # whether freed memory is kept; when th
 MALLOC = {
     "arena_max": -8, "mmap_max": -4, "mmap_threshold": -3, "top_pad": -2, "trim_threshold": -1,
 }  # fmt: skip
-HEAP = 2**26  # bytes that a thread other than the main one is given at a time
 
 
 def _set_options(**options: int) -> None:
@@ -33,31 +33,23 @@ def _set_options(**options: int) -> None:
 
 
 def keep_freed() -> None:
-    """Tells glibc to keep freed memory for the next step.
-
-    XLA allocates its buffers anew in every step on CPU; the kernel's zeroing of new pages costs
-    about a fifth of a small net's step. Call before JAX starts. The price is memory: see
-    `release_if_low`.
+    """Tells glibc to keep freed memory for the next step. Call before JAX starts.
 
     Only malloc's main arena keeps large blocks, and only the main thread is sure to use it, so on
     CPU the thread that asks for a step also runs it. Helper threads have heaps of 64 MB, and return
-    an empty heap unless `top_pad` keeps as much spare; blocks larger than a heap are mapped anew
-    each time. One arena for all threads (`arena_max=1`) makes compiling threads wait for each
-    other: 27 s instead of 17 (LOG.md, 2026-11-23).
+    an empty heap unless `top_pad` keeps as much spare.
     """
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _set_options(mmap_max=0, trim_threshold=-1, top_pad=HEAP)  # -1: never, however large
+    _set_options(mmap_max=0, trim_threshold=-1, top_pad=2**26)  # -1: never, however large
     _kept.update(still=True, looked=0.0)
 
 
 def release_if_low(soon: int = 0) -> bool:
     """Ends `keep_freed` and returns freed memory if this process has more than is left.
 
-    Small allocations between two steps split the gap that a step's buffers leave, so the next step
-    needs a new one, until there are up to GAPS of them. Looks at most five times a second, unless
-    `soon` is given.
+    Looks at most five times a second, unless `soon` is given.
 
     Args:
       soon: bytes that the process will take on top.
@@ -73,35 +65,31 @@ def release_if_low(soon: int = 0) -> bool:
     if resident is None or free is None or resident + soon <= free:
         return False
     _kept["still"] = False
-    # As glibc has it where nobody tells it anything and large arrays have come and gone.
+    # The values that glibc arrives at by itself once large arrays have come and gone.
     _set_options(mmap_max=65536, mmap_threshold=2**25, trim_threshold=2**26, top_pad=2**17)
     ctypes.CDLL(None).malloc_trim(0)
     return True
 
 
 def return_freed() -> None:
-    """Tells glibc to return each array to the system once it is freed.
-
-    By default glibc keeps freed arrays of up to 32 MB, in as many places as there are threads.
-    """
+    """Tells glibc to return each array to the system once it is freed."""
     _set_options(arena_max=1, mmap_threshold=2**20)
 
 
 def available() -> int | None:
     """Returns the bytes that this process may still take; None outside Linux."""
+    group = pathlib.Path("/sys/fs/cgroup")
     try:
         text = pathlib.Path("/proc/meminfo").read_text()
     except OSError:
         return None
     found = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.MULTILINE)
-    if found is None:
-        return None
-    free = int(found[1]) * 1024
-    group = pathlib.Path("/sys/fs/cgroup")
+    free = None if found is None else int(found[1]) * 1024
     try:
         most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
         stat = (group / "memory.stat").read_text()
     except (OSError, ValueError):
         return free  # no control group of its own, or one without a limit
     cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # which gives way
-    return min(free, most - used + (int(cached[1]) if cached else 0))
+    left = most - used + (int(cached[1]) if cached else 0)
+    return left if free is None else min(free, left)

@@ -1,18 +1,21 @@
 """What a training step needs in memory, by the compiled program itself, and what would fit.
 
 XLA plans all memory of a program when it compiles it: arguments, results, and one region for all
-that lies between. So nothing has to run. What grows with the batch is told by compiling twice.
+that lies between. So nothing has to run. What grows with the batch is found by compiling twice.
 """
 
 import dataclasses
 import math
-import os
-import pathlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+import jax
+from jax.sharding import Mesh
+
+from scalelab import sharding
+from scalelab.objectives import xent
 from scalelab.resources import malloc
+from scalelab.resources.blueprint import Blueprint
 
 # On CPU a process takes this much more than its compiled step: perhaps what products pack their
 # operands into, and gaps that the allocator leaves. Measured: LOG.md.
@@ -24,23 +27,14 @@ LARGEST = 16384  # batch size that is worth asking for
 
 @dataclasses.dataclass(frozen=True)
 class StepMemory:
-    """Bytes of one training step on one device.
+    """Bytes of one training step on one device."""
 
-    Attributes:
-      batch_size: examples of the whole batch.
-      params: of the parameters.
-      optimizer: of the optimizer's state.
-      batch: of the batch, and of results that do not take the place of an argument.
-      between: of all that exists only within the step: gradients, activations, scratch.
-      beside: that the compiled program does not count.
-    """
-
-    batch_size: int
+    batch_size: int  # examples of the whole batch
     params: int
     optimizer: int
-    batch: int
-    between: int
-    beside: int = 0
+    batch: int  # the batch, and results that do not take the place of an argument
+    between: int  # what exists only within the step: gradients, activations, scratch
+    beside: int = 0  # what the compiled program does not count
 
     @property
     def total(self) -> int:
@@ -54,29 +48,32 @@ class StepMemory:
 
 
 def of_step(
-    plan: Any, length: int, batch_size: int, mesh: Any, platform: str | None = None
+    plan: Blueprint, length: int, batch_size: int, mesh: Mesh, platform: str | None = None
 ) -> StepMemory:
     """Compiles the training step of a batch, and reads off what it needs.
 
     Args:
-      plan: a blueprint.Blueprint.
+      plan: the run in the abstract.
       length: tokens of an example.
       batch_size: examples.
       mesh: the devices.
-      platform: whose step is asked for, "cpu", "gpu" or "tpu"; None: that of the devices. Another
-        one's is the program that would run there, as this one's compiler lays it out.
+      platform: "cpu", "gpu" or "tpu", whose program is laid out by this machine's compiler; None:
+        the platform of the devices.
     """
-    from scalelab import sharding
-    from scalelab.objectives import xent
-
     platform = platform or mesh.devices.flat[0].platform
     with xent.as_on(platform):
-        run = plan.compile(length, batch_size, mesh)
-    found = run.memory_analysis()
+        found = plan.compile(length, batch_size, mesh).memory_analysis()
+    assert found is not None
     placed = sharding.shardings(plan.boxed, mesh)
     params, optimizer = (
-        _num_bytes(getattr(plan.state, part), getattr(placed, part))
-        for part in ("params", "opt_state")
+        sum(
+            math.prod(where.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+            for leaf, where in zip(jax.tree.leaves(tree), jax.tree.leaves(places), strict=True)
+        )
+        for tree, places in (
+            (plan.state.params, placed.params),
+            (plan.state.opt_state, placed.opt_state),
+        )
     )
     arguments = found.argument_size_in_bytes + found.output_size_in_bytes
     rest = arguments - found.alias_size_in_bytes - params - optimizer
@@ -84,25 +81,9 @@ def of_step(
     return StepMemory(batch_size, params, optimizer, rest, found.temp_size_in_bytes, beside)
 
 
-def _num_bytes(tree: Any, placed: Any) -> int:
-    """Bytes of a tree of abstract arrays on one device."""
-    import jax
-
-    return sum(
-        math.prod(where.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf, where in zip(jax.tree.leaves(tree), jax.tree.leaves(placed), strict=True)
-    )
-
-
 def slope(a: StepMemory, b: StepMemory) -> float:
-    """Bytes that one more example takes, between two batch sizes."""
+    """Returns the bytes per additional example, from two batch sizes."""
     return max(0.0, (b.total - a.total) / (b.batch_size - a.batch_size))
-
-
-def another_size(batch_size: int, quantum: int) -> int:
-    """A batch size to compare with: about half of it, or twice where there is no half."""
-    half = batch_size // 2 // quantum * quantum
-    return half if half else 2 * batch_size
 
 
 def largest_batch(
@@ -114,7 +95,7 @@ def largest_batch(
     """Looks for the largest batch that fits: a line through what is known, checked by compiling.
 
     Args:
-      measure: of a batch size.
+      measure: compiles for a batch size.
       known: of two batch sizes or more.
       capacity: bytes there are.
       quantum: batch sizes are multiples of it.
@@ -123,42 +104,25 @@ def largest_batch(
       The largest that was compiled and fits, None if not even `quantum` does; and the smallest
       that was compiled and does not, which is the next one unless the search was given up.
     """
-    seen = {m.batch_size: m for m in known}
-    for attempt in range(MOST_TRIES):
-        fits, beyond = _around(seen.values(), capacity)
+    seen = sorted(known, key=lambda m: m.batch_size)
+    for attempt in range(MOST_TRIES + 1):
+        at = next((i for i, m in enumerate(seen) if m.total > capacity), len(seen))
+        fits, beyond = seen[at - 1] if at else None, seen[at] if at < len(seen) else None
         low = fits.batch_size if fits else 0
-        if beyond and beyond.batch_size - low <= quantum:
-            break
-        if low >= LARGEST:
+        certain = beyond is not None and beyond.batch_size - low <= quantum
+        if certain or low >= LARGEST or attempt == MOST_TRIES:
             break
         if beyond and attempt % 2 and beyond.batch_size - low > low / 8:
-            guess = (low + beyond.batch_size) / 2  # where it is no line, a line creeps
+            guess = (low + beyond.batch_size) / 2  # a line creeps where memory is not linear
         else:
-            guess = _guess(seen.values(), capacity)
+            at = min(max(at, 1), len(seen) - 1)
+            a, grows = seen[at - 1], slope(seen[at - 1], seen[at])
+            guess = a.batch_size + (capacity - a.total) / grows if grows else 2.0 * low
         size = max(int(min(guess, LARGEST) // quantum) * quantum, low + quantum)
         if beyond:
             size = min(size, beyond.batch_size - quantum)
-        seen[size] = measure(size)
-    return _around(seen.values(), capacity)
-
-
-def _around(
-    known: Iterable[StepMemory], capacity: float
-) -> tuple[StepMemory | None, StepMemory | None]:
-    """The largest that fits, and the smallest that does not."""
-    ordered = sorted(known, key=lambda m: m.batch_size)
-    fits = [m for m in ordered if m.total <= capacity]
-    beyond = [m for m in ordered if m.total > capacity]
-    return (fits[-1] if fits else None), (beyond[0] if beyond else None)
-
-
-def _guess(known: Iterable[StepMemory], capacity: float) -> float:
-    """Where a line through the two around the capacity, or nearest to it, meets it."""
-    ordered = sorted(known, key=lambda m: m.batch_size)
-    at = next((i for i, m in enumerate(ordered) if m.total > capacity), len(ordered) - 1)
-    low, high = ordered[max(at, 1) - 1], ordered[max(at, 1)]
-    grows = slope(low, high)
-    return low.batch_size + (capacity - low.total) / grows if grows else 2.0 * high.batch_size
+        seen = sorted([*seen, measure(size)], key=lambda m: m.batch_size)
+    return fits, beyond
 
 
 def parse_bytes(text: str) -> int:
@@ -171,14 +135,3 @@ def parse_bytes(text: str) -> int:
     if not found or not float(found[1]):
         raise ValueError(f"--memory={text!r}: expected a number with its unit, such as 24GiB")
     return int(float(found[1]) * UNITS[found[2].upper()])
-
-
-def of_this_machine() -> int:
-    """Bytes that this process may use: the machine's, or its control group's if that has less."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            found.append(int(pathlib.Path(path).read_text()))
-        except (OSError, ValueError):
-            continue
-    return min(found)
