@@ -67,11 +67,6 @@ def test_a_field_can_be_set_to_none(run: Run) -> None:
     assert code == 2
 
 
-def test_a_budget_can_be_changed_by_its_fields(run: Run) -> None:
-    _, config = run(FILE, "--config.optim.total_steps=None", "--config.optim.total_epochs=2.5")
-    assert config.optim.total_epochs == 2.5 and config.optim.total_steps is None
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -115,9 +110,8 @@ def test_how_errors_end(
 
 
 def test_faults_of_ours_show_where_they_are(run: Run) -> None:
-    for fault in (lambda: [][0], lambda: int("x"), lambda: {}["x"]):
-        with pytest.raises((IndexError, ValueError, KeyError)):
-            run(FILE, main=fault)
+    with pytest.raises(ValueError):
+        run(FILE, main=lambda: int("x"))
 
 
 def test_ctrl_c_waits_for_the_end_of_an_import(
@@ -161,10 +155,6 @@ with cli.one_message("nothing", only_tells={}):
     (True, "while True: print('x' * 1000)", 0, ""),
     (True, "print('x' * 1000, flush=True); sys.stdin.read(); print('y')", 0, ""),
     (False, "while True: print('x' * 1000)", cli.FAILED, "error: [Errno 32] Broken pipe"),
-    (True, "print('x' * 1000, flush=True); raise BrokenPipeError(32, 'a worker')", cli.FAILED,
-     "a worker"),
-    (True, "print('x' * 1000, flush=True); sys.stdout = None; raise BrokenPipeError(32, 'other')",
-     cli.FAILED, "other"),
 ])  # fmt: skip
 def test_a_reader_that_has_seen_enough(only_tells, body, code, message) -> None:
     """As `| head` has: a program that only tells ends without a word, with buffered output too."""
@@ -173,17 +163,11 @@ def test_a_reader_that_has_seen_enough(only_tells, body, code, message) -> None:
     program = [sys.executable, "-c", ENOUGH.format(only_tells, body)]
     with subprocess.Popen(program, env=variables, text=True, **pipes) as talking:
         assert talking.stdout.readline() == "x" * 1000 + "\n"
-        if "worker" not in body:
-            talking.stdout.close()
+        talking.stdout.close()
         talking.stdin.close()
         said = talking.stderr.read()
         assert talking.wait(60) == code
     assert message in said if message else not said
-
-
-def test_an_empty_flag_is_a_missing_one(run: Run, capsys) -> None:
-    code, _ = run(FILE, "--workdir=", main=lambda: cli.required(cli.WORKDIR.value, "workdir"))
-    assert code == 2 and "--workdir is missing" in capsys.readouterr().err
 
 
 def test_a_second_signal_acts_at_once() -> None:

@@ -7,7 +7,7 @@ import operator
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags, logging
@@ -46,23 +46,13 @@ _SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
 class Parser(argparse.ArgumentParser):
     """For programs whose arguments are not all flags; an error is one message."""
 
-    _given: Sequence[str] = ()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Keeps the arguments for `error`."""
-        self._given = sys.argv[1:] if args is None else args
-        return super().parse_known_args(args, namespace)
-
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""
-        valid = set(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                valid.update(*(part._option_string_actions for part in action.choices.values()))
-        names = [text.partition("=")[0] for text in self._given]
-        unknown = [n for n in names if n.startswith("--") and n not in valid]
-        if unknown and ("required" in message or "unrecognized" in message):
-            message += f"; unknown flag {unknown[0]}: {nearest(unknown[0], valid)}"
+        if unknown := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):
+            parts = [getattr(a, "_name_parser_map", {}).values() for a in self._actions]
+            parsers = [self, *itertools.chain(*parts)]
+            valid = {flag for parser in parsers for flag in parser._option_string_actions}
+            message += f"; unknown flag {unknown[1]}: {nearest(unknown[1], valid)}"
         self.exit(FAILED, f"error: {message}; see {self.prog} --help\n")
 
 
@@ -105,10 +95,7 @@ def read_config() -> Config:
         given = values["machine"]["init"]
         values["machine"]["init"] = required(INIT.value, "init")
         if given not in (None, INIT.value):
-            raise ValueError(
-                f"--init={INIT.value} and --config.machine.init={given} name different runs: give"
-                " one of them"
-            )
+            raise ValueError(f"give --init={INIT.value} or --config.machine.init={given}, not both")
     return resolve(values)
 
 
@@ -145,15 +132,9 @@ def workdir() -> pathlib.Path:
     """Returns the folder that --workdir names; it need not exist.
 
     Raises:
-      ValueError: the flag is missing, or a file is in the way.
+      ValueError: the flag is missing.
     """
-    path = pathlib.Path(required(WORKDIR.value, "workdir"))
-    above = next((part for part in (path, *path.parents) if part.exists()), path)
-    if above.exists() and not above.is_dir():
-        raise ValueError(
-            f"workdir {path} cannot be written: {above} is a file; choose another --workdir"
-        )
-    return path
+    return pathlib.Path(required(WORKDIR.value, "workdir"))
 
 
 def _parse(argv: list[str], config_class: type) -> list[str]:
@@ -195,7 +176,10 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
             near = re.search(r'Did you mean "(\w+)"', str(error))
             found = f": did you mean {near[1]!r}?" if near else ""
             fail(f"unknown config field {' or '.join(map(repr, free))}{found}")
-        fail(_last_line(str(error) or type(error).__name__))
+        text = str(error) or type(error).__name__
+        if "Traceback (most recent call last)" in text:  # the flag parser quotes one
+            text = text.strip().splitlines()[-1].removeprefix("ValueError: ")
+        fail(text)
 
 
 def _asks_for_help(arguments: list[str]) -> bool:
@@ -217,10 +201,3 @@ def _check_fields(argv: list[str], fields: list[str]) -> None:
         below = any(field == known or field.startswith(f"{known}.") for known in fields)
         if field != name and field not in groups and not below:
             fail(f"unknown config field {field!r}: {nearest(field, fields)}")
-
-
-def _last_line(text: str) -> str:
-    """Returns the last exception line of a message that quotes a traceback; others unchanged."""
-    if "Traceback (most recent call last)" not in text:
-        return text
-    return text.strip().splitlines()[-1].removeprefix("ValueError: ")

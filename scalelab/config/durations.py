@@ -1,8 +1,8 @@
 """Durations: the budget of a run, its warm-up and the ends of its phases, on one clock."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scalelab.config.pretraining import Config, Optim
@@ -11,12 +11,14 @@ CLOCKS = ("steps", "tokens", "flops", "secs")
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget:
-    """How long a run trains: `total` and `warmup` on `clock`, one of CLOCKS."""
+class Plan:
+    """How long a run trains, on one clock."""
 
-    clock: str
+    clock: str  # one of CLOCKS
     total: float
     warmup: float
+    ends: tuple[float, ...]  # where each phase ends
+    costs: tuple[float, ...]  # of one step of each phase; 1 on the clocks of steps and seconds
 
 
 def durations(optim: "Optim") -> tuple[str, float, float]:
@@ -41,11 +43,13 @@ def durations(optim: "Optim") -> tuple[str, float, float]:
             f"the budget is on the clock {clock!r}, so the warm-up must be optim.warmup_{expected};"
             f" got {', '.join('optim.warmup_' + c for c in warmups)}"
         )
-    return clock, total, float(warmups.get(expected, 0))
+    warmup = float(warmups.get(expected, 0))
+    if clock != "epochs":
+        _check_warmup(clock, total, warmup)
+    return clock, total, warmup
 
 
-def check_warmup(clock: str, total: float, warmup: float) -> None:
-    """Refuses a warm-up that is as long as the budget or longer."""
+def _check_warmup(clock: str, total: float, warmup: float) -> None:
     if warmup >= total:
         raise ValueError(
             f"config.optim.warmup_{clock} = {warmup:g} is not shorter than the budget of"
@@ -59,28 +63,10 @@ def steps_of_epoch(config: "Config", steps_per_epoch: Sequence[float]) -> list[f
     return [steps * times for steps, times in zip(steps_per_epoch, (1.0, rate), strict=False)]
 
 
-def budget(config: "Config", steps_per_epoch: Sequence[float]) -> Budget:
-    """Returns the run's budget on one clock; epochs become steps.
-
-    Args:
-      config: the run.
-      steps_per_epoch: steps of each phase in one epoch of its own (Table 7.1 of the protocol).
-
-    Raises:
-      ValueError: the warm-up is longer than the budget.
-    """
-    clock, total, warmup = durations(config.optim)
-    if clock == "epochs":
-        whole = total * sum(steps_of_epoch(config, steps_per_epoch))
-        clock, total = "steps", max(1, int(whole + 1e-6))  # 5 x 0.6 epochs are 3, not 2.999...
-    check_warmup(clock, total, warmup)
-    return Budget(clock, total, warmup)
-
-
-def phase_ends(
-    config: "Config", budget: Budget, steps_per_epoch: Sequence[float], step_costs: Sequence[float]
-) -> list[float]:
-    """Returns where each phase ends on the budget's clock.
+def make_plan(
+    config: "Config", steps_per_epoch: Sequence[float], step_costs: Mapping[str, Sequence[float]]
+) -> Plan:
+    """Makes the plan of a run: epochs become steps, and the phases share the budget.
 
     The phases share the steps as their examples do: with a budget of epochs as in one epoch, with
     any other as (1 - e) / short batch to e / long batch for e = long.example_rate. The cost of a
@@ -89,62 +75,27 @@ def phase_ends(
 
     Args:
       config: the run.
-      budget: from `budget`.
-      steps_per_epoch: of each phase, in an epoch of its own.
-      step_costs: of one step of each phase on the clock, in any unit.
-    """
-    rate = config.long.example_rate
-    if len(config.phases) == 1:
-        return [budget.total]
-    if config.optim.total_epochs is None:
-        steps_per_epoch = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
-    short, long = steps_of_epoch(config, steps_per_epoch)
-    short, long = short * step_costs[0], long * step_costs[1]
-    end = budget.total * short / (short + long)
-    return [float(round(end)) if budget.clock == "steps" else end, budget.total]
-
-
-class Phase(Protocol):
-    """The data of a phase (`data.phases.PhaseData`)."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in one epoch of the phase."""
-        ...
-
-    @property
-    def step_tokens(self) -> float:
-        """Mean tokens of a batch, without padding."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan(Budget):
-    """A budget, and where each phase ends on its clock."""
-
-    ends: tuple[float, ...]
-
-
-def make_plan(config: "Config", phases: Sequence[Phase], step_flops: Sequence[float]) -> Plan:
-    """Makes the plan of a run.
-
-    Args:
-      config: the run.
-      phases: from `data.load_data`.
-      step_flops: of one training step of each phase.
+      steps_per_epoch: of each phase in one epoch of its own (Table 7.1 of the protocol).
+      step_costs: clock -> cost of one step of each phase, where that is not 1.
 
     Raises:
       ValueError: the warm-up is longer than the budget.
     """
-    steps_per_epoch = [phase.steps_per_epoch for phase in phases]
-    found = budget(config, steps_per_epoch)
-    costs = step_costs(found.clock, phases, step_flops)
-    ends = phase_ends(config, found, steps_per_epoch, costs)
-    return Plan(found.clock, found.total, found.warmup, tuple(ends))
-
-
-def step_costs(clock: str, phases: Sequence[Phase], step_flops: Sequence[float]) -> list[float]:
-    """Returns the cost of one step of each phase on a clock, in any unit; in seconds 1 for each."""
-    if clock == "tokens":
-        return [phase.step_tokens for phase in phases]
-    return list(step_flops) if clock == "flops" else [1.0] * len(phases)
+    clock, total, warmup = durations(config.optim)
+    shares = steps_per_epoch
+    if clock == "epochs":
+        steps = total * sum(steps_of_epoch(config, steps_per_epoch))
+        clock, total = "steps", max(1, int(steps + 1e-6))  # 5 x 0.6 epochs are 3, not 2.999...
+        _check_warmup(clock, total, warmup)
+    else:
+        rate = config.long.example_rate
+        shares = (1 - rate) / config.short.batch_size, rate / config.long.batch_size
+    costs = tuple(step_costs.get(clock, [1.0] * len(config.phases)))
+    ends = (total,)
+    if len(config.phases) == 2:
+        short, long = (
+            n * cost for n, cost in zip(steps_of_epoch(config, shares), costs, strict=False)
+        )
+        end = total * short / (short + long)
+        ends = (float(round(end)) if clock == "steps" else end, total)
+    return Plan(clock, total, warmup, ends, costs)

@@ -5,9 +5,9 @@ Exit code 2 is a mistake in config, data or arguments; a traceback is a fault of
 
 import contextlib
 import os
-import select
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -90,7 +90,7 @@ def one_message(
     except Stopped as error:
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
-        if only_tells and isinstance(error, BrokenPipeError) and _reader_is_gone():
+        if only_tells and isinstance(error, BrokenPipeError):
             os._exit(0)
         if isinstance(error, ValueError) and _is_from_library(error):
             raise
@@ -112,16 +112,6 @@ def leave(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def _reader_is_gone() -> bool:
-    """Returns True if the reader of the standard output has closed it."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-    except (AttributeError, OSError):  # no standard output, or not a file
-        return False
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-
-
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
     """Raises KeyboardInterrupt, and again after AGAIN_SECS if something swallowed it.
 
@@ -141,11 +131,6 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
 
 def _is_from_library(error: ValueError) -> bool:
     """Returns True if a library raised the error, so that its words are not for the user."""
-    frame = error.__traceback__
-    last = None
-    while frame is not None:
-        last, frame = frame, frame.tb_next
-    if last is None:
-        return False
-    package = last.tb_frame.f_globals.get("__name__", "").split(".")[0]
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    package = last.f_globals.get("__name__", "").split(".")[0]
     return package not in ("scalelab", "configs", "__main__")

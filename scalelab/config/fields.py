@@ -1,71 +1,104 @@
-"""Config fields: filling frozen dataclasses strictly, checking, describing; dotted names."""
+"""Fields of dataclasses: filling from nested values, rules, descriptions, dotted names."""
 
 import dataclasses
 import functools
 import inspect
 import math
-import operator
 import re
+import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import brief, nearest
 
 T = typing.TypeVar("T")
 Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a value is that
 
-AT_LEAST_1: Rule = "at least 1", lambda value: value >= 1
-POSITIVE: Rule = "a positive, finite number", lambda value: 0 < value < math.inf
-NOT_NEGATIVE: Rule = "0 or more", lambda value: 0 <= value < math.inf
-PROBABILITY: Rule = "a number in [0, 1)", lambda value: 0 <= value < 1
+# Types of fields: Annotated[type, Rule]. `fill` checks the rule.
+Count = Annotated[int, ("at least 1", lambda value: value >= 1)]
+Probability = Annotated[float, ("a number in [0, 1)", lambda value: 0 <= value < 1)]
+Positive = Annotated[float, ("a positive, finite number", lambda value: 0 < value < math.inf)]
+NotNegative = Annotated[float, ("0 or more", lambda value: 0 <= value < math.inf)]
 
 
-def fill(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """Builds dataclass `cls` from `values`, with no field too many and none missing.
+def choice(*choices: str | None) -> Rule:
+    """Returns the rule that a value is one of some words."""
+    return " or ".join(map(repr, choices)), lambda value: value in choices
 
-    Only a field that may be None may be missing, and is None then: older run folders lack it.
+
+def fill(cls: type[T], values: Mapping[str, Any], prefix: str = "", *, strict: bool = True) -> T:
+    """Builds a dataclass from nested values, such as a ConfigDict's or JSON.
+
+    Args:
+      cls: the dataclass; its annotations are the types that are accepted.
+      values: by field.
+      prefix: of the names in messages.
+      strict: the rule for configs: no unknown field, and only one that may be None may be missing.
+        Otherwise unknown fields are left out, and a missing one has its default.
 
     Raises:
-      ValueError: an unknown or missing field, or a wrong type.
+      ValueError: an unknown or missing field, a wrong type, or a value against its field's rule.
     """
-    hints = typing.get_type_hints(cls)
-    for key in values:
-        if key not in hints:
-            raise ValueError(f"unknown config field {prefix + key!r}: {nearest(key, hints)}")
-    missing = [key for key in hints if key not in values and not _may_be_none(hints[key])]
+    hints = _hints(cls)
+    if strict and (unknown := [key for key in values if key not in hints]):
+        near = nearest(unknown[0], hints)
+        raise ValueError(f"unknown config field {prefix + unknown[0]!r}: {near}")
+    found, missing = {}, []
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        hint = hints[field.name]
+        if field.name in values:
+            name = prefix + field.name
+            found[field.name] = _convert(values[field.name], hint, name, strict)
+        elif strict and type(None) in typing.get_args(hint):
+            found[field.name] = None  # older run folders lack it
+        elif strict or field.default is field.default_factory:  # both MISSING
+            missing.append(prefix + field.name)
     if missing:
-        raise ValueError(f"missing config fields: {', '.join(prefix + key for key in missing)}")
-    return cls(**{key: _convert(values.get(key), hints[key], prefix + key) for key in hints})
+        raise ValueError(f"missing {'config ' * strict}fields: {', '.join(missing)}")
+    return cls(**found)
 
 
-def _convert(value: Any, annotation: Any, path: str) -> Any:
-    """Returns `value` as the annotated type, or raises ValueError naming the field."""
-    if dataclasses.is_dataclass(annotation):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"config.{path}: expected a group of fields, got {value!r}")
-        return fill(typing.cast(type, annotation), value, path + ".")
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is tuple:
-        if not isinstance(value, list | tuple) or not all(type(x) is parts[0] for x in value):
-            raise ValueError(f"config.{path}: expected words such as ('a', 'b'), got {value!r}")
-        return tuple(value)
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def _convert(value: Any, hint: Any, name: str, strict: bool) -> Any:
+    """Returns `value` as the annotated type, or raises ValueError with the field."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    label = "config." * strict + name
+    if hint is Any:
+        return value
+    if origin in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        hint = parts[0]
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value, (expected, holds) = _convert(value, parts[0], name, strict), parts[1]
+        if not holds(value):
+            raise ValueError(f"{label} = {value!r}: expected {expected}")
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return fill(typing.cast(type, hint), value, name + ".", strict=strict)
     if origin is dict and isinstance(value, Mapping):
-        return {key: _convert(x, parts[1], f"{path}.{key}") for key, x in value.items()}
-    allowed = parts or (annotation,)
-    if value is None and type(None) in allowed:
-        return None
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return {k: _convert(x, parts[1], f"{name}.{k}", strict) for k, x in value.items()}
+    if origin is tuple and isinstance(value, list | tuple):
+        if parts[0] is not str or all(type(x) is str for x in value):
+            items = enumerate(value)
+            return tuple(_convert(x, parts[0], f"{name}[{i}]", strict) for i, x in items)
+    if hint is float and type(value) is int:
         return float(value)
-    for kind in allowed:
-        if type(value) is kind:
-            return value
-    names = " or ".join("None" if k is type(None) else k.__name__ for k in allowed)
-    raise ValueError(f"config.{path}: expected {names}, got {type(value).__name__} {value!r}")
-
-
-def _may_be_none(annotation: Any) -> bool:
-    return type(None) in typing.get_args(annotation)
+    if hint is int and type(value) is float and value.is_integer() and not strict:
+        return int(value)
+    if type(value) is hint:
+        return value
+    if hasattr(hint, "from_json") and not strict:
+        return hint.from_json(value)
+    expected = {tuple: "words such as ('a', 'b')", dict: "fields"}.get(origin or hint)
+    expected = expected or getattr(hint, "__name__", str(hint))
+    raise ValueError(f"{label}: expected {expected}, got {type(value).__name__} {brief(value)}")
 
 
 def field_names(cls: type, prefix: str = "") -> list[str]:
@@ -84,24 +117,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         group = isinstance(value, Mapping)
         flat |= flatten(value, f"{prefix}{key}.") if group else {prefix + key: value}
     return flat
-
-
-def require(config: Any, rule: Rule, *fields: str) -> None:
-    """Checks dotted fields of a config against a rule; None passes.
-
-    Raises:
-      ValueError: a value breaks the rule.
-    """
-    expected, holds = rule
-    for field in fields:
-        value = functools.reduce(getattr, field.split("."), config)
-        if value is not None and not holds(value):
-            raise ValueError(f"config.{field} = {value!r}: expected {expected}")
-
-
-def choice(*choices: str | None) -> Rule:
-    """Returns the rule that a value is one of some words."""
-    return " or ".join(map(repr, choices)), lambda value: operator.contains(choices, value)
 
 
 def describe(cls: type, prefix: str = "") -> str:
@@ -137,11 +152,9 @@ def _comments(cls: type) -> dict[str, str]:
 
 
 def science(config: object) -> dict[str, Any]:
-    """Returns the fields that may change a result, by dotted name."""
-    values = (
-        dataclasses.asdict(typing.cast(Any, config)) if dataclasses.is_dataclass(config) else config
-    )
-    flat = flatten(values)  # pyright: ignore[reportArgumentType]
+    """Returns the fields of a dataclass or a mapping that may change a result, by dotted name."""
+    is_filled = dataclasses.is_dataclass(config) and not isinstance(config, type)
+    flat = flatten(dataclasses.asdict(config) if is_filled else typing.cast(Any, config))
     return {k: v for k, v in flat.items() if not k.startswith("machine.")}
 
 
@@ -151,9 +164,8 @@ def science_diff(ours: object, theirs: object) -> list[str]:
     A missing field counts as None, as in `fill`.
     """
     a, b = science(ours), science(theirs)
-    absent = "absent"
     return [
-        f"{k}: {b.get(k, absent)!r} -> {a.get(k, absent)!r}"
+        f"{k}: {b.get(k, 'absent')!r} -> {a.get(k, 'absent')!r}"
         for k in sorted(a.keys() | b.keys())
         if a.get(k) != b.get(k)
     ]

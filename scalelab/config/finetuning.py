@@ -6,19 +6,10 @@ ConfigDict. Every field may change a score, except those of `machine`.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from scalelab.config.fields import (
-    AT_LEAST_1,
-    NOT_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    choice,
-    fill,
-    flatten,
-    require,
-)
-from scalelab.config.pretraining import AdamW, check_optim
+from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill, flatten
+from scalelab.config.pretraining import AdamW
 from scalelab.helpers.names import nearest
 
 
@@ -28,8 +19,8 @@ class Head:
 
     # "double": H -> H, tanh, H -> classes; or "single". None: the kind of an imported classifier,
     # else double.
-    kind: str | None = None
-    dropout_rate: float = 0.1
+    kind: Annotated[str, choice("double", "single")] | None = None
+    dropout_rate: Probability = 0.1
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
 
 
@@ -39,8 +30,9 @@ class Optim(AdamW):
 
     learning_rate: float = 2e-5  # at the end of the warm-up
     schedule: str = "linear"  # to zero at the end
-    warmup_rate: float = 0.0  # share of all steps
-    layer_decay: float | None = None  # factor of the rate from layer to layer; None: off
+    warmup_rate: Probability = 0.0  # share of all steps
+    # Factor of the rate from layer to layer; None: off.
+    layer_decay: Annotated[float, ("a factor in (0, 1]", lambda x: 0 < x <= 1)] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +41,12 @@ class Machine:
 
     cache_dir: str = "~/.cache/scalelab"  # tokenized tasks
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"
-    checkpoint_every_steps: int = 1000
-    log_every_steps: int = 50
-    eval_batch_size: int = 64
+    checkpoint_every_steps: Count = 1000
+    log_every_steps: Count = 50
+    eval_batch_size: Count = 64
     # The batch is split over all devices; this many of them also split the net.
-    fsdp_parallel: int = 1
-    tensor_parallel: int = 1
+    fsdp_parallel: Count = 1
+    tensor_parallel: Count = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +54,17 @@ class FinetuneConfig:
     """How a net is adapted to a task, every field decided."""
 
     recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
-    epochs: float = 3.0
-    batch_size: int = 16
-    max_len: int = 128  # tokens of a row at most; longer texts are cut, the longest first
-    max_train_examples: int | None = None  # the first so many; None: all
-    group_batches: int = 50  # this many batches are drawn, sorted by length, shuffled; 0: unsorted
-    dropout_rate: float = 0.1
-    lm_weight: float = 0.0  # lambda of the auxiliary language-model loss; causal systems only
-    feature_layers: int | None = None  # features of so many layers, net frozen; None: off
-    eval_every_epochs: float = 1.0
-    patience: int | None = None  # evaluations without a better score; None: off
+    epochs: Positive = 3.0
+    batch_size: Count = 16
+    max_len: Count = 128  # tokens of a row at most; longer texts are cut, the longest first
+    max_train_examples: Count | None = None  # the first so many; None: all
+    # So many batches are drawn, sorted by length, and shuffled; 0: unsorted.
+    group_batches: Annotated[int, ("0 or more", lambda value: value >= 0)] = 50
+    dropout_rate: Probability = 0.1
+    lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
+    feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
+    eval_every_epochs: Positive = 1.0
+    patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
     # own. With one of them fixed, runs differ only in the other.
     order_seed: int | None = None
@@ -88,19 +81,6 @@ def resolve(values: Mapping[str, Any]) -> FinetuneConfig:
       ValueError: an unknown or missing field, a wrong type, or a value that cannot work.
     """
     config = fill(FinetuneConfig, with_head_kind(values, "double"))
-    check_optim(config)
-    require(config, POSITIVE,
-        "epochs", "batch_size", "max_len", "eval_every_epochs", "patience", "feature_layers",
-        "max_train_examples",
-    )  # fmt: skip
-    require(config, AT_LEAST_1,
-        "machine.checkpoint_every_steps", "machine.log_every_steps", "machine.eval_batch_size",
-        "machine.fsdp_parallel", "machine.tensor_parallel",
-    )  # fmt: skip
-    require(config, PROBABILITY, "dropout_rate", "head.dropout_rate", "optim.warmup_rate")
-    require(config, choice("double", "single"), "head.kind")
-    require(config, NOT_NEGATIVE, "lm_weight", "group_batches")
-    require(config, ("a factor in (0, 1]", lambda decay: 0 < decay <= 1), "optim.layer_decay")
     if config.lm_weight and config.feature_layers:
         raise ValueError("config.lm_weight trains the net, which config.feature_layers freezes")
     return config

@@ -8,24 +8,14 @@ DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and syste
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from scalelab.config.durations import check_warmup, durations
-from scalelab.config.fields import (
-    AT_LEAST_1,
-    NOT_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    choice,
-    fill,
-    require,
-)
-from scalelab.config.fields import (
-    science as science,
-)
-from scalelab.config.fields import (
-    science_diff as science_diff,
-)
+from scalelab.config.durations import durations
+from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill
+from scalelab.config.fields import science as science
+from scalelab.config.fields import science_diff as science_diff
+
+Seed = Annotated[int, ("an integer of 64 bits", lambda value: -(2**63) <= value < 2**63)]
 
 
 class Shape(NamedTuple):
@@ -43,19 +33,29 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
+    @classmethod
+    def from_json(cls, value: object) -> "Shape":
+        """Reads {"A", "H", "L"}, as result.json has it; raises ValueError for anything else."""
+        sizes = [value.get(name) for name in "AHL"] if isinstance(value, Mapping) else []
+        if not sizes or any(type(size) is not int for size in sizes):
+            raise ValueError("shape: expected whole numbers A, H and L")
+        return cls(*sizes)
+
 
 @dataclasses.dataclass(frozen=True)
 class Net:
     """Shape and regularisation of the net."""
 
-    num_heads: int = 2  # attention heads; must divide width
-    width: int = 128  # of the residual stream
-    num_layers: int = 2
-    ffn_width: int | None = None  # None: 4 * width
-    max_len: int = 512  # positions of the net
-    dropout_rate: float = 0.1  # on embeddings, attention weights and each sublayer's output
-    dtype: str = "float32"  # of the computation; parameters, softmax and losses stay float32
-    output_embedding: str | None = None  # None: the input's (tied); or "untied"
+    num_heads: Count = 2  # attention heads; must divide width
+    width: Count = 128  # of the residual stream
+    num_layers: Count = 2
+    ffn_width: Count | None = None  # None: 4 * width
+    max_len: Count = 512  # positions of the net
+    dropout_rate: Probability = 0.1  # on embeddings, attention weights and each sublayer's output
+    # Of the computation; parameters, softmax and losses stay float32.
+    dtype: Annotated[str, choice("float32", "bfloat16")] = "float32"
+    # None: the input's (tied); or "untied".
+    output_embedding: Annotated[str, choice("untied")] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Tokenizer:
     """The tokenizer, trained on the training split."""
 
     kind: str = "bytebpe"  # wordpiece, bytebpe, bpe, unigram
-    vocab_size: int = 30_000  # pieces, special tokens included
+    vocab_size: Count = 30_000  # pieces, special tokens included
     lowercase: bool = False  # True: drops case and accents
 
 
@@ -73,43 +73,44 @@ class Data:
 
     corpus: str = "builtin"  # or wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME
     format: str = "doc_sentences"  # doc_sentences, segment_pair, full_sentences
-    errors: str = "strict"  # invalid UTF-8: strict stops, replace goes on
+    # Invalid UTF-8: strict stops, replace goes on.
+    errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # of WikiText sections
-    short_rate: float = 0.1  # share of segment pairs with a random shorter target length
-    valid_rate: float = 0.005  # share of documents, where the source has no validation split
-    order_seed: int | None = None  # of the examples' order; None: the run's seed
+    short_rate: Probability = 0.1  # share of segment pairs with a random shorter target length
+    valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
+    order_seed: Seed | None = None  # of the examples' order; None: the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
 class ShortPhase:
     """The first phase."""
 
-    max_len: int = 128  # tokens of an example
-    batch_size: int = 64  # examples
+    max_len: Count = 128  # tokens of an example
+    batch_size: Count = 64  # examples
 
 
 @dataclasses.dataclass(frozen=True)
 class LongPhase:
     """The second phase."""
 
-    max_len: int = 512  # tokens of an example
-    batch_size: int = 16  # examples
-    example_rate: float = 0.1  # its share of all examples; 0: no second phase
+    max_len: Count = 512  # tokens of an example
+    batch_size: Count = 16  # examples
+    example_rate: Probability = 0.1  # its share of all examples; 0: no second phase
     # Its epochs for each epoch of the first phase; None: as many. 0 trains the first phase alone,
     # on the same examples that it has beside a second one.
-    epoch_rate: float | None = None
+    epoch_rate: NotNegative | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class AdamW:
     """The optimizer's fields that pre-training and fine-tuning share."""
 
-    learning_rate: float = 1e-4  # at the end of the warm-up
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
-    weight_decay: float = 0.01  # decoupled; not on biases and norms
-    clip_norm: float | None = 1.0  # largest norm of the whole gradient; None: no clipping
+    learning_rate: NotNegative = 1e-4  # at the end of the warm-up
+    beta1: Probability = 0.9
+    beta2: Probability = 0.999
+    eps: Positive = 1e-6
+    weight_decay: NotNegative = 0.01  # decoupled; not on biases and norms
+    clip_norm: Positive | None = 1.0  # largest norm of the whole gradient; None: no clipping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +133,8 @@ class Optim(AdamW):
 class Eval:
     """Validation during training."""
 
-    every_steps: int = 1000
-    num_examples: int = 2000
+    every_steps: Count = 1000
+    num_examples: Count = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,16 +144,17 @@ class Machine:
     data_parallel: int = -1  # devices on each mesh axis; -1: those that are left
     fsdp_parallel: int = 1
     tensor_parallel: int = 1
-    num_microbatches: int = 1  # gradient accumulation within a step
+    num_microbatches: Count = 1  # gradient accumulation within a step
     remat: str = "none"  # what the backward pass recomputes: none, dots, full
-    loader: str = "tf"  # tf.data where TensorFlow is installed, else numpy; or "numpy"
-    prefetch: int = 4  # batches made ahead
-    num_workers: int = 2  # processes that prepare data
+    # tf.data where TensorFlow is installed, else numpy; or "numpy".
+    loader: Annotated[str, choice("tf", "numpy")] = "tf"
+    prefetch: Annotated[int, ("0 or more", lambda value: value >= 0)] = 4  # batches made ahead
+    num_workers: Count = 2  # processes that prepare data
     cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
     compile_cache_dir: str | None = "~/.cache/scalelab/xla"
-    checkpoint_every_steps: int = 500
-    num_checkpoints: int = 2  # the last so many are kept, and the best
-    log_every_steps: int = 50
+    checkpoint_every_steps: Count = 500
+    num_checkpoints: Count = 2  # the last so many are kept, and the best
+    log_every_steps: Count = 50
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
 
@@ -163,8 +165,8 @@ class Config:
 
     system: str = "roberta"  # a file of scalelab/systems/
     objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm
-    mask_rate: float = 0.15  # share of tokens that MLM predicts
-    seed: int = 0  # of parameters, order of the examples, masks, dropout
+    mask_rate: Probability = 0.15  # share of tokens that MLM predicts
+    seed: Seed = 0  # of parameters, order of the examples, masks, dropout
     net: Net = Net()
     tokenizer: Tokenizer = Tokenizer()
     data: Data = Data()
@@ -201,71 +203,29 @@ def resolve(values: Mapping[str, Any]) -> Config:
         if field in values:
             raise ValueError(f"this is a config of {kind}, not of a pre-training run")
     config = fill(Config, values)
-    _check(config)
-    return config
-
-
-def _check(config: Config) -> None:
-    """Refuses values that no net or data could satisfy."""
-    require(config, AT_LEAST_1,
-        "net.num_heads", "net.width", "net.num_layers", "net.ffn_width", "net.max_len",
-        "tokenizer.vocab_size", "eval.every_steps", "eval.num_examples",
-        "machine.num_microbatches", "machine.num_checkpoints", "machine.log_every_steps",
-        "machine.checkpoint_every_steps", "machine.num_workers",
-        "short.max_len", "short.batch_size", "long.max_len", "long.batch_size",
-    )  # fmt: skip
-    require(config, NOT_NEGATIVE, "machine.prefetch", "long.epoch_rate")
-    require(config, PROBABILITY,
-        "net.dropout_rate", "mask_rate", "long.example_rate", "data.short_rate", "data.valid_rate",
-    )  # fmt: skip
-    require(config, ("an integer of 64 bits", _fits_64_bits), "seed", "data.order_seed")
-    require(config, choice("untied", None), "net.output_embedding")
-    require(config, choice("float32", "bfloat16"), "net.dtype")
-    require(config, choice("strict", "replace"), "data.errors")
-    require(config, choice("tf", "numpy"), "machine.loader")
-    check_optim(config)
-    _check_heads(config.net)
-    for name, phase in zip(("short", "long"), config.phases, strict=False):
-        _check_phase(name, phase, config)
-    if config.mask_rate == 0 and "mlm" in config.objectives:
-        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
-    clock, total, warmup = durations(config.optim)
-    if clock != "epochs":
-        check_warmup(clock, total, warmup)
-
-
-def _fits_64_bits(value: int) -> bool:
-    return -(2**63) <= value < 2**63
-
-
-def _check_heads(net: Net) -> None:
+    net, num_microbatches = config.net, config.machine.num_microbatches
     if net.width % net.num_heads:
         fits = [a for a in range(1, min(net.width, 64) + 1) if net.width % a == 0]
-        near = sorted(fits, key=lambda a: abs(a - net.num_heads))[:3]
+        near = sorted(sorted(fits, key=lambda a: abs(a - net.num_heads))[:3])
         raise ValueError(
             f"config.net.num_heads = {net.num_heads} does not divide config.net.width ="
-            f" {net.width}; nearest that do: {', '.join(map(str, sorted(near)))}"
+            f" {net.width}; nearest that do: {', '.join(map(str, near))}"
         )
-
-
-def _check_phase(name: str, phase: ShortPhase | LongPhase, config: Config) -> None:
-    if phase.max_len > config.net.max_len:
-        raise ValueError(
-            f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
-            f" config.net.max_len = {config.net.max_len}; raise that or shorten the phase"
-        )
-    if phase.batch_size % config.machine.num_microbatches:
-        raise ValueError(
-            f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
-            f" config.machine.num_microbatches = {config.machine.num_microbatches}"
-        )
-
-
-def check_optim(config: Any) -> None:
-    """Refuses an optimizer that could only diverge, in a config with a group `optim`."""
-    require(config, NOT_NEGATIVE, "optim.learning_rate", "optim.weight_decay")
-    require(config, PROBABILITY, "optim.beta1", "optim.beta2")
-    require(config, POSITIVE, "optim.eps", "optim.clip_norm")
+    for name, phase in zip(("short", "long"), config.phases, strict=False):
+        if phase.max_len > net.max_len:
+            raise ValueError(
+                f"config.{name}.max_len = {phase.max_len} exceeds the net's positions,"
+                f" config.net.max_len = {net.max_len}; raise that or shorten the phase"
+            )
+        if phase.batch_size % num_microbatches:
+            raise ValueError(
+                f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
+                f" config.machine.num_microbatches = {num_microbatches}"
+            )
+    if config.mask_rate == 0 and "mlm" in config.objectives:
+        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
+    durations(config.optim)
+    return config
 
 
 def to_json(config: Config | Mapping[str, Any]) -> str:

@@ -1,20 +1,17 @@
 """Reads JSON that a run left, whatever state the file is in: values of known types or a reason."""
 
 import dataclasses
-import functools
 import json
 import math
 import pathlib
-import types
-import typing
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
+from scalelab.config import fields
 from scalelab.config.pretraining import Shape
 
 LARGEST = 2**63  # integers beyond fit no array
 DEEPEST = 20  # levels
-SHOWN = 60
 
 T = TypeVar("T")
 
@@ -106,7 +103,7 @@ def parse_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"holds {_kind(value)}, expected fields")
+        raise ValueError(f"holds {type(value).__name__}, expected fields")
     _check(value)
     if "\\ud" in text or "\\uD" in text:
         try:
@@ -128,7 +125,7 @@ def fill(cls: type[T], values: Mapping[str, Any], path: pathlib.Path) -> T:
       Unreadable: a field is missing or of another type.
     """
     try:
-        return _fill(cls, values, "")
+        return fields.fill(cls, values, strict=False)
     except ValueError as error:
         raise Unreadable(path, str(error)) from None
 
@@ -136,56 +133,10 @@ def fill(cls: type[T], values: Mapping[str, Any], path: pathlib.Path) -> T:
 def dump(value: Any) -> Any:
     """Returns a record, or a value of one, as JSON holds it: the inverse of `fill`."""
     if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {field.name: dump(getattr(value, field.name)) for field in fields}
+        return {field.name: dump(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Shape):
         return dict(zip("AHL", value, strict=True))
     return [dump(item) for item in value] if isinstance(value, tuple) else value
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _fill(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
-    found = {}
-    for field in dataclasses.fields(typing.cast(Any, cls)):
-        if field.name in values:
-            name = prefix + field.name
-            found[field.name] = _typed(values[field.name], _hints(cls)[field.name], name)
-        elif field.default is field.default_factory:  # both MISSING
-            raise ValueError(f"has no {prefix}{field.name}")
-    return cls(**found)
-
-
-def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Returns a JSON value as the hinted type; raises ValueError if it is none."""
-    if hint is Any:
-        return value
-    kind, parts = typing.get_origin(hint), typing.get_args(hint)
-    if kind in (types.UnionType, typing.Union):
-        return None if value is None else _typed(value, parts[0], name)
-    if hint is float and type(value) is int:
-        return float(value)
-    if hint is int and type(value) is float and value.is_integer():
-        return int(value)
-    if hint in (str, int, float, bool) and type(value) is hint:
-        return value
-    if hint is Shape and isinstance(value, dict):
-        return Shape(*(_typed(value.get(k), int, f"{name}.{k}") for k in "AHL"))
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _fill(typing.cast(Any, hint), value, f"{name}.")
-    if kind is tuple and isinstance(value, list):
-        return tuple(_typed(item, parts[0], f"{name}[{i}]") for i, item in enumerate(value))
-    if kind is dict and isinstance(value, dict):
-        return {key: _typed(item, parts[1], f"{name}.{key}") for key, item in value.items()}
-    expected = getattr(kind or hint, "__name__", str(hint))
-    raise ValueError(f"{name} is {str(value)[:SHOWN]!r} ({_kind(value)}), expected {expected}")
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
 
 
 def _refuse(constant: str) -> NoReturn:

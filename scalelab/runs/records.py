@@ -36,7 +36,7 @@ class Departure:
 
 @dataclasses.dataclass(frozen=True)
 class PhaseData:
-    """The data of one phase: different examples, their real tokens, and the longest sequence."""
+    """The data of one phase: the longest sequence, different examples, their real tokens."""
 
     max_len: int
     examples: int
@@ -53,68 +53,39 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-    """The part of result.json that every finished run has.
-
-    Attributes:
-      status: "completed", or "failed".
-      system: its name.
-      shape: of the net.
-      n_model: the size N.
-      seed: of the run.
-      steps: optimizer steps.
-      tokens: real (non-padding) input tokens.
-      flops: of training.
-      seconds: of training alone.
-      params: number of parameters.
-      init: the weights that it began with: a folder, a name, or "none"; None if random.
-      init_digest: their digest.
-      peak_memory_bytes: of the process.
-      imported: where it was imported from; None if it was trained here.
-      format: version of this file's format.
-    """
+    """The part of result.json that every finished run has."""
 
     system: str
     shape: Shape
-    n_model: int
+    n_model: int  # the size N
     seed: int
-    steps: int = 0
-    tokens: int = 0
-    flops: float = 0.0
-    seconds: float = 0.0
-    status: str = COMPLETED
-    params: int | None = None
-    init: str | None = None
+    steps: int = 0  # optimizer steps
+    tokens: int = 0  # real (non-padding) input tokens
+    flops: float = 0.0  # of training
+    seconds: float = 0.0  # of training alone
+    status: str = COMPLETED  # or FAILED
+    params: int | None = None  # number of parameters
+    init: str | None = None  # the first weights: a folder, a name, or "none"; None if random
     init_digest: str | None = None
-    peak_memory_bytes: int | None = None
-    imported: dict[str, Any] | None = None
+    peak_memory_bytes: int | None = None  # of the process
+    imported: dict[str, Any] | None = None  # where it was imported from; None: trained here
     format: int = FORMAT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RunResult(Result):
-    """result.json of a pre-training.
+    """result.json of a pre-training."""
 
-    Attributes:
-      task: always None.
-      eval: maximum length -> the last validation at it: "loss", "step", "best_loss", ...
-      data_hash: digest of the corpus.
-      unigram_nats: cross-entropy of the unigram model in nats a token.
-      corpus: what the training split holds.
-      phases: the data of each phase.
-      departures: the declared ones that were active.
-      initialised: parameters that `init` lacked and that were drawn afresh.
-      setup_secs: seconds from the start to the first step; below, of compilation and so on.
-    """
-
-    task: str | None = None
+    task: str | None = None  # always None
+    # Maximum length -> the last validation at it: "loss", "step", "best_loss", ...
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
-    data_hash: str | None = None
-    unigram_nats: float | None = None
+    data_hash: str | None = None  # digest of the corpus
+    unigram_nats: float | None = None  # cross-entropy of the unigram model in nats a token
     corpus: Corpus | None = None
     phases: tuple[PhaseData, ...] = ()
-    departures: tuple[Departure, ...] = ()
-    initialised: tuple[str, ...] = ()
-    setup_secs: float | None = None
+    departures: tuple[Departure, ...] = ()  # the declared ones that were active
+    initialised: tuple[str, ...] = ()  # parameters that `init` lacked, which were drawn afresh
+    setup_secs: float | None = None  # from the start to the first step
     compile_secs: float | None = None
     eval_secs: float | None = None
     save_secs: float | None = None
@@ -128,41 +99,24 @@ class RunResult(Result):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResult(Result):
-    """result.json of a fine-tuning.
-
-    Attributes:
-      task: its name.
-      recipe: its label.
-      pretrain_seed: seed of the pre-training.
-      mnli_first: whether it began with weights fine-tuned on MNLI.
-      eval: dev split -> metric -> score; None if it is not finite.
-      best: {"step", "dev"} of the best validation.
-      early_stopping: whether the best step was kept.
-      stopped: step at which early stopping ended it.
-      train_loss: mean training loss at the end.
-      degenerate: why it counts as having learnt nothing; None: it learnt.
-      remarks: on its data, in words.
-      truncated: split -> examples cut to the maximum length.
-      data: split -> digest.
-      settings: field of the recipe -> value.
-      chosen: field -> value that a grid chose on dev.
-    """
+    """result.json of a fine-tuning."""
 
     task: str
-    recipe: str | None = None
+    recipe: str | None = None  # its label
     pretrain_seed: int | None = None
-    mnli_first: bool = False
+    mnli_first: bool = False  # whether it began with weights fine-tuned on MNLI
+    # Dev split -> metric -> score; None if it is not finite.
     eval: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
-    best: dict[str, Any] | None = None
-    early_stopping: bool = False
-    stopped: int | None = None
-    train_loss: float | None = None
-    degenerate: str | None = None
-    remarks: tuple[str, ...] = ()
-    truncated: dict[str, int] = dataclasses.field(default_factory=dict)
-    data: dict[str, str | None] | None = None
-    settings: dict[str, Any] | None = None
-    chosen: dict[str, Any] | None = None
+    best: dict[str, Any] | None = None  # {"step", "dev"} of the best validation
+    early_stopping: bool = False  # whether the best step was kept
+    stopped: int | None = None  # step at which early stopping ended it
+    train_loss: float | None = None  # mean at the end
+    degenerate: str | None = None  # why it counts as having learnt nothing; None: it learnt
+    remarks: tuple[str, ...] = ()  # on its data, in words
+    truncated: dict[str, int] = dataclasses.field(default_factory=dict)  # by split
+    data: dict[str, str | None] | None = None  # split -> digest
+    settings: dict[str, Any] | None = None  # field of the recipe -> value
+    chosen: dict[str, Any] | None = None  # field -> value that a grid chose on dev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,23 +152,14 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunRecord:
-    """Everything that the files of a run say.
-
-    Attributes:
-      folder: the run folder.
-      config: the content of config.json.
-      environment: of environment.json.
-      result: of result.json; None until the run has ended.
-      lines: of metrics.jsonl; empty if they were not asked for.
-      manifest_hash: digest of the corpus in the tokenizer's manifest.
-    """
+    """Everything that the files of a run say."""
 
     folder: pathlib.Path
-    config: dict[str, Any]
+    config: dict[str, Any]  # the content of config.json
     environment: Environment
-    result: RunResult | TaskResult | None
-    lines: tuple[Line, ...] = ()
-    manifest_hash: str | None = None
+    result: RunResult | TaskResult | None  # None until the run has ended
+    lines: tuple[Line, ...] = ()  # of metrics.jsonl; empty if they were not asked for
+    manifest_hash: str | None = None  # digest of the corpus in the tokenizer's manifest
 
     @property
     def task(self) -> str | None:

@@ -56,7 +56,14 @@ class Recorder:
         writes: bool = True,
     ) -> None:
         self.workdir, self.config, self._data, self._costs = workdir, config, data, costs
-        self._plan = make_plan(config, data.phases, [cost.train for cost in costs])
+        self._plan = make_plan(
+            config,
+            [phase.steps_per_epoch for phase in data.phases],
+            {
+                "tokens": [phase.step_tokens for phase in data.phases],
+                "flops": [cost.train for cost in costs],
+            },
+        )
         self._schedule, self._writes = adamw.get_schedule(config.optim.schedule), writes
         self.name = run_folder.name(config)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}

@@ -157,14 +157,12 @@ def count_steps(run: PlannedRun, plan: Any, secs: Sequence[float]) -> tuple[list
         phase.batch_size * own.train.meta["num_tokens"] / len(own.train)
         for phase, own in zip(plan.phases, data.phases, strict=False)
     ]
-    budget = durations.budget(config, steps_per_epoch)
     costs = {"tokens": tokens, "flops": [phase.forward.train for phase in plan.phases]}
-    on_clock = costs.get(budget.clock, [1.0] * len(tokens))
-    ends = durations.phase_ends(config, budget, steps_per_epoch[: len(tokens)], on_clock)
-    per_step = secs if budget.clock == "secs" else on_clock
+    found = durations.make_plan(config, steps_per_epoch, costs)
+    per_step = secs if found.clock == "secs" else found.costs
     counts = [
         math.ceil((end - begin) / cost)
-        for begin, end, cost in zip([0.0, *ends], ends, per_step, strict=False)
+        for begin, end, cost in zip([0.0, *found.ends], found.ends, per_step, strict=False)
     ]
     return counts, sum(n * own for n, own in zip(counts, tokens, strict=True))
 

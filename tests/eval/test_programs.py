@@ -199,7 +199,7 @@ def test_a_file_in_the_way_of_the_folder_is_named(start: Start, pretrained_runs,
     code, _, errors = start("rte", f"--init={pretrained_runs('bert')}")
     path = tmp_path / "work"
     assert code == 2
-    assert errors.startswith(f"error: workdir {path} cannot be written: {path} is a file; choose")
+    assert errors.startswith(f"error: workdir {path}") and "cannot be written" in errors
 
 
 def test_every_task_of_glue_is_in_the_order_of_glue() -> None:

@@ -62,8 +62,8 @@ def test_that_is_as_many_epochs(made, tmp_path) -> None:
         data = load_data(config, systems.load("bert"))
         steps = [phase.steps_per_epoch for phase in data.phases]
         epochs = config.optim.total_tokens / data.pass_tokens
-        costs = durations.step_costs("tokens", data.phases, [])
-        ends = durations.phase_ends(config, durations.budget(config, steps), steps, costs)
+        costs = [phase.step_tokens for phase in data.phases]
+        ends = durations.make_plan(config, steps, {"tokens": costs}).ends
         found = [(ends[0] / costs[0]) / steps[0], ((ends[1] - ends[0]) / costs[1]) / steps[1]]
         assert found == pytest.approx([epochs, epochs], rel=0.1)  # whole steps of a small corpus
 
