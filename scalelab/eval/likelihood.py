@@ -9,10 +9,9 @@ Documents longer than what the net sees at once are read in windows: a token of 
 least context - stride tokens before it, one of a masked net half as many on either side.
 """
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,31 +21,27 @@ from scalelab.data.sentences import split as split_sentences
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval import token_scores
 from scalelab.eval.placement import Placed
+from scalelab.helpers.progress import show_bar
 
-Tick = Callable[[int], object]
 AT_ONCE = 256  # documents that are encoded together
 OPENING = 48  # characters of a document that tables show
 
 
-@dataclasses.dataclass(frozen=True)
-class Documents:
-    """Documents to score, as training reads them: sentences joined by single spaces.
+class Documents(NamedTuple):
+    """Documents to score, as training reads them: sentences joined by single spaces."""
 
-    Attributes:
-      tokens: [n] int32, ids of all of them, without special tokens.
-      starts: [num_documents + 1] int64, the offset of each in `tokens`.
-      num_bytes: UTF-8 bytes of each.
-      openings: the first characters of each.
-    """
-
-    tokens: np.ndarray
-    starts: np.ndarray
-    num_bytes: list[int]
-    openings: list[str]
+    tokens: np.ndarray  # [n] int32, ids of all of them, without special tokens
+    starts: np.ndarray  # [num_documents + 1] int64, the offset of each in `tokens`
+    num_bytes: list[int]  # UTF-8 bytes of each
+    openings: list[str]  # the first characters of each
 
 
 def read_documents(
-    corpus: Corpus, split: str, max_docs: int | None, tokenizer: Tokenizer, tick: Tick
+    corpus: Corpus,
+    split: str,
+    max_docs: int | None,
+    tokenizer: Tokenizer,
+    tick: Callable[[int], object],
 ) -> Documents:
     """Reads and encodes the documents that have text.
 
@@ -76,47 +71,28 @@ def read_documents(
     return Documents(np.concatenate(ids), np.concatenate(starts), num_bytes, openings)
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """The way a net reads documents.
+class Reading(NamedTuple):
+    """The way a net reads documents."""
 
-    Attributes:
-      begin: special ids before the text of a window.
-      end: special ids behind it; none for a causal net.
-      mask_id: replaces the predicted token; None: the net is causal.
-      context: tokens of text that a window holds.
-      stride: tokens of text by which it moves on.
-    """
+    begin: tuple[int, ...]  # special ids before the text of a window
+    end: tuple[int, ...]  # special ids behind it; none for a causal net
+    mask_id: int | None  # replaces the predicted token; None: the net is causal
+    context: int  # tokens of text that a window holds
+    stride: int  # tokens of text by which it moves on
 
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-    mask_id: int | None
-    context: int
-    stride: int
-
-    def row_length(self, text_length: int | np.ndarray) -> Any:
-        """Returns the tokens of a row that holds `text_length` tokens of text."""
-        return len(self.begin) + text_length + len(self.end)
+    @property
+    def num_special(self) -> int:
+        """Special tokens of a row."""
+        return len(self.begin) + len(self.end)
 
 
-@dataclasses.dataclass(frozen=True)
-class Windows:
-    """The windows of one document, in order; indices of its tokens.
+class Windows(NamedTuple):
+    """Windows of documents, in order: [n] int64 each, indices of tokens."""
 
-    Attributes:
-      starts: [n] int64, the first token that each window sees.
-      stops: [n] int64, behind the last one.
-      firsts: [n] int64, the first token that it scores.
-      lasts: [n] int64, behind the last one.
-    """
-
-    starts: np.ndarray
-    stops: np.ndarray
-    firsts: np.ndarray
-    lasts: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.starts)
+    starts: np.ndarray  # the first token that each sees
+    stops: np.ndarray  # behind the last one
+    firsts: np.ndarray  # the first token that it scores
+    lasts: np.ndarray  # behind the last one
 
 
 def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
@@ -141,55 +117,42 @@ def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
     return Windows(starts, np.minimum(starts + context, num_tokens), firsts, lasts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Rows that are scored together.
-
-    Attributes:
-      rows: [at most B] int64, their numbers.
-      size: B.
-      length: T.
-      num_places: P, predictions in a row at most.
-    """
-
-    rows: np.ndarray
-    size: int
-    length: int
-    num_places: int
-
-
 def lay_rows(starts: np.ndarray, reading: Reading) -> Windows:
-    """Lays out the rows that score every token once.
+    """Lays out the rows that score every token once; a row of a masked net scores one token.
 
     Args:
       starts: [num_documents + 1] int64, where each document begins in the flat tokens.
       reading: how they are read.
-
-    Returns:
-      A window a row, its indices those of the flat tokens. For a masked net a row scores one token.
     """
     causal = reading.mask_id is None
-    spare = reading.context - reading.stride
+    ahead = 0 if causal else (reading.context - reading.stride) // 2
     parts = [np.zeros((4, 0), np.int64)]
-    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+    for start, stop in itertools.pairwise(starts.tolist()):
         if stop > start:
-            ahead = 0 if causal else spare // 2
             made = slide(stop - start, reading.context, reading.stride, ahead)
             if causal and not reading.begin:
                 made.firsts[0] = 1
-            parts.append(np.stack([made.starts, made.stops, made.firsts, made.lasts]) + start)
+            parts.append(np.stack(made) + start)
     table = np.concatenate(parts, axis=1)
     counts = table[3] - table[2]
     if causal:
         return Windows(*table[:, counts > 0])
     table = np.repeat(table, counts, axis=1)
-    place_in_window = np.arange(table.shape[1]) - np.repeat(np.cumsum(counts) - counts, counts)
-    table[2] += place_in_window
+    table[2] += np.arange(table.shape[1]) - np.repeat(np.cumsum(counts) - counts, counts)
     table[3] = table[2] + 1
     return Windows(*table)
 
 
-def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> list[Batch]:
+class Batch(NamedTuple):
+    """Rows that are scored together."""
+
+    rows: np.ndarray  # [at most B] int64, their numbers
+    size: int  # B
+    length: int  # T
+    num_places: int  # P, predictions in a row at most
+
+
+def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
     """Sorts rows into batches of few shapes, the largest first.
 
     Args:
@@ -198,22 +161,18 @@ def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> lis
       batch_size: rows of a full context in a batch; of shorter ones there are more.
       ways: devices that share a batch; B is a multiple of them.
     """
-    longest = reading.row_length(reading.context)
-    lengths = reading.row_length(rows.stops - rows.starts)
+    longest = reading.context + reading.num_special
+    lengths = rows.stops - rows.starts + reading.num_special
     shapes: dict[tuple[int, int], list[int]] = {}
     for i, (length, count) in enumerate(zip(lengths, rows.lasts - rows.firsts, strict=True)):
         padded = token_scores.round_up(int(length), longest)
         places = 1 if reading.mask_id is not None else token_scores.round_up(int(count), padded)
         shapes.setdefault((padded, places), []).append(i)
-    batches = []
     for (length, num_places), members in sorted(shapes.items(), reverse=True):
-        size = max(1, batch_size * longest // length)
-        size = token_scores.round_up(len(members), size)
+        size = token_scores.round_up(len(members), max(1, batch_size * longest // length))
         size = -(-size // ways) * ways
-        cuts = range(size, len(members), size)
-        for part in np.split(np.asarray(members, np.int64), cuts):
-            batches.append(Batch(part, size, length, num_places))
-    return batches
+        for part in np.split(np.asarray(members), range(size, len(members), size)):
+            yield Batch(part, size, length, num_places)
 
 
 def fill(
@@ -224,8 +183,7 @@ def fill(
     places, targets = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     filled = []
     for i, row in enumerate(batch.rows):
-        start, stop = rows.starts[row], rows.stops[row]
-        first, last = rows.firsts[row], rows.lasts[row]
+        start, stop, first, last = (int(column[row]) for column in rows)
         ids = np.concatenate([reading.begin, tokens[start:stop], reading.end]).astype(np.int32)
         at = len(reading.begin) + np.arange(first, last) - start
         targets[i, : last - first] = tokens[first:last]
@@ -239,22 +197,16 @@ def fill(
 
 
 def token_nats(
-    placed: Placed,
-    tokens: np.ndarray,
-    rows: Windows,
-    batches: Sequence[Batch],
-    reading: Reading,
-    tick: Tick,
+    placed: Placed, tokens: np.ndarray, starts: np.ndarray, reading: Reading, batch_size: int
 ) -> np.ndarray:
-    """Computes minus the log-probability of each token.
+    """Computes minus the log-probability of each token, with a progress bar.
 
     Args:
       placed: the net on its devices.
       tokens: [n] ids of all documents.
-      rows: from `rows_of`.
-      batches: from `plan`.
+      starts: [num_documents + 1], where each document begins in them.
       reading: how they are read.
-      tick: called with the positions that were computed since the last call.
+      batch_size: windows of the full context in a batch.
 
     Returns:
       [n] float32, nats; NaN for tokens that are not predicted.
@@ -262,16 +214,19 @@ def token_nats(
     Raises:
       ValueError: a score is not finite.
     """
+    rows = lay_rows(starts, reading)
+    batches = list(plan(rows, reading, batch_size, placed.ways))
+    total = sum(len(batch.rows) * batch.length for batch in batches)
     score = jax.jit(lambda *given: token_scores.nats(placed.net, *given))
     found = np.full(len(tokens), np.nan, np.float32)
-    for batch in batches:
-        made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
-        for i, row in enumerate(batch.rows):
-            scored = slice(rows.firsts[row], rows.lasts[row])
-            own = made[i, : rows.lasts[row] - rows.firsts[row]]
-            if not np.isfinite(own).all():
-                raise ValueError("the net's scores are not finite: its training had diverged")
-            assert np.isnan(found[scored]).all(), "a token is scored twice"
-            found[scored] = own
-        tick(len(batch.rows) * batch.length)
+    with show_bar("scores", total, show=True, unit=" positions") as tick:
+        for batch in batches:
+            made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
+            for own, row in zip(made, batch.rows, strict=False):
+                first, last = rows.firsts[row], rows.lasts[row]
+                assert np.isnan(found[first:last]).all(), "a token is scored twice"
+                found[first:last] = own[: last - first]
+                if not np.isfinite(found[first:last]).all():
+                    raise ValueError("the net's scores are not finite: its training had diverged")
+            tick(len(batch.rows) * batch.length)
     return found

@@ -21,17 +21,23 @@ Under --workdir: documents.tsv (a line a document), result.json, environment.jso
 """
 
 import argparse
+import math
 import pathlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
-from scalelab.eval import lm_report
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
     from scalelab.eval.likelihood import Documents, Reading
-    from scalelab.eval.placement import Placed
     from scalelab.runs.pretrained import Pretrained
+
+MEASURES = {"clm": "log-likelihood", "mlm": "pseudo-log-likelihood"}
+PERPLEXITY = {"clm": "perplexity", "mlm": "pseudo_perplexity"}
+SHOWN = 3  # worst and best documents in the table
 
 
 def positive(text: str) -> int:
@@ -46,7 +52,6 @@ NUMBERS = (  # flag, default, help
     ("stride", None, "tokens by which a window moves on; default: half of those that it holds"),
     ("max_docs", None, "score only the first N documents"),
     ("batch_size", 16, "windows of the full context in a batch; default: 16"),
-    ("show", 3, "number of worst and of best documents in the table; default: 3"),
     ("tensor_parallel", 1, "devices that share the net; default: 1"),
 )
 
@@ -88,7 +93,7 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
     from scalelab.eval.likelihood import Reading
 
     config, frame = opened.config, opened.tokenizer.frame()
-    if not lm_report.MEASURES.keys() & set(config.objectives):
+    if not MEASURES.keys() & set(config.objectives):
         raise ValueError(
             f"{opened.path} was trained on {config.objective!r}; expected clm or mlm, which predict"
             " tokens"
@@ -124,48 +129,6 @@ def trained_length(opened: "Pretrained") -> int:
     return max(phase.max_len for phase in config.phases)
 
 
-def score(
-    placed: "Placed", documents: "Documents", reading: "Reading", batch_size: int
-) -> list[lm_report.Score]:
-    """Scores documents, with a progress bar.
-
-    Args:
-      placed: the net on its devices.
-      documents: the documents.
-      reading: how the net reads them.
-      batch_size: windows of the full context in a batch.
-
-    Raises:
-      ValueError: the net's scores are not finite.
-      cli.Stopped: the device has too little memory.
-    """
-    import numpy as np
-
-    from scalelab.eval import likelihood
-    from scalelab.helpers.progress import show_bar
-
-    rows = likelihood.lay_rows(documents.starts, reading)
-    batches = likelihood.plan(rows, reading, batch_size, placed.ways)
-    total = sum(len(batch.rows) * batch.length for batch in batches)
-    try:
-        with show_bar("scores", total, show=True, unit=" positions") as tick:
-            nats = likelihood.token_nats(placed, documents.tokens, rows, batches, reading, tick)
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise cli.Stopped(
-            f"the device ran out of memory: use a smaller --batch_size than {batch_size}"
-        ) from None
-    scores, starts = [], documents.starts
-    for begin, end, size in zip(starts, starts[1:], documents.num_bytes, strict=False):
-        own = nats[begin:end]
-        known = own[~np.isnan(own)]
-        scores.append(
-            lm_report.Score(len(own), len(known), size, float(known.sum(dtype=np.float64)))
-        )
-    return scores
-
-
 def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
     """Reads the documents that the command line names.
 
@@ -192,6 +155,100 @@ def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
         raise ValueError(str(error).replace("--config.data.errors", "--errors")) from error
 
 
+# --- Scores ----------------
+
+
+def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame":
+    """Adds up the scores of each document.
+
+    Args:
+      nats: [n], minus the log-probability of each token; NaN: not predicted.
+      documents: the documents.
+
+    Returns:
+      A row a document: its opening, tokens, those that were predicted, bytes, nll in nats, loss in
+      nats a predicted token, and bits_per_byte; the last two NaN where nothing is predicted.
+    """
+    import numpy as np
+    import pandas as pd
+
+    parts = np.split(nats, documents.starts[1:-1])
+    table = pd.DataFrame(
+        {
+            "opening": [" ".join(text.split()) for text in documents.openings],
+            "tokens": [len(part) for part in parts],
+            "predicted": [int((~np.isnan(part)).sum()) for part in parts],
+            "bytes": documents.num_bytes,
+            "nll": [float(np.nansum(part, dtype=np.float64)) for part in parts],
+        }
+    ).rename_axis("document")
+    table["loss"] = table["nll"] / table["predicted"]
+    table["bits_per_byte"] = table["loss"] * table["tokens"] / (table["bytes"] * math.log(2))
+    return table
+
+
+def summarize(table: "pd.DataFrame", objective: str) -> dict[str, Any]:
+    """Returns the numbers of all documents, given those of each and the net's objective.
+
+    Raises:
+      ValueError: no token is predicted.
+    """
+    from scalelab.runs.metrics import bits_per_byte
+
+    total = table[["tokens", "predicted", "bytes"]].sum().to_dict()
+    if not total["predicted"]:
+        raise ValueError("no document of the corpus has a token to predict")
+    nll = math.fsum(table["nll"])
+    loss = nll / total["predicted"]
+    return {
+        "documents": len(table),
+        **total,
+        "nll": nll,
+        "loss": loss,
+        PERPLEXITY[objective]: math.exp(min(loss, 700.0)),
+        "bits_per_byte": bits_per_byte(loss, total["tokens"], total["bytes"]),
+    }
+
+
+def describe(facts: dict[str, Any], table: "pd.DataFrame") -> str:
+    """Formats the line for all documents, and the worst and the best ones by bits per byte."""
+    from scalelab.lab import tables
+
+    counts = ("documents", "tokens", "predicted", "bytes")
+    masked = "pseudo_perplexity" in facts
+    header = [*counts, *(("PLL/token", "pseudo-perplexity") if masked else ("loss", "perplexity"))]
+    loss, name = (
+        (-facts["loss"] if masked else facts["loss"]),
+        PERPLEXITY["mlm" if masked else "clm"],
+    )
+    row = [f"{facts[count]:,}" for count in counts]
+    row += [f"{loss:,.4f}", f"{facts[name]:,.3f}", f"{facts['bits_per_byte']:,.4f}"]
+    known = table[table["predicted"] > 0].sort_values(
+        "bits_per_byte", ascending=False, kind="stable"
+    )
+    rows = [
+        [str(d.opening), str(d.Index), f"{d.tokens:,}", f"{d.bytes:,}", f"{d.loss:,.4f}",
+         f"{d.bits_per_byte:,.4f}"]
+        for d in known.itertuples()
+    ]  # fmt: skip
+    if len(rows) > 2 * SHOWN:
+        rows = [*rows[:SHOWN], ["..."] + [""] * 5, *rows[-SHOWN:]]
+    columns = ["documents, worst first", "index", "tokens", "bytes", "loss", "bits/byte"]
+    return f"{tables.plain([*header, 'bits/byte'], [row], 0)}\n{tables.plain(columns, rows)}"
+
+
+def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
+    """Lists what makes bits per byte incomparable."""
+    found = []
+    if opened.config.tokenizer.lowercase:
+        found.append("the tokenizer lowers case: capital letters are not predicted")
+    unknown = opened.tokenizer.special_ids.get("unk")
+    count = 0 if unknown is None else int((documents.tokens == unknown).sum())
+    if count:
+        found.append(f"{count:,} tokens are unknown: their text is not predicted")
+    return found
+
+
 def evaluate(given: argparse.Namespace) -> None:
     """Evaluates the run that the command line names.
 
@@ -201,7 +258,8 @@ def evaluate(given: argparse.Namespace) -> None:
     workdir = given.workdir
     if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-    from scalelab.eval import placement
+    from scalelab.eval import likelihood, placement
+    from scalelab.helpers.files import write_json
     from scalelab.runs import environment, pretrained, run_folder
 
     opened = pretrained.load(given.run)
@@ -211,23 +269,43 @@ def evaluate(given: argparse.Namespace) -> None:
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
     begun = time.perf_counter()
     placed = placement.place(opened, given.tensor_parallel)
-    scores = score(placed, documents, reading, given.batch_size)
-    facts = lm_report.describe(opened, reading, given.corpus, given.split, scores)
-    facts |= {"notes": lm_report.notes(opened, documents), "seconds": time.perf_counter() - begun}
+    nats = likelihood.token_nats(
+        placed, documents.tokens, documents.starts, reading, given.batch_size
+    )
+    table = score_documents(nats, documents)
+    objective = "clm" if reading.mask_id is None else "mlm"
+    facts = {
+        "status": "completed",
+        "task": "lm",
+        "measure": MEASURES[objective],
+        "run": str(opened.path),
+        "system": config.system,
+        "step": opened.step,
+        "corpus": given.corpus,
+        "split": given.split,
+        "context": reading.context + reading.num_special,
+        "stride": reading.stride,
+        **summarize(table, objective),
+        "notes": notes(opened, documents),
+        "seconds": time.perf_counter() - begun,
+    }
     print(f"{facts['measure']} of {run_folder.name(config)}, step {opened.step}, on {given.corpus}")
     print(f"split {given.split}, context {facts['context']}, stride {facts['stride']}\n")
-    print(lm_report.total_table(facts))
-    print(lm_report.document_table(scores, documents.openings, given.show), end="")
+    print(describe(facts, table), end="")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
     if workdir:
-        lm_report.write(workdir, scores, facts)
+        workdir.mkdir(parents=True, exist_ok=True)
+        columns = ["tokens", "predicted", "bytes", "nll", "bits_per_byte"]
+        table.to_csv(workdir / "documents.tsv", sep="\t", columns=columns, float_format="%.6f")
+        write_json(workdir / "environment.json", environment.describe())
+        write_json(workdir / "result.json", facts)
         print(f"wrote {workdir}/documents.tsv and result.json")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the program; a mistake of the user ends in one message and exit code 2."""
     given = parser().parse_args(arguments)
-    with cli.one_message("nothing was written"):
+    with cli.one_message("nothing was written", when_full="use a smaller --batch_size"):
         evaluate(given)
 
 

@@ -18,7 +18,6 @@ TASK = Task(
     metrics=("accuracy",),
     labels=("entailment", "neutral", "contradiction"),
     columns=Columns(("sentence1", "sentence2"), "gold_label"),
-    test_columns=Columns(("sentence1", "sentence2")),
     train=Split("train", ("MNLI/train.tsv",), 392702, "mnli/train"),
     dev_splits=(
         Split("matched", ("MNLI/dev_matched.tsv",), 9815, "mnli/validation_matched"),

@@ -14,7 +14,6 @@ TASK = Task(
     labels=("0", "1"),
     classes=("not_equivalent", "equivalent"),
     columns=Columns(("#1 String", "#2 String"), "Quality"),
-    test_columns=Columns(("#1 String", "#2 String")),
     train=Split("train", ("MRPC/train.tsv",), 3668, "mrpc/train"),
     dev_splits=(Split("dev", ("MRPC/dev.tsv",), 408, "mrpc/validation"),),
     test_splits=(Split("test", ("MRPC/test.tsv",), 1725, "mrpc/test", "MRPC.tsv"),),

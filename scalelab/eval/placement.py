@@ -13,16 +13,10 @@ from scalelab.runs.pretrained import Pretrained
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A pre-trained net on the devices of a mesh.
+    """A pre-trained net on the devices of a mesh."""
 
-    Attributes:
-      net: the unbound net.
-      params: its parameters, sharded by the table of training.
-      mesh: the devices.
-    """
-
-    net: nn.Module
-    params: Any
+    net: nn.Module  # unbound
+    params: Any  # sharded by the table of training
     mesh: Mesh
 
     @property
@@ -45,11 +39,7 @@ class Placed:
 
 
 def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
-    """Puts the net of a run on all devices.
-
-    Args:
-      opened: the run.
-      tensor_parallel: devices that share heads, FFN and vocabulary.
+    """Puts the net of a run on all devices; `tensor_parallel` of them share each matrix.
 
     Raises:
       ValueError: tensor_parallel does not divide the number of devices.

@@ -1,6 +1,6 @@
 """The program of every task's file: its flags, and what they ask of `scalelab.finetune`."""
 
-import itertools
+import argparse
 import json
 import sys
 from collections.abc import Callable, Collection
@@ -62,11 +62,7 @@ BEST = flags.DEFINE_bool(
 
 
 def run(task: Task | Callable[[], Task]) -> None:
-    """Runs the program of a task's file: reads the flags, fine-tunes, prints a table.
-
-    Args:
-      task: the task, or a function that makes it once the flags are read.
-    """
+    """Fine-tunes on a task, or on the one that a function makes once the flags are read."""
 
     def main(argv: list[str]) -> None:
         del argv
@@ -94,16 +90,14 @@ def program(main: Callable[[list[str]], None]) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     for flag in flags.FLAGS.get_key_flags_for_module(__name__):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    names = [argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]]
-    if "config" not in names:
-        path = files.FOLDER / "finetune.py"
-        recipe = ""
-        for argument, following in itertools.pairwise([*sys.argv[1:], ""]):
-            name, equals, value = argument.lstrip("-").partition("=")
-            if name == "recipe" and argument.startswith("-"):
-                recipe = f":recipe={value if equals else following}"
-        sys.argv.insert(1, f"--config={path}{recipe}")
-    elif "recipe" in names:
+    short = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    short.add_argument("-recipe", "--recipe")
+    short.add_argument("-config", "--config")
+    given, _ = short.parse_known_args(sys.argv[1:])
+    if given.config is None:
+        recipe = f":recipe={given.recipe}" * (given.recipe is not None)
+        sys.argv.insert(1, f"--config={files.FOLDER / 'finetune.py'}{recipe}")
+    elif given.recipe is not None:
         cli.fail("--recipe is short for --config=configs/finetune.py:recipe=...: give one of them")
     cli.run(main, FinetuneConfig)
 
@@ -119,31 +113,22 @@ def options() -> "Options":
 
 
 def task_fields(task: str, tasks: Collection[str]) -> dict[str, Any]:
-    """Returns the fields that --per_task sets for one task.
-
-    Args:
-      task: its name.
-      tasks: names of all tasks that are run.
+    """Returns the fields that --per_task sets for one of the `tasks` that are run.
 
     Raises:
       ValueError: a setting is not task.field=value, or names a task that is not run.
     """
     found = {}
     for part in PER_TASK.value:
-        field, equals, value = part.partition("=")
-        own = [name for name in tasks if field.startswith(f"{name}.")]  # which may have dots
-        name, dot, field = (own[0], ".", field[len(own[0]) + 1 :]) if own else field.partition(".")
-        if not equals or not dot:
+        left, equals, value = part.partition("=")
+        name = next((name for name in tasks if left.startswith(f"{name}.")), None)
+        if not equals or name is None:
             raise ValueError(
-                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10"
-            )
-        if name not in tasks:
-            task_lib.load_task(name)
-            raise ValueError(
-                f"--per_task {part!r}: {name} is not among the tasks that are run:"
+                f"--per_task {part!r}: expected task.field=value, such as rte.epochs=10, of"
                 f" {', '.join(tasks)}"
             )
         if name == task:
+            field = left.removeprefix(f"{name}.")
             try:
                 found[field] = json.loads(value.replace("None", "null"))
             except ValueError:

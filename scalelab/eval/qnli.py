@@ -13,11 +13,9 @@ TASK = Task(
     metrics=("accuracy",),
     labels=("entailment", "not_entailment"),
     columns=Columns(("question", "sentence"), "label"),
-    test_columns=Columns(("question", "sentence")),
     train=Split("train", ("QNLI/train.tsv",), 104743, "qnli/train"),
     dev_splits=(Split("dev", ("QNLI/dev.tsv",), 5463, "qnli/validation"),),
     test_splits=(Split("test", ("QNLI/test.tsv",), 5463, "qnli/test", "QNLI.tsv"),),
-    tfds_texts=("question", "sentence"),
 )
 
 

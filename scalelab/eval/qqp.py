@@ -15,11 +15,9 @@ TASK = Task(
     labels=("0", "1"),
     classes=("not_duplicate", "duplicate"),
     columns=Columns(("question1", "question2"), "is_duplicate"),
-    test_columns=Columns(("question1", "question2")),
     train=Split("train", ("QQP/train.tsv",), 363846, "qqp/train", broken_lines=True),
     dev_splits=(Split("dev", ("QQP/dev.tsv",), 40430, "qqp/validation", broken_lines=True),),
     test_splits=(Split("test", ("QQP/test.tsv",), 390965, "qqp/test", "QQP.tsv"),),
-    tfds_texts=("question1", "question2"),
 )
 
 

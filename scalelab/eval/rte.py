@@ -14,11 +14,9 @@ TASK = Task(
     metrics=("accuracy",),
     labels=("entailment", "not_entailment"),
     columns=Columns(("sentence1", "sentence2"), "label"),
-    test_columns=Columns(("sentence1", "sentence2")),
     train=Split("train", ("RTE/train.tsv",), 2490, "rte/train"),
     dev_splits=(Split("dev", ("RTE/dev.tsv",), 277, "rte/validation"),),
     test_splits=(Split("test", ("RTE/test.tsv",), 3000, "rte/test", "RTE.tsv"),),
-    tfds_texts=("sentence1", "sentence2"),
 )
 
 

@@ -15,7 +15,6 @@ TASK = Task(
     metrics=("accuracy",),
     labels=("different", "same"),
     columns=Columns(("passage1", "passage2"), "documents"),
-    test_columns=Columns(("passage1", "passage2")),
     train=Split("train", ("SameDocument/train.tsv",)),
     dev_splits=(Split("dev", ("SameDocument/dev.tsv",)),),
 )

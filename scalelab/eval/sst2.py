@@ -15,11 +15,9 @@ TASK = Task(
     labels=("0", "1"),
     classes=("negative", "positive"),
     columns=Columns(("sentence",), "label"),
-    test_columns=Columns(("sentence",)),
     train=Split("train", ("SST-2/train.tsv",), 67349, "sst2/train"),
     dev_splits=(Split("dev", ("SST-2/dev.tsv",), 872, "sst2/validation"),),
     test_splits=(Split("test", ("SST-2/test.tsv",), 1821, "sst2/test", "SST-2.tsv"),),
-    tfds_texts=("sentence",),
 )
 
 

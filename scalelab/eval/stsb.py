@@ -13,11 +13,9 @@ TASK = Task(
     metrics=("pearson", "spearman"),
     score_range=(0.0, 5.0),
     columns=Columns(("sentence1", "sentence2"), "score"),
-    test_columns=Columns(("sentence1", "sentence2")),
     train=Split("train", ("STS-B/train.tsv",), 5749, "stsb/train"),
     dev_splits=(Split("dev", ("STS-B/dev.tsv",), 1500, "stsb/validation"),),
     test_splits=(Split("test", ("STS-B/test.tsv",), 1379, "stsb/test", "STS-B.tsv"),),
-    tfds_texts=("sentence1", "sentence2"),
 )
 
 

@@ -15,7 +15,6 @@ TASK = Task(
     metrics=("accuracy",),
     labels=("original", "swapped"),
     columns=Columns(("sentence",), "word_order"),
-    test_columns=Columns(("sentence",)),
     train=Split("train", ("SwappedWords/train.tsv",)),
     dev_splits=(Split("dev", ("SwappedWords/dev.tsv",)),),
 )

@@ -24,13 +24,7 @@ def round_up(length: int, most: int) -> int:
 
 
 def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndarray]:
-    """Makes a batch of one-segment rows.
-
-    Args:
-      rows: ids of each, special ones included.
-      length: T, not less than the longest.
-      size: B, not less than their number; the rest are rows of length 0.
-    """
+    """Makes a batch [size, length] of one-segment rows of ids; absent rows have length 0."""
     tokens, lengths = np.zeros((size, length), np.int32), np.zeros(size, np.int32)
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = row
@@ -48,17 +42,9 @@ def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) ->
 def nats(
     net: nn.Module, params: Any, batch: Batch, places: jax.Array, targets: jax.Array
 ) -> jax.Array:
-    """Returns minus the log-probability of one token at each place.
+    """Returns minus the log-probability of the `targets` [B, P] at `places` [B, P]: float32.
 
-    Args:
-      net: a system's, unbound; it has a token head.
-      params: its parameters.
-      batch: from `pad`.
-      places: [B, P] int32, indices in the row at which the net predicts.
-      targets: [B, P] int32, the tokens to predict.
-
-    Returns:
-      [B, P] float32. The scores [B, P, V] are never in memory at once.
+    The scores [B, P, V] are never in memory at once.
     """
     features, table, bias = _features(net, params, batch, places)
     rows = features.reshape(-1, features.shape[-1])

@@ -16,11 +16,9 @@ TASK = Task(
     labels=("0", "1"),
     classes=("not_entailment", "entailment"),
     columns=Columns(("sentence1", "sentence2"), "label"),
-    test_columns=Columns(("sentence1", "sentence2")),
     train=Split("train", ("WNLI/train.tsv",), 635, "wnli/train"),
     dev_splits=(Split("dev", ("WNLI/dev.tsv",), 71, "wnli/validation"),),
     test_splits=(Split("test", ("WNLI/test.tsv",), 146, "wnli/test", "WNLI.tsv"),),
-    tfds_texts=("sentence1", "sentence2"),
 )
 
 

@@ -17,6 +17,7 @@ import pathlib
 import numpy as np
 
 from scalelab.config import cli
+from scalelab.eval.lm import positive
 
 BATCH_SIZE = 64
 
@@ -31,7 +32,7 @@ def parser() -> cli.Parser:
     )
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument(
-        "--num_examples", type=int, default=512, metavar="N", help="to read; default: 512"
+        "--num_examples", type=positive, default=512, metavar="N", help="to read; default: 512"
     )
     made.add_argument("--seed", type=int, default=0, help="of places and masks; default: 0")
     made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
@@ -39,16 +40,7 @@ def parser() -> cli.Parser:
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shuffles the tokens between special ones.
-
-    Args:
-      tokens: int [B, T].
-      special: bool [B, T], tokens that keep their places: special ones and padding.
-      rng: decides the places.
-
-    Returns:
-      int [B, T].
-    """
+    """Shuffles the tokens [B, T] between those that are `special` [B, T] or padding."""
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[1], stays, [1]])))
@@ -63,11 +55,8 @@ def losses(
     """Returns each objective's loss on validation examples as they are, and shuffled.
 
     Raises:
-      ValueError: the run is no pre-training of this project, its corpus is not found, or
-        num_examples is less than 1.
+      ValueError: the run is no pre-training of this project, or its corpus is not found.
     """
-    if num_examples < 1:
-        raise ValueError(f"--num_examples={num_examples}: expected at least 1")
     import jax
 
     from scalelab import step
@@ -78,8 +67,8 @@ def losses(
     opened = pretrained.load(run)
     config = opened.config
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    given = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
-    store = load_data(config, opened.system, tokenizer_dir=given).phases[0].valid
+    tokenizer = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
+    store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)
     evaluate = jax.jit(step.make_eval_step(placed.net, opened.objectives))
     rng = np.random.default_rng(seed)
@@ -95,9 +84,9 @@ def losses(
             places >= batch["lengths"][:, None]
         )
         mixed = batch | {"tokens": shuffled(batch["tokens"], special, rng)}
-        for column, one in enumerate((batch, mixed)):
-            key = jax.random.fold_in(jax.random.key(seed), number)
-            for name, pair in evaluate(placed.params, placed.put(one), key).items():
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        for column, given in enumerate((batch, mixed)):
+            for name, pair in evaluate(placed.params, placed.put(given), key).items():
                 if name.endswith("_loss"):
                     sums[name.removesuffix("_loss")][column] += np.asarray(pair, float)
     return {name: tuple((s[:, 0] / np.maximum(s[:, 1], 1)).tolist()) for name, s in sums.items()}

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
+from scalelab.helpers.names import brief
+
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LARGEST = float(np.finfo(np.float32).max)
-SHOWN = 60  # characters of a faulty line that a message quotes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,16 +22,12 @@ class Records:
       labels: [rows], int32 class indices or float32 scores; None for a set without labels.
       source: the file or data set.
       digest: SHA-256 of the content.
-      num_empty: texts of white space alone; they are records like any other.
-      num_left_out: broken lines of an official release that were left out, see `files.read`.
     """
 
     texts: tuple[list[str], ...]
     labels: np.ndarray | None
     source: str
     digest: str
-    num_empty: int = 0
-    num_left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.texts[0])
@@ -48,7 +45,7 @@ class Labels:
     classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
 
-    def array(self, spelt: Iterator[tuple[str, str]]) -> np.ndarray:
+    def array(self, spelt: Iterable[tuple[str, str]]) -> np.ndarray:
         """Returns class indices, int32, or scores, float32.
 
         Args:
@@ -63,25 +60,19 @@ class Labels:
         found = []
         for where, label in spelt:
             if label not in index:
-                raise ValueError(f"{where}: {self.wrong(label)}")
+                valid = ", ".join(map(repr, self.classes))
+                raise ValueError(
+                    f"{where}: the label {brief(label)} is not one of this task's: {valid}"
+                )
             found.append(index[label])
         return np.array(found, np.int32)
 
-    def wrong(self, label: str) -> str:
-        """Returns the message about a label that is no class."""
-        shown = label if len(label) <= SHOWN else label[:SHOWN] + "..."
-        valid = ", ".join(map(repr, self.classes or ()))
-        return f"the label {shown!r} is not one of this task's: {valid}"
-
     def _score(self, where: str, label: str) -> float:
-        least, most = self.score_range or (-math.inf, math.inf)
+        least, most = self.score_range or (-LARGEST, LARGEST)
         score = float(label) if NUMBER.fullmatch(label) else math.nan
-        if not (abs(score) <= LARGEST and least <= score <= most):
-            wanted = f" from {least:g} to {most:g}" if self.score_range else ""
-            raise ValueError(f"{where}: expected a score, a number{wanted}, found {label!r}")
+        if not least <= score <= most:
+            raise ValueError(
+                f"{where}: expected a score, a number from {least:g} to {most:g}, found"
+                f" {brief(label)}"
+            )
         return score
-
-
-def num_empty(texts: tuple[list[str], ...]) -> int:
-    """Counts the texts of white space alone."""
-    return sum(not text.strip() for column in texts for text in column)

@@ -36,31 +36,22 @@ def write(
       The files written.
 
     Raises:
-      ValueError: predictions of a split that is not there, of another number than its rows, or
-        that are no class of the task, or not finite.
+      ValueError: a score is not finite.
       OSError: the directory cannot be written.
     """
-    by_name = {split.name: split for split in task.test_splits}
-    contents = {}
-    for name, predicted in predictions.items():
-        records = splits.test.get(name)
-        if name not in by_name or records is None:
-            there = [n for n, r in splits.test.items() if r is not None]
-            raise ValueError(
-                f"{task.title}: predictions of {name!r}, but the test sets that are there are:"
-                f" {', '.join(there) or 'none'}"
-            )
-        file = by_name[name].submission
-        if file is None:
-            continue
-        spelt = _spell(task, f"{task.title} {name}", np.asarray(predicted), len(records))
-        rows = (f"{index}\t{label}\n" for index, label in enumerate(spelt))
-        contents[file] = HEADER + "".join(rows)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    for file, content in contents.items():
-        (directory / file).write_bytes(content.encode())  # bytes: a line feed everywhere
-    return [directory / file for file in contents]
+    written = []
+    for split in task.test_splits:
+        if split.name in predictions and split.submission is not None:
+            records, predicted = splits.test[split.name], predictions[split.name]
+            assert records is not None and predicted.shape == (len(records),), split.name
+            spelt = _spell(task, f"{task.title} {split.name}", predicted)
+            rows = (f"{index}\t{label}\n" for index, label in enumerate(spelt))
+            content = HEADER + "".join(rows)
+            written.append(directory / split.submission)
+            written[-1].write_bytes(content.encode())  # bytes: a line feed everywhere
+    return written
 
 
 def official_files() -> dict[str, int]:
@@ -73,78 +64,40 @@ def official_files() -> dict[str, int]:
 def pack(workdir: Path) -> None:
     """Packs WORKDIR/submission/ into WORKDIR/submission.zip and prints what it lacks.
 
+    Equal files make an equal archive.
+
     Raises:
       OSError: the archive cannot be written.
     """
-    folder, path = workdir / "submission", workdir / "submission.zip"
-    if not any((folder / name).is_file() for name in official_files()):
+    folder, path, wanted = workdir / "submission", workdir / "submission.zip", official_files()
+    there = {name: folder / name for name in wanted if (folder / name).is_file()}
+    if not there:
         print(f"no {path}: none of the test sets is there")
         return
-    lacks = zip_all(folder, path)
+    part = path.with_name(f".{path.name}.part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in there.items():
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3  # Unix, on whatever system this runs
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, file.read_bytes())
+    part.replace(path)
+    absent = [name for name in wanted if name not in there]
+    lacks = [f"absent: {', '.join(absent)}"] if absent else []
+    for name, file in there.items():
+        num_rows = file.read_bytes().count(b"\n") - 1
+        if num_rows != wanted[name]:
+            lacks.append(f"{name} has {num_rows:,} rows, not the official {wanted[name]:,}")
     print(f"wrote {path}" + "".join(f"\n  not a whole submission: {what}" for what in lacks))
 
 
-def zip_all(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> list[str]:
-    """Packs the submission files of a directory; equal files make an equal archive.
-
-    Args:
-      directory: where `write` has put files of one or more tasks.
-      path: the archive to write.
-
-    Returns:
-      The faults of the submission: absent files, and files with another number of rows than the
-      official test set.
-
-    Raises:
-      ValueError: the directory has no submission file.
-    """
-    directory, path = Path(directory), Path(path)
-    wanted = official_files()
-    there = [name for name in wanted if (directory / name).is_file()]
-    if not there:
-        first = next(iter(wanted))
-        raise ValueError(f"{directory}: expected submission files, such as {first}; found none")
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in there:
-                entry = zipfile.ZipInfo(name, EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.create_system = 3  # Unix, on whatever system this runs
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, (directory / name).read_bytes())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    absent = [name for name in wanted if name not in there]
-    lacks = [f"absent: {', '.join(absent)}"] if absent else []
-    for name in there:
-        num_rows = (directory / name).read_bytes().count(b"\n") - 1
-        if num_rows != wanted[name]:
-            lacks.append(f"{name} has {num_rows:,} rows, not the official {wanted[name]:,}")
-    return lacks
-
-
-def _spell(task: Task, where: str, predicted: np.ndarray, num_rows: int) -> list[str]:
-    """Checks the predictions of one split and spells them."""
-    if predicted.shape != (num_rows,):
-        raise ValueError(
-            f"{where}: expected {num_rows:,} predictions, one a row, found the shape"
-            f" {predicted.shape}"
-        )
-    if task.labels is None:
-        if not np.isfinite(predicted).all():
-            row = int(np.flatnonzero(~np.isfinite(predicted))[0])
-            raise ValueError(f"{where}: the prediction of row {row} is {predicted[row]}")
-        least, most = task.score_range or (-np.inf, np.inf)
-        rounded = np.round(np.clip(predicted.astype(np.float64), least, most), 3)
-        return [f"{score:.3f}" for score in rounded + 0.0]  # which turns -0.0 into 0.0
-    if predicted.dtype.kind not in "iu":
-        raise ValueError(f"{where}: expected class indices, found {predicted.dtype}")
-    wrong = np.flatnonzero((predicted < 0) | (predicted >= len(task.labels)))
-    if wrong.size:
-        raise ValueError(
-            f"{where}: the prediction of row {wrong[0]} is {predicted[wrong[0]]}, expected an index"
-            f" from 0 to {len(task.labels) - 1}"
-        )
-    return [task.labels[index] for index in predicted]
+def _spell(task: Task, where: str, predicted: np.ndarray) -> list[str]:
+    """Spells the predictions of one split as the training file does."""
+    if task.labels is not None:
+        return [task.labels[index] for index in predicted]
+    if not np.isfinite(predicted).all():
+        raise ValueError(f"{where}: a prediction is not finite")
+    least, most = task.score_range or (-np.inf, np.inf)
+    rounded = np.round(np.clip(predicted.astype(np.float64), least, most), 3)
+    return [f"{score:.3f}" for score in rounded + 0.0]  # which turns -0.0 into 0.0

@@ -4,15 +4,13 @@ import dataclasses
 import importlib
 import os
 import re
-import string
 from pathlib import Path
 
 from scalelab.helpers.names import module_names, nearest
 from scalelab.tasks import files, tfds
-from scalelab.tasks.files import Columns, WrongHeader
+from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
-ENOUGH = 100  # training rows from which a punctuation mark that none has is worth a remark
 RELATIONS = ("single", "entailment", "similarity")
 METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
@@ -53,14 +51,14 @@ class Task:
         2018, section 3.3).
       metrics: names out of METRICS, the main one first.
       columns: of training and dev files.
-      test_columns: of test files.
       train: the training split.
       dev_splits: the splits that are scored, the main one first.
       test_splits: the splits without labels.
       labels: the labels as files and submissions spell them, in class order; None for regression.
       classes: the names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
       score_range: least and greatest score of a regression, if it has bounds.
-      tfds_texts: the text features in TensorFlow Datasets.
+      test_columns: of test files; None: the text columns of the others.
+      tfds_texts: the text features in TensorFlow Datasets; None: named as the text columns.
     """
 
     name: str
@@ -68,21 +66,20 @@ class Task:
     relation: str
     metrics: tuple[str, ...]
     columns: Columns
-    test_columns: Columns
     train: Split
     dev_splits: tuple[Split, ...]
     test_splits: tuple[Split, ...] = ()
     labels: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     score_range: tuple[float, float] | None = None
-    tfds_texts: tuple[str, ...] = ()
+    test_columns: Columns | None = None
+    tfds_texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         assert self.relation in RELATIONS, self.relation
         assert self.metrics and set(self.metrics) <= set(METRICS), self.metrics
         assert (self.relation == "single") == (len(self.columns.texts) == 1), self.columns
         assert self.classes is None or len(self.classes) == len(self.labels or ()), self.classes
-        assert len(self.test_columns.texts) == len(self.columns.texts), self.test_columns
 
     @property
     def regression(self) -> bool:
@@ -100,14 +97,14 @@ class Task:
         return 1 if self.labels is None else len(self.labels)
 
     @property
+    def unlabelled_columns(self) -> Columns:
+        """The columns of test files."""
+        return self.test_columns or Columns(self.columns.texts)
+
+    @property
     def folder(self) -> str:
         """The task's own folder, from the folder of all tasks."""
         return os.path.dirname(self.train.files[0])
-
-    @property
-    def valid_labels(self) -> Labels:
-        """The valid labels of its files."""
-        return Labels(self.labels, self.score_range)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,11 +120,6 @@ class Splits:
     train: Records
     dev: dict[str, Records | None]
     test: dict[str, Records | None]
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Names of the dev and test splits that are absent."""
-        return tuple(name for name, r in (self.dev | self.test).items() if r is None)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -148,75 +140,54 @@ def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = T
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
         is malformed; the message names file, place and what was expected.
     """
-    if data_dir is None:
-        if task.train.tfds is None:
-            raise ValueError(f"{task.title}: --data is missing, the folder of its files")
-        read = _read_tfds
-        root = Path()
-    else:
-        read = _read_files
-        root = Path(data_dir).expanduser()
-        _check_folder(task, root)
-    train = read(task, task.train, root, labelled=True)
-    dev = {split.name: read(task, split, root, labelled=True) for split in task.dev_splits}
+    root = None if data_dir is None else Path(data_dir).expanduser()
+    if root is None and task.train.tfds is None:
+        raise ValueError(f"{task.title}: --data is missing, the folder of its files")
+    if root is not None and not (root / task.folder).is_dir():
+        raise ValueError(
+            f"{task.title}: expected the folder {root / task.folder} (--data is the folder that"
+            f" holds {task.folder}/); {files.listing(root)}"
+        )
+    train = _read(task, task.train, root, labelled=True)
+    dev = {split.name: _read(task, split, root, labelled=True) for split in task.dev_splits}
     if train is None or not any(dev.values()):
-        file = task.train.files[0] if train is None else task.dev_splits[0].files[0]
-        found = files.listing((root / file).parent)
-        raise ValueError(f"{task.title}: expected the file {root / file}; {found}")
+        path = (root or Path()) / (task.train if train is None else task.dev_splits[0]).files[0]
+        raise ValueError(f"{task.title}: expected the file {path}; {files.listing(path.parent)}")
     test_splits = task.test_splits if tests else ()
-    test = {split.name: read(task, split, root, labelled=False) for split in test_splits}
+    test = {split.name: _read(task, split, root, labelled=False) for split in test_splits}
     return Splits(train, dev, test)
 
 
-def remarks(task: Task, splits: Splits, *, tests: bool = False) -> list[str]:
-    """Lists where the data differs from the published task; tables must repeat it.
+def _read(task: Task, split: Split, root: Path | None, *, labelled: bool) -> Records | None:
+    """Reads a split from the files below `root` or TensorFlow Datasets; None: it is absent."""
+    labels = Labels(task.labels, task.score_range)
+    if root is None:
+        texts = task.tfds_texts or tuple(map(str, task.columns.texts))
+        return split.tfds and tfds.read(split.tfds, texts, labels if labelled else None)
+    path = next((root / file for file in split.files if (root / file).exists()), None)
+    columns = task.columns if labelled else task.unlabelled_columns
+    count = split.count if split.broken_lines else None
+    return path and files.read(path, columns, labels, count_of_whole_lines=count)
 
-    Args:
-      task: the task.
-      splits: its data.
-      tests: whether the test splits count, as they do for a submission.
+
+def remarks(task: Task, splits: Splits) -> list[str]:
+    """Lists where training and dev sets differ from the published ones; tables must repeat it.
 
     Returns:
-      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent"; none if the data is whole
-      and no punctuation of dev is lost in training.
+      A sentence such as "MNLI train 9,888 of 392,702; mismatched absent"; none if all is whole.
     """
-    pairs = [(task.train, splits.train)]
-    pairs += [(split, splits.dev[split.name]) for split in task.dev_splits]
-    if tests:
-        pairs += [(split, splits.test.get(split.name)) for split in task.test_splits]
     parts = []
-    for split, records in pairs:
+    for split in (task.train, *task.dev_splits):
+        records = splits.train if split is task.train else splits.dev[split.name]
         if records is None:
             parts.append(f"{split.name} absent")
         elif split.count is not None and len(records) != split.count:
-            subset = split is task.train and len(records) < split.count
-            link = " of " if subset else ", not the official "
-            if split in task.dev_splits and len(records) < split.count:
+            link = ", not the official "
+            if len(records) < split.count:
                 link = " carved or cut, NOT the official dev set of "
+                link = " of " if split is task.train else link
             parts.append(f"{split.name} {len(records):,}{link}{split.count:,}")
-    found = [f"{task.title} {'; '.join(parts)}"] if parts else []
-    for what, field in (("empty texts", "num_empty"), ("broken lines left out", "num_left_out")):
-        counts = [(s.name, getattr(r, field)) for s, r in pairs if r is not None]
-        counted = [f"{n:,} in {name}" for name, n in counts if n]
-        found += [f"{task.title} {what}: {', '.join(counted)}"] if counted else []
-    return found + [f"{task.title}: {what}" for what in _lost_marks(task, splits)]
-
-
-def _lost_marks(task: Task, splits: Splits) -> list[str]:
-    """Lists punctuation marks that most rows of a dev set have and no training row."""
-    if len(splits.train) < ENOUGH:
-        return []
-    seen = set("".join(map("".join, splits.train.texts)))
-    found = []
-    for split in task.dev_splits:
-        records = splits.dev[split.name]
-        for mark in sorted(set(string.punctuation) - seen) if records is not None else ():
-            rows = zip(*records.texts, strict=True)
-            count = sum(any(mark in text for text in row) for row in rows)
-            if count > len(records) / 2:
-                share = f"{100 * count / len(records):.0f}% of the rows of {split.name}"
-                found.append(f"{mark!r} is in no training row and in {share}")
-    return found
+    return [f"{task.title} {'; '.join(parts)}"] if parts else []
 
 
 def task_names() -> list[str]:
@@ -247,49 +218,3 @@ def load_task(name: str) -> Task:
 def is_known(task: Task) -> bool:
     """Returns True for the task of a task file, False for a user's own."""
     return task.name in task_names() and load_task(task.name) == task
-
-
-def _read_tfds(task: Task, split: Split, root: Path, *, labelled: bool) -> Records | None:
-    del root
-    if split.tfds is None:
-        return None
-    config, _, name = split.tfds.partition("/")
-    labels = task.valid_labels if labelled else None
-    return tfds.read(f"glue/{config}", name, task.tfds_texts, labels)
-
-
-def _read_files(task: Task, split: Split, root: Path, *, labelled: bool) -> Records | None:
-    path = next((root / file for file in split.files if (root / file).exists()), None)
-    if path is None:
-        return None
-    columns = task.columns if labelled else task.test_columns
-    count = split.count if split.broken_lines else None
-    try:
-        return files.read(path, columns, task.valid_labels, count_of_whole_lines=count)
-    except WrongHeader as error:
-        others = [title for title in _looks_like(error) if title != task.title]
-        guess = f"; it looks like a file of {' or '.join(others)}" if others else ""
-        raise ValueError(f"{task.title}: {error}{guess}") from error
-
-
-def _looks_like(error: WrongHeader) -> list[str]:
-    """Returns the titles of the tasks whose files have this header.
-
-    SST-2's columns are all among QNLI's, so a task counts only if no other matches more columns.
-    """
-    tasks = [load_task(name) for name in task_names()]
-    names = {t: frozenset(t.columns.names) for t in tasks if t.columns.names}
-    fits = {t: columns for t, columns in names.items() if columns <= set(error.found)}
-    best = [t for t, mine in fits.items() if not any(mine < c for c in fits.values())]
-    return [t.title for t in best if error.label is None or error.label in (t.labels or ())]
-
-
-def _check_folder(task: Task, root: Path) -> None:
-    """Refuses a data folder without the task's folder."""
-    if (root / task.folder).is_dir():
-        return
-    if root.is_dir() and any((root / Path(f).name).exists() for f in task.train.files):
-        hint = f"--data is the folder that holds {task.folder}/, not that folder itself"
-    else:
-        hint = files.listing(root)
-    raise ValueError(f"{task.title}: expected the folder {root / task.folder}; {hint}")

@@ -42,7 +42,7 @@ def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str,
             for split, examples in splits.items():
                 file = f"{files.folder}/{split}.tsv"
                 labelled = not split.startswith("test")
-                lines = _lines(files.columns if labelled else files.test_columns, examples)
+                lines = _lines(files.columns if labelled else files.unlabelled_columns, examples)
                 (folder / file).write_text("".join(lines), encoding="utf-8")
                 for number, example in enumerate([] if labelled else examples):
                     row = {"file": file, "index": number, "label": example.label}

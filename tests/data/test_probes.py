@@ -52,7 +52,7 @@ def test_the_folder_is_read_as_tasks(start, tmp_path):
         assert (len(splits.train), len(dev)) == (80, 40)
         assert np.bincount(splits.train.labels).tolist() == [40, 40]
         assert np.bincount(dev.labels).tolist() == [20, 20]
-        assert not remarks(task, splits) and not splits.absent
+        assert not remarks(task, splits)
     lines = (tmp_path / "out/SameDocument/dev.tsv").read_text().splitlines()
     assert lines[0] == "index\tpassage1\tpassage2\tdocuments"
     assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(40)]

@@ -18,7 +18,7 @@ import tiny
 from scalelab.data import prepare
 from scalelab.data.corpora import open_corpus
 from scalelab.data.tokenizers import TokenizerSpec
-from scalelab.eval import likelihood, lm, lm_report
+from scalelab.eval import likelihood, lm
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -31,13 +31,12 @@ def opened_run(path: pathlib.Path) -> Any:
 
 def test_bits_per_byte_by_hand() -> None:
     """Four bits a token; ten tokens, one of them not predicted, over 40 bytes: one bit a byte."""
-    one = lm_report.Score(tokens=10, predicted=9, num_bytes=40, nll=9 * 4 * math.log(2))
-    assert one.bits_per_byte == pytest.approx(1.0, rel=1e-12)
+    bits = np.array([np.nan, *[4.0] * 9, np.nan, 2.0, np.nan])
+    documents = likelihood.Documents(np.zeros(13), np.array([0, 10, 12, 13]), [40, 24, 5], [""] * 3)
+    table = lm.score_documents(bits * math.log(2), documents)
+    np.testing.assert_allclose(table["bits_per_byte"], [1.0, 2 * 2 / 24, np.nan], rtol=1e-12)
     # 36 + 2 bits over 10 predicted tokens, times 12 tokens, over 64 bytes.
-    other = lm_report.Score(tokens=2, predicted=1, num_bytes=24, nll=2 * math.log(2))
-    both = lm_report.add_up([one, other])
-    assert both.bits_per_byte == pytest.approx(3.8 * 12 / 64, rel=1e-12)
-    assert lm_report.Score(1, 0, 5, 0.0).bits_per_byte is None
+    assert lm.summarize(table[:2], "clm")["bits_per_byte"] == pytest.approx(3.8 * 12 / 64)
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -88,7 +87,7 @@ def test_from_run_and_corpus_to_tables(
     pretrained_runs: Runs, wikitext, tmp_path, start, system: str
 ) -> None:
     given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}", "--max_docs=9"]
-    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}", "--show=2")
+    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}")
     assert code == 0, errors
     result = json.loads((tmp_path / "work/result.json").read_text())
     header, *lines = (tmp_path / "work/documents.tsv").read_text().splitlines()
@@ -126,17 +125,6 @@ def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
     bits = math.log2(300) * result["tokens"] / result["bytes"]
     assert result["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
     assert "300.000" in said
-
-
-def test_what_a_tokenizer_loses_is_told(pretrained_runs: Runs) -> None:
-    opened = opened_run(pretrained_runs("bert"))
-    unknown, cls = (opened.tokenizer.special_ids[role] for role in ("unk", "cls"))
-    made = likelihood.Documents(np.array([unknown, 9, unknown, cls]), np.array([0, 4]), [9], ["x"])
-    (note,) = lm_report.notes(opened, made)
-    assert note.startswith("2 tokens are unknown")
-    tokenizer = dataclasses.replace(opened.config.tokenizer, lowercase=True)
-    config = dataclasses.replace(opened.config, tokenizer=tokenizer)
-    assert "lowers case" in lm_report.notes(dataclasses.replace(opened, config=config), made)[0]
 
 
 def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, monkeypatch):

@@ -166,7 +166,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("rte", f"{R} --config.recipe=small", "--recipe=NAME"),
     ("rte", f"{R} --per_task=rte.recipe=turc", "--recipe=NAME"),
     ("rte", f"{R} --per_task=rte=2", "task.field=value"),
-    ("rte", f"{R} --per_task=mrpc.epochs=2", "mrpc .* rte"),
+    ("rte", f"{R} --per_task=mrpc.epochs=2", "mrpc.* rte"),
     ("rte", f"{R} --eval_only", "finished"),
     ("rte", f"{R} --data=nowhere", "nowhere"),
     ("rte", f"{R} --seeds=0", "seeds"),
