@@ -56,6 +56,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(FAILED, f"error: {message}; see {self.prog} --help\n")
 
 
+def positive(text: str) -> int:
+    """Parses a whole number from 1 on the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def run(
     main: Callable[[list[str]], None],
     config_class: type = Config,

@@ -40,13 +40,6 @@ PERPLEXITY = {"clm": "perplexity", "mlm": "pseudo_perplexity"}
 SHOWN = 3  # worst and best documents in the table
 
 
-def positive(text: str) -> int:
-    """Parses a whole number from 1 on the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
 NUMBERS = (  # flag, default, help
     ("context", None, "tokens of a row, special ones included; default: the longest of training"),
     ("stride", None, "tokens by which a window moves on; default: half of those that it holds"),
@@ -75,7 +68,7 @@ def parser() -> cli.Parser:
         " run's training",
     )
     for name, default, text in NUMBERS:
-        made.add_argument(f"--{name}", type=positive, metavar="N", default=default, help=text)
+        made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
     return made
 
 

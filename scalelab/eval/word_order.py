@@ -17,7 +17,6 @@ import pathlib
 import numpy as np
 
 from scalelab.config import cli
-from scalelab.eval.lm import positive
 
 BATCH_SIZE = 64
 
@@ -32,7 +31,7 @@ def parser() -> cli.Parser:
     )
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument(
-        "--num_examples", type=positive, default=512, metavar="N", help="to read; default: 512"
+        "--num_examples", type=cli.positive, default=512, metavar="N", help="to read; default: 512"
     )
     made.add_argument("--seed", type=int, default=0, help="of places and masks; default: 0")
     made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
