@@ -142,7 +142,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.title = ""
     config.question = ""  # what it is to answer, in a sentence
     config.protocol = config_dict.placeholder(str)  # section of the protocol; None: not of it
-    # Module with the study's statements, tables and figures: scalelab/lab/compare/comparison.py.
+    # Module with the study's statements, tables and figures: scalelab/lab/compare/evidence.py.
     config.comparison = config_dict.placeholder(str)
     config.scale = scale
     config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...

@@ -166,7 +166,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
     from scalelab.lab.compare import comparability, hypotheses, matched
-    from scalelab.lab.compare.comparison import load_comparison
+    from scalelab.lab.compare.evidence import load_comparison
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 

@@ -1,9 +1,9 @@
-"""The thesis as a comparison: the members of `lab.compare.comparison.Comparison`.
+"""The thesis as a comparison: the members of `lab.compare.evidence.Comparison`.
 
 A study of configs/studies names this module: config.comparison = "scalelab.thesis.comparison".
 """
 
-from scalelab.lab.compare.treatment import Treatment
+from scalelab.lab.compare.evidence import Treatment
 from scalelab.thesis import hypotheses, of_formats, of_training
 from scalelab.thesis.protocol import departures
 from scalelab.thesis.published import evidence as published

@@ -18,26 +18,22 @@ Where seeds disagree on examples by chance alone, joint resampling counts that n
 (Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests too careful.
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
-# pyright: reportArgumentType=false
-
 import math
 import zlib
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.special
 
 from scalelab.lab.compare import estimates
-from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare.estimates import ROUNDING, UPPER, Estimate
 from scalelab.lab.scores import metrics
 
 # Numbers in a chunk of resamples: a correlation's [resamples, runs, examples] fit in a cache; the
 # weights of other metrics [resamples, examples] pay for each pass over the runs.
 CHUNK, CHUNK_OF_WEIGHTS = 500_000, 4_000_000
 
-# Scores at hand [P, F], with resampled examples [R, P, F], and weights of runs [R, P, F].
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]
-# Gold, rows as (weight, predictions), metric.
+# Gold [n], rows as (weight, predictions [P, F, n]), metric.
 DevSet = tuple[np.ndarray, Sequence[tuple[float, np.ndarray]], str]
 
 
@@ -45,45 +41,38 @@ def multi_bootstrap(
     gold: np.ndarray, predicted: np.ndarray, metric: str, *, num_resamples: int = 1000,
     seed: int = 0, widen: bool = True,
 ) -> Estimate:  # fmt: skip
-    """Estimates the score of one system from several of its runs; arguments as for `contrast`."""
-    return contrast(
-        gold, [(1.0, predicted)], metric, num_resamples=num_resamples, seed=seed, widen=widen
-    )
+    """Estimates the score of one system from several of its runs; arguments as for `mean_score`."""
+    sets = [(gold, [(1.0, predicted)], metric)]
+    return mean_score(sets, num_resamples=num_resamples, seed=seed, widen=widen)
 
 
-def contrast(
-    gold: np.ndarray,
-    rows: Sequence[tuple[float, np.ndarray]],
-    metric: str,
+def compare(
+    gold: np.ndarray, a: np.ndarray, b: np.ndarray, metric: str, *, paired: bool,
+    num_resamples: int = 1000, seed: int = 0, widen: bool = True,
+) -> Estimate:  # fmt: skip
+    """Estimates the score of B minus that of A on the same examples, as `mean_score` does."""
+    return mean_score(
+        [(gold, [(-1.0, a), (1.0, b)], metric)],
+        paired=paired, num_resamples=num_resamples, seed=seed, widen=widen,
+    )  # fmt: skip
+
+
+def mean_score(
+    sets: Sequence[DevSet],
     *,
+    paired: bool = True,
     num_resamples: int = 1000,
     seed: int = 0,
     widen: bool = True,
 ) -> Estimate:
-    """Estimates a weighted sum of scores whose seeds are shared, on one dev set; see `mean_score`.
-
-    Args:
-      gold: [n] classes or scores.
-      rows: weights and predictions [P, F, n].
-      metric: a name in metrics.METRICS.
-      num_resamples: R.
-      seed: of the resampling.
-      widen: whether to make up for few seeds, see above.
-    """
-    sets = [(gold, rows, metric)]
-    return mean_score(sets, num_resamples=num_resamples, seed=seed, widen=widen)
-
-
-def mean_score(
-    sets: Sequence[DevSet], *, num_resamples: int = 1000, seed: int = 0, widen: bool = True
-) -> Estimate:
-    """Estimates the mean over dev sets of a weighted sum of scores whose seeds are shared.
+    """Estimates the mean over dev sets of a weighted sum of scores.
 
     Args:
       sets: of each dev set gold [n], weights and predictions [P, F, n] of rows, and a metric in
-        metrics.METRICS. There are P pre-training seeds with F fine-tuning seeds each; [p, f] is the
-        same pair of seeds in every row and set. A factor of one level is not resampled, so the
-        interval says nothing of it.
+        metrics.METRICS: P pre-training seeds with F fine-tuning seeds each. A factor of one level
+        is not resampled, so the interval says nothing of it.
+      paired: whether [p, f] is the same pair of seeds in every row and set; else the seeds of each
+        row are drawn apart.
       num_resamples: R.
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs the draws of seeds.
@@ -92,63 +81,48 @@ def mean_score(
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
     """
-    checked = [(g, [(w, _check(g, x, m)) for w, x in rows], m) for g, rows, m in sets]
-    runs = {x.shape[:2] for _, rows, _ in checked for _, x in rows}
-    if len(runs) > 1:
+    sets = [(g, [(w, _check(g, x, m)) for w, x in rows], m) for g, rows, m in sets]
+    runs = {x.shape[:2] for _, rows, _ in sets for _, x in rows}
+    if paired and len(runs) > 1:
         found = " and ".join(map(str, sorted(runs)))
         raise ValueError(f"shared seeds need as many runs in every row, found {found}")
-    drawn = _draw_seeds(np.random.default_rng(seed), num_resamples, checked[0][1][0][1])
-    total, totals = 0.0, 0.0
-    low, high = 0.0, 0.0
-    for gold, rows, metric in checked:
-        at_hand, resampled = _score_all(seed, gold, [x for _, x in rows], metric, num_resamples)
-        weights = [weight / len(checked) for weight, _ in rows]
-        total = total + sum(w * x for w, x in zip(weights, at_hand, strict=True))
-        totals = totals + sum(w * x for w, x in zip(weights, resampled, strict=True))
-        ends = _limits(metric, weights)
-        low, high = low + ends[0], high + ends[1]
-    num_examples = min(len(gold) for gold, _, _ in checked)
-    return _join([(np.asarray(total), np.asarray(totals), drawn)], num_examples, widen, (low, high))
-
-
-def compare(
-    gold: np.ndarray,
-    a: np.ndarray,
-    b: np.ndarray,
-    metric: str,
-    *,
-    paired: bool,
-    num_resamples: int = 1000,
-    seed: int = 0,
-    widen: bool = True,
-) -> Estimate:
-    """Estimates the score of system B minus that of system A on the same examples.
-
-    Args:
-      gold: [n] classes or scores.
-      a: [P, F, n] predictions of A.
-      b: [P', F', n] of B.
-      metric: a name in metrics.METRICS.
-      paired: whether run [p, f] of both shares its seeds, as in `contrast`; else the seeds of A and
-        of B are drawn apart.
-      num_resamples: R.
-      seed: of the resampling.
-      widen: whether to make up for few seeds.
-
-    Raises:
-      ValueError: an unknown metric, or shapes that do not fit.
-    """
-    if paired:
-        rows = [(-1.0, a), (1.0, b)]
-        return contrast(gold, rows, metric, num_resamples=num_resamples, seed=seed, widen=widen)
-    arrays = [_check(gold, x, metric) for x in (a, b)]
+    first = [x for _, x in sets[0][1]]
+    # Rows whose seeds are drawn together.
+    groups = [slice(0, len(first))] if paired else [slice(k, k + 1) for k in range(len(first))]
     rng = np.random.default_rng(seed)
-    drawn = [_draw_seeds(rng, num_resamples, x) for x in arrays]
-    at_hand, resampled = _score_all(seed, gold, arrays, metric, num_resamples)
-    parts = [
-        (w * x, w * y, z) for w, x, y, z in zip((-1, 1), at_hand, resampled, drawn, strict=True)
-    ]
-    return _join(parts, len(gold), widen, _limits(metric, (-1.0, 1.0)))
+    drawn = [_draw_seeds(rng, num_resamples, *first[rows.start].shape[:2]) for rows in groups]
+    at_hand, resampled = [np.zeros(())] * len(groups), [np.zeros(())] * len(groups)
+    low, high = 0.0, 0.0
+    for gold, rows, metric in sets:
+        scores = _score_all(seed, gold, [x for _, x in rows], metric, num_resamples)
+        weights = [weight / len(sets) for weight, _ in rows]
+        for k, own in enumerate(groups):
+            parts = list(zip(weights, scores, strict=True))[own]
+            at_hand[k] = at_hand[k] + sum(w * x for w, (x, _) in parts)
+            resampled[k] = resampled[k] + sum(w * y for w, (_, y) in parts)
+        ends = [sorted(w * end for end in metrics.RANGES[metric]) for w in weights]
+        low, high = low + sum(end[0] for end in ends), high + sum(end[1] for end in ends)
+    value = float(sum(x.mean() for x in at_hand))
+    resamples = sum(
+        ((y * z).sum(axis=(1, 2)) for y, z in zip(resampled, drawn, strict=True)), np.zeros(1)
+    )
+    by_examples = sum((y.mean(axis=(1, 2)) for y in resampled), np.zeros(1))
+    num_examples = min(len(gold) for gold, _, _ in sets)
+    variances = [(float(np.var(by_examples)), num_examples - 1.0)]
+    for scores in at_hand:  # means over pre-training seeds include the variance of their own seeds
+        numbers = scores.mean(axis=1) if len(scores) > 1 else scores[0]
+        if len(numbers) > 1:
+            variance = float(numbers.var(ddof=1)) / len(numbers)
+            variances.append((variance, len(numbers) - 1.0))
+    error = float(np.std(resamples))
+    unbiased, degrees = estimates.satterthwaite(variances)
+    if not widen:
+        ends = np.clip(np.quantile(resamples, [1 - UPPER, UPPER]), low, high)
+        return Estimate(value, float(ends[0]), float(ends[1]), error, degrees, resamples,
+                        (low, high))  # fmt: skip
+    scale = max(1.0, error / unbiased) if unbiased > 0 else 1.0
+    terms = [(scale * math.sqrt(v), d) for v, d in variances]
+    return estimates.student_resamples(resamples, value, terms, (low, high))
 
 
 def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
@@ -160,7 +134,12 @@ def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
         of different runs, drawn with different seeds.
     """
     num = len(found)
-    moved = sum(estimates.normal_scores(e.resamples) * e.standard_error / num for e in found)
+    moved = np.zeros(1)
+    for estimate in found:  # the resamples' ranks as standard normal quantiles
+        ranks = np.argsort(np.argsort(estimate.resamples, kind="stable"), kind="stable")
+        normal = scipy.special.ndtri((ranks + 0.5) / len(ranks))
+        varies = np.ptp(estimate.resamples) >= ROUNDING
+        moved = moved + (normal if varies else 0 * normal) * estimate.standard_error / num
     value = float(np.mean([e.value for e in found]))
     low, high = (float(np.mean([e.bounds[end] for e in found])) for end in (0, 1))
     if same_runs:
@@ -184,9 +163,10 @@ def _check(gold: np.ndarray, predicted: np.ndarray, metric: str) -> np.ndarray:
     return predicted
 
 
-def _draw_seeds(rng: np.random.Generator, num_resamples: int, predicted: np.ndarray) -> np.ndarray:
+def _draw_seeds(
+    rng: np.random.Generator, num_resamples: int, num_pretrain: int, num_finetune: int
+) -> np.ndarray:
     """Draws weights [R, P, F] of runs, summing to 1 in each resample."""
-    num_pretrain, num_finetune = predicted.shape[:2]
     outer = rng.multinomial(num_pretrain, np.full(num_pretrain, 1 / num_pretrain), num_resamples)
     even = np.full(num_finetune, 1 / num_finetune)
     drawn = rng.multinomial(outer * num_finetune, even)  # anew for every time p was drawn
@@ -194,15 +174,15 @@ def _draw_seeds(rng: np.random.Generator, num_resamples: int, predicted: np.ndar
 
 
 def _score_all(
-    seed: int, gold: np.ndarray, systems: list[np.ndarray], metric: str, num_resamples: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Scores every run: [P, F] at hand and [R, P, F] with resampled examples, by system.
+    seed: int, gold: np.ndarray, rows: list[np.ndarray], metric: str, num_resamples: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Scores every run of each row: [P, F] at hand and [R, P, F] with resampled examples.
 
     Examples that are alike in gold and in every prediction are drawn as one, with their number as
     weight: the same distribution, and two classes and five seeds have 64 kinds at most.
     """
     rng = np.random.default_rng([seed, zlib.crc32(gold.tobytes())])
-    runs = np.concatenate([s.reshape(-1, len(gold)) for s in systems])
+    runs = np.concatenate([row.reshape(-1, len(gold)) for row in rows])
     kinds, counts = np.unique(np.vstack([gold[None], runs]), axis=1, return_counts=True)
     gold, runs = kinds[0], kinds[1:]
     function = metrics.METRICS[metric]
@@ -214,47 +194,10 @@ def _score_all(
         size = min(chunk, num_resamples - begin)
         weights = rng.multinomial(counts.sum(), counts / counts.sum(), size)
         resampled[begin : begin + size] = function(gold, runs, weights)
-    ends = np.cumsum([s.shape[0] * s.shape[1] for s in systems])[:-1]
-    shapes = [s.shape[:2] for s in systems]
-    split_hand, split_resampled = np.split(at_hand, ends), np.split(resampled, ends, axis=1)
-    return (
-        [x.reshape(shape) for x, shape in zip(split_hand, shapes, strict=True)],
-        [x.reshape(num_resamples, *shape)
-         for x, shape in zip(split_resampled, shapes, strict=True)],
-    )  # fmt: skip
-
-
-def _limits(metric: str, weights: Sequence[float]) -> tuple[float, float]:
-    """Returns the least and the greatest weighted sum of values of a metric."""
-    ends = [sorted(w * end for end in metrics.RANGES[metric]) for w in weights]
-    return sum(low for low, _ in ends), sum(high for _, high in ends)
-
-
-def _join(
-    parts: list[Part], num_examples: int, widen: bool, limits: tuple[float, float]
-) -> Estimate:
-    """Adds up parts whose seeds are drawn apart."""
-    value = float(sum(at_hand.mean() for at_hand, _, _ in parts))
-    resamples = sum(((scored * drawn).sum(axis=(1, 2)) for _, scored, drawn in parts), np.zeros(1))
-    error = float(np.std(resamples))
-    by_examples = sum((scored.mean(axis=(1, 2)) for _, scored, _ in parts), np.zeros(1))
-    variances = [(float(np.var(by_examples)), num_examples - 1.0)]
-    variances += [term for at_hand, _, _ in parts for term in _seed_variance(at_hand)]
-    unbiased, degrees = estimates.satterthwaite(variances)
-    if widen:
-        scale = max(1.0, error / unbiased) if unbiased > 0 else 1.0
-        terms = [(scale * math.sqrt(v), d) for v, d in variances]
-        return estimates.student_resamples(resamples, value, terms, limits)
-    ends = estimates.interval(resamples, limits)
-    return Estimate(value, *ends, error, degrees, resamples, limits)
-
-
-def _seed_variance(at_hand: np.ndarray) -> list[tuple[float, float]]:
-    """Unbiased variance of the mean of [P, F] scores over seeds, with its degrees of freedom.
-
-    The means of the pre-training seeds include the variance of their fine-tuning seeds.
-    """
-    numbers = at_hand.mean(axis=1) if len(at_hand) > 1 else at_hand[0]
-    if len(numbers) < 2:
-        return []
-    return [(float(numbers.var(ddof=1)) / len(numbers), len(numbers) - 1.0)]
+    scores, begin = [], 0
+    for num_pretrain, num_finetune, _ in (row.shape for row in rows):
+        end, shape = begin + num_pretrain * num_finetune, (num_pretrain, num_finetune)
+        own = resampled[:, begin:end].reshape(num_resamples, *shape)
+        scores.append((at_hand[begin:end].reshape(shape), own))
+        begin = end
+    return scores

@@ -24,7 +24,6 @@ from scalelab.lab.compare.estimates import LEVEL, ROUNDING, Contrast, Estimate, 
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
-VERDICTS = (CONFIRMED, REFUTED, UNDECIDED, NOT_TESTABLE)
 LEAST_CASES = 2  # for a verdict from counts
 ALL, MOST, ANY = "all", "most", "any"  # of a statement's claims or cases must hold
 
@@ -106,13 +105,8 @@ class Claim:
         return min(self.p_for, self.p_against)
 
     @property
-    def holds(self) -> bool | None:
-        """Whether the value at hand lies where it is claimed to; None if there is none."""
-        return None if self.effect is None else self.region.holds(self.effect)
-
-    @property
     def verdict(self) -> str:
-        """One of VERDICTS."""
+        """CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE."""
         if self.untestable:
             return NOT_TESTABLE
         if self.corrected is None or self.corrected >= 1 - LEVEL:
@@ -150,7 +144,7 @@ class Finding:
       cases: those that are counted.
       needs: which must hold: ALL claims, and ALL or MOST cases where there are counts alone; or
         ANY of them.
-      verdict: one of VERDICTS.
+      verdict: CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE.
       why: the claims that it rests on, or why it is open.
       remarks: further sentences.
     """
@@ -166,20 +160,9 @@ class Finding:
     remarks: tuple[str, ...] = ()
 
     @property
-    def num_holds(self) -> int:
-        """Cases in which it holds."""
-        return sum(case.holds for case in self.cases)
-
-    @property
     def counted(self) -> str:
         """Such as "holds in 8 of 12"."""
-        return f"holds in {self.num_holds} of {len(self.cases)}"
-
-    @property
-    def detectable(self) -> float | None:
-        """The smallest difference that each of the claims could have found; None: unknown."""
-        found = [c.detectable for c in self.claims if c.detectable is not None]
-        return max(found) if found else None
+        return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
 
 
 def claim(what: str, region: Region, found: Contrast | str, untestable: str = "") -> Claim:
@@ -210,70 +193,59 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     decided = []
     for finding in findings:
-        claims = tuple(
-            dataclasses.replace(c, corrected=corrected.get((c.what, c.region)))
-            for c in finding.claims
-        )
+        made = [(c, corrected.get((c.what, c.region))) for c in finding.claims]
+        claims = tuple(dataclasses.replace(c, corrected=p) for c, p in made)
         finding = dataclasses.replace(finding, claims=claims)
-        if counts_only:
-            verdict, why = _by_counts(finding)
-        else:
-            verdict, why = _by_claims(finding, len(p_values))
+        verdict, why = _by_counts(finding) if counts_only else _by_claims(finding, len(p_values))
         decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
     return decided
 
 
 def _by_counts(finding: Finding) -> tuple[str, str]:
-    cases, holds = len(finding.cases), finding.num_holds
+    """Returns the verdict of a finding without intervals, and why."""
+    cases, holds = len(finding.cases), sum(case.holds for case in finding.cases)
     if cases < LEAST_CASES:
         missing = next((c.why for c in finding.claims if c.effect is None), "too few to count")
         return UNDECIDED, f"{finding.counted}: {missing}"
     enough = {ALL: cases, MOST: cases // 2 + 1, ANY: LEAST_CASES}[finding.needs]
     fails = {ALL: cases, MOST: cases // 2 + 1, ANY: cases}[finding.needs]
-    if holds >= enough:
-        verdict = CONFIRMED
-    else:
-        verdict = REFUTED if cases - holds >= fails else UNDECIDED
+    refuted = REFUTED if cases - holds >= fails else UNDECIDED
+    verdict = CONFIRMED if holds >= enough else refuted
     return verdict, f"{finding.counted}; by counts alone, no value has an interval"
 
 
 def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
-    verdicts = [c.verdict for c in finding.claims]
-    ends = (REFUTED, CONFIRMED) if finding.needs == ANY else (CONFIRMED, REFUTED)
-    if verdicts and all(v == ends[0] for v in verdicts):
-        return ends[0], _names(finding, ends[0])
-    if ends[1] in verdicts:
-        return ends[1], _names(finding, ends[1])
-    if not verdicts:
+    """Returns the verdict that a finding's claims give, and why; `num_claims` were corrected."""
+    one, every = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
+    by_one, by_every = ([c.what for c in finding.claims if c.verdict == v] for v in (one, every))
+    if by_one:
+        return one, "; ".join(by_one)
+    if not finding.claims:
         return UNDECIDED, "nothing to compare"
-    if NOT_TESTABLE in verdicts:
-        return NOT_TESTABLE, "; ".join(
-            dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
-        )
-    reasons = [_open(c, num_claims) for c in finding.claims if c.verdict == UNDECIDED]
-    return UNDECIDED, "; ".join(reasons)
+    if len(by_every) == len(finding.claims):
+        return every, "; ".join(by_every)
+    untestable = dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
+    if untestable:
+        return NOT_TESTABLE, "; ".join(untestable)
+    return UNDECIDED, "; ".join(
+        _open(c, num_claims) for c in finding.claims if c.verdict == UNDECIDED
+    )
 
 
 def _open(claim: Claim, num_claims: int) -> str:
     """Returns why a claim is undecided."""
-    if claim.effect is None or claim.estimate is None:
+    if claim.effect is None or claim.estimate is None or claim.p_value is None:
         return f"{claim.what}: {claim.why}"
-    low, high = claim.estimate.low, claim.estimate.high
+    low, high, detectable = claim.estimate.low, claim.estimate.high, claim.detectable
     text = (
         f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is not told from the border of"
         f" '{claim.region}' (corrected p {claim.corrected:.2g})"
     )
-    if claim.detectable is not None:
-        text += f", smallest detectable {claim.detectable:.3g}"
+    text += "" if detectable is None else f", smallest detectable {detectable:.3g}"
     num = len(claim.estimate.resamples)
-    least = 2 / (num + 1)
-    if claim.p_value is not None and claim.p_value <= least:
-        text += (
-            f"; {num:,} resamples give no p below {least:.2g}, too large where {num_claims} claims"
-            " are corrected together: a study of fewer claims can decide this"
-        )
-    return text
-
-
-def _names(finding: Finding, verdict: str) -> str:
-    return "; ".join(c.what for c in finding.claims if c.verdict == verdict)
+    if claim.p_value > 2 / (num + 1):
+        return text
+    return text + (
+        f"; {num:,} resamples give no p below {2 / (num + 1):.2g}, too large where {num_claims}"
+        " claims are corrected together: a study of fewer claims can decide this"
+    )

@@ -15,6 +15,7 @@ import scipy.special
 import scipy.stats
 
 LEVEL = 0.95  # of intervals; a test's is 1 - LEVEL
+UPPER = 1 - (1 - LEVEL) / 2
 POWER = 0.8  # with which the smallest detectable difference is found
 ROUNDING = 1e-12  # equal resamples may differ by this much
 HALF = 1000  # resamples on each side of the value
@@ -67,7 +68,8 @@ class Estimate:
         """
         if self.standard_error < ROUNDING:
             return None
-        return smallest_detectable(self.standard_error, self.degrees)
+        quantiles = scipy.stats.t.ppf([UPPER, POWER], self.degrees)
+        return float(quantiles.sum() * self.standard_error)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,6 +117,11 @@ def summarise(values: Sequence[float], num_failed: int = 0, num_degenerate: int 
     return Summary(len(values), median, mean, sd, num_failed, num_degenerate)
 
 
+def without_interval(value: float) -> Estimate:
+    """An estimate with a value alone: the rest is NaN, and there are no resamples."""
+    return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
+
+
 def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     """Estimates the mean of independent numbers with Student's interval.
 
@@ -133,17 +140,9 @@ def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     degrees = num - 1.0 if error > 0 else math.inf
     at = min(degrees, 1e9)
     half = error * scipy.special.stdtrit(at, (np.arange(HALF) + 0.5) / (2 * HALF))
-    reach = error * float(scipy.special.stdtrit(at, 1 - (1 - LEVEL) / 2))
+    reach = error * float(scipy.special.stdtrit(at, UPPER))
     resamples = value + np.random.default_rng(seed).permutation(np.concatenate([half, -half]))
     return Estimate(value, value - reach, value + reach, error, degrees, resamples)
-
-
-def normal_scores(resamples: np.ndarray) -> np.ndarray:
-    """Returns the standard normal quantiles of the resamples' ranks."""
-    if np.ptp(resamples) < ROUNDING:
-        return np.zeros_like(resamples)
-    ranks = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
-    return scipy.special.ndtri((ranks + 0.5) / len(resamples))
 
 
 def student_resamples(
@@ -177,15 +176,10 @@ def student_resamples(
     total = np.sort(np.concatenate([total, -total]))
     order = np.argsort(np.argsort(resamples, kind="stable"), kind="stable")
     moved = value + np.quantile(total, (np.arange(num) + 0.5) / num)[order]
-    reach = float(np.quantile(total, 1 - (1 - LEVEL) / 2))
+    reach = float(np.quantile(total, UPPER))
     low, high = np.clip((value - reach, value + reach), *limits)
     error, degrees = satterthwaite([(error**2, degrees) for error, degrees in terms])
     return Estimate(value, float(low), float(high), error, degrees, moved, limits)
-
-
-def without_interval(value: float) -> Estimate:
-    """An estimate with a value alone: the rest is NaN, and there are no resamples."""
-    return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
 
 
 def contrast_numbers(
@@ -220,21 +214,6 @@ def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, floa
     if total == 0:
         return 0.0, math.inf
     return math.sqrt(total), total**2 / sum(v**2 / d for v, d in variances if v > 0)
-
-
-def interval(
-    resamples: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
-) -> tuple[float, float]:
-    """Returns the 95% percentile interval, cut to limits."""
-    ends = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
-    low, high = np.clip(ends, *limits)
-    return float(low), float(high)
-
-
-def smallest_detectable(standard_error: float, degrees: float = math.inf) -> float:
-    """Returns the smallest true difference that a two-sided test at 5% finds with power 80%."""
-    quantiles = scipy.stats.t.ppf([1 - (1 - LEVEL) / 2, POWER], degrees)
-    return float(quantiles.sum() * standard_error)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

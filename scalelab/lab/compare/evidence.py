@@ -1,12 +1,27 @@
-"""The scores that tables, figures and hypotheses are made from: rows, and their scores by name."""
+"""What a study compares: rows, their scores by name, and the statements of its comparison.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+`config.comparison` of a study is the dotted name of a module that satisfies `Comparison`, such as
+"scalelab.thesis.comparison" or a user's own. The lab imports it by that name and renders what it
+brings: hypotheses with their verdicts, kinds of tables, figures, and numbers to print beside.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from scalelab.config.pretraining import Shape
+from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
+from scalelab.lab.load.study_runs import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from scalelab.lab.show.score_tables import TableRequest
+    from scalelab.lab.show.tables import Table
 
 # Score -> task, dev split, metric.
 OF_TASKS = {
@@ -28,12 +43,15 @@ OF_TASKS = {
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
+LARGE_TASKS = tuple(OF_TASKS[part][0] for part in LARGE)
 OF_PRETRAINING = ("loss", "seconds")
 SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
 TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large with QQP's F1", "loss": "validation loss",
     "seconds": "seconds of pre-training",
 }  # fmt: skip
+UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
+MEMBERS = ("HYPOTHESES", "TREATMENTS", "TABLES", "FIGURES", "published", "departures")
 
 
 class Row(Protocol):
@@ -108,6 +126,82 @@ class Evidence(Protocol):
         return []
 
 
+@dataclasses.dataclass(frozen=True)
+class Treatment:
+    """An objective's validation metric and the trivial baseline that it must beat.
+
+    Attributes:
+      metric: a name in a run's validation, such as "nsp_accuracy".
+      baseline: the trivial value; None: the unigram entropy of the run's corpus.
+      margin: by which the metric must be better.
+      higher_is_better: whether it must lie above the baseline.
+    """
+
+    metric: str
+    baseline: float | None
+    margin: float
+    higher_is_better: bool = False
+
+    def failure(self, metrics: Mapping[str, float]) -> str:
+        """Returns how the metric misses its baseline; "": it beats it, or cannot be checked."""
+        value = metrics.get(self.metric)
+        trivial = metrics.get(UNIGRAM) if self.baseline is None else self.baseline
+        if value is None or trivial is None:
+            return ""
+        gain = value - trivial if self.higher_is_better else trivial - value
+        if gain >= self.margin:
+            return ""
+        name = "chance" if self.baseline is not None else "the unigram entropy"
+        return f"{self.metric} {value:.3g} against {trivial:.3g} of {name}, margin {self.margin:g}"
+
+
+class Comparison(Protocol):
+    """What a study's comparison brings.
+
+    Attributes:
+      HYPOTHESES: id -> (evidence, score) -> finding without verdict.
+      TREATMENTS: checks that each pre-training objective beats its trivial baseline.
+      TABLES: kind -> request -> table; None: nothing to show.
+      FIGURES: name -> (study, evidence, published) -> figure; None: nothing to show.
+    """
+
+    HYPOTHESES: Mapping[str, Callable[[Evidence, str], Finding]] = {}
+    TREATMENTS: Sequence[Treatment] = ()
+    TABLES: "Mapping[str, Callable[[TableRequest], Table | None]]" = {}
+    FIGURES: "Mapping[str, Callable[[Study, Evidence, Evidence | None], Figure | None]]" = {}
+
+    def published(self) -> Evidence | None:
+        """Returns numbers to stand beside the study's; None: there are none."""
+
+    def departures(self, study: Study, footnotes: Sequence[str]) -> list[str]:
+        """Returns why published numbers may not stand beside the study's; []: they may."""
+        return []
+
+
+class NoComparison(Comparison):
+    """The comparison of a study that names none: no statements, no tables or figures of its own."""
+
+
+def load_comparison(name: str | None) -> Comparison:
+    """Imports the comparison that a study names; None: one without statements.
+
+    Raises:
+      ValueError: there is no such module, or it lacks a member of `Comparison`.
+    """
+    if name is None:
+        return NoComparison()
+    try:
+        if not isinstance(name, str):
+            raise ValueError("it is no module's name")
+        module = importlib.import_module(name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"config.comparison {name!r} cannot be imported: {error}") from None
+    missing = [member for member in MEMBERS if not hasattr(module, member)]
+    if missing:
+        raise ValueError(f"config.comparison {name!r} lacks {', '.join(missing)}")
+    return cast(Comparison, module)
+
+
 def check(score: str) -> None:
     """Raises a ValueError if there is no such score."""
     if score not in SCORES:
@@ -117,8 +211,3 @@ def check(score: str) -> None:
 def parts_of(score: str) -> tuple[str, ...]:
     """Returns the scores that a score is the mean of."""
     return MEANS.get(score, (score,))
-
-
-def tasks_of(score: str) -> tuple[str, ...]:
-    """Returns the tasks that a score takes."""
-    return tuple(OF_TASKS[part][0] for part in parts_of(score))

@@ -1,7 +1,7 @@
 """Hypotheses of a study: how claims are made of rows, and the findings of a report.
 
 A hypothesis is a function of the evidence that returns a finding. A study's comparison brings its
-own (comparison.py); for every two systems there is one more, that the first scores higher than the
+own (evidence.py); for every two systems there is one more, that the first scores higher than the
 second in the mean over the shapes and variants that both have. All claims of a report are corrected
 together (Holm).
 
@@ -11,22 +11,21 @@ row's fine-tunings is degenerate, each finding says what it would be without suc
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claims
-from scalelab.lab.compare.claims import (
-    ABOVE,
-    ALL,
-    UNDECIDED,
-    Case,
-    Claim,
-    Finding,
-    Region,
+from scalelab.lab.compare.claims import ABOVE, ALL, UNDECIDED, Case, Claim, Finding, Region
+from scalelab.lab.compare.evidence import (
+    LARGE_TASKS,
+    OF_TASKS,
+    TITLES,
+    Comparison,
+    Evidence,
+    parts_of,
 )
-from scalelab.lab.compare.comparison import Comparison
-from scalelab.lab.compare.evidence import LARGE, OF_TASKS, TITLES, Evidence, parts_of
+from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 
 COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
@@ -34,9 +33,6 @@ RULE = "the first scores higher on every score named, refuted if it scores lower
 
 Row = Any  # evidence.Row of one Evidence
 Block = Mapping[Row, float]  # weights of rows
-
-
-# --- Making findings ------------------------------------------------------------------------------
 
 
 def value(evidence: Evidence, row: Row, score: str) -> float | None:
@@ -73,7 +69,13 @@ def build_claim(
     if not blocks:
         return claims.claim(label, region, f"{missing} in this study")
     if not usable:
-        return claims.claim(label, region, _missing_score(evidence, score))
+        absent = [
+            part for part in parts_of(score)
+            if all(value(evidence, row, part) is None for row in evidence.rows)
+        ]  # fmt: skip
+        of_rows = not absent or absent == [score]
+        lacking = f"{title} of these rows" if of_rows else ", ".join(absent)
+        return claims.claim(label, region, f"no {lacking} in this study")
     weights: dict[Row, float] = {}
     for block in usable:
         for row, weight in block.items():
@@ -114,20 +116,6 @@ def make_finding(
     return Finding(name, statement, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
 
 
-def _missing_score(evidence: Evidence, score: str) -> str:
-    """Returns which score a study lacks; for a mean of scores, which of its parts."""
-    absent = [
-        part for part in parts_of(score)
-        if not any(value(evidence, row, part) is not None for row in evidence.rows)
-    ]  # fmt: skip
-    if absent and absent != [score]:
-        return f"no {', '.join(absent)} in this study"
-    return f"no {TITLES.get(score, score)} of these rows in this study"
-
-
-# --- The findings of a study ----------------------------------------------------------------------
-
-
 def evaluate(
     comparison: Comparison,
     evidence: Evidence,
@@ -135,7 +123,7 @@ def evaluate(
     *,
     score: str = "large",
 ) -> list[Finding]:
-    """Holds a comparison's hypotheses against the evidence.
+    """Evaluates a comparison's hypotheses on the evidence.
 
     Args:
       comparison: brings the hypotheses.
@@ -150,8 +138,12 @@ def evaluate(
       ValueError: an unknown id or score.
     """
     known = comparison.HYPOTHESES
-    chosen = list(known) if ids is None else [x for name in ids for x in _named(comparison, name)]
-    findings = [known[name](evidence, score) for name in known if name in chosen]
+    ids = list(known if ids is None else ids)
+    for name in ids:
+        if name not in names(comparison):
+            raise ValueError(f"no hypothesis {name!r}: {nearest(name, names(comparison))}")
+    chosen = [name for name in known if name in ids or name.rstrip("abcd") in ids]
+    findings = [known[name](evidence, score) for name in chosen]
     return claims.decide(findings, counts_only=evidence.counts_only)
 
 
@@ -161,118 +153,93 @@ def names(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys([*known, *(x.rstrip("abcd") for x in known)]))
 
 
-def _named(comparison: Comparison, name: str) -> list[str]:
-    found = [x for x in comparison.HYPOTHESES if name in (x, x.rstrip("abcd"))]
-    if not found:
-        raise ValueError(f"no hypothesis {name!r}: {nearest(name, names(comparison))}")
-    return found
-
-
-def of_study(study: Study, evidence: Evidence, comparison: Comparison) -> list[Finding]:
+def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:
     """Returns a study's hypotheses with their verdicts, then which system is better than which.
 
-    Each hypothesis is held against the comparison's published numbers too, in a remark.
+    Remarks of each finding say what the comparison's published numbers give, and what the verdict
+    would be without the collapsed rows.
 
     Raises:
       ValueError: the study asks for an unknown hypothesis.
     """
+    found = _judge(study, evidence, comparison)
+    left_out = collapsed_rows(evidence.rows)
+    fewer = evidence.without(left_out)
+    if not left_out or not any(point.finished for point in fewer.rows):
+        return found
+    again = {finding.id: finding for finding in _judge(study, fewer, comparison)}
+    labels = ", ".join(point.label for point in left_out)
+    remarked = []
+    for finding in found:
+        other = again.get(finding.id)
+        verdict, why = (other.verdict, other.why) if other else (UNDECIDED, "")
+        if not finding.verdict == verdict == UNDECIDED:
+            remark = (
+                f"Without {labels}, where a fifth or more of the fine-tunings are degenerate:"
+                f" {verdict}{', ' * bool(why)}{why}."
+            )
+            finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
+        remarked.append(finding)
+    return remarked
+
+
+def collapsed_rows(points: Iterable[Point]) -> list[Point]:
+    """Returns the rows of which at least a fifth of the fine-tunings are degenerate."""
+    found = []
+    for point in points:
+        tuned = [
+            seed for run in point.runs for task in run.tasks.values() for seed in task.finished
+        ]
+        if tuned and sum(bool(seed.degenerate) for seed in tuned) >= COLLAPSED * len(tuned):
+            found.append(point)
+    return found
+
+
+def _judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:
     ids = study.facts["hypotheses"]
     asked = evaluate(comparison, evidence, ids) if ids else []
-    published = comparison.published()
-    before = {}
-    if ids and published:
-        before = {f.id: f for f in evaluate(comparison, published, ids)}
-    found = []
+    published = comparison.published() if ids else None
+    before = {f.id: f for f in evaluate(comparison, published, ids)} if published else {}
     stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
-    for finding in claims.decide([*asked, *between_systems(study, evidence, stated)]):
-        if finding.id in before:
-            said = before[finding.id]
-            remark = f"On the published tables: {said.verdict}, {said.why}."
+    found = []
+    for finding in claims.decide([*asked, *_between_systems(study, evidence, stated)]):
+        if printed := before.get(finding.id):
+            remark = f"On the published tables: {printed.verdict}, {printed.why}."
             finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
         found.append(finding)
     return found
 
 
-def between_systems(study: Study, evidence: Evidence, stated: Container[str] = ()) -> list[Finding]:
+def _between_systems(study: Study, evidence: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
     The score is GLUE-Large where the study has its tasks, else the main score of each task.
 
     Args:
-      study: the study.
+      study: has the tasks.
       evidence: its scores.
       stated: comparisons that hypotheses state, "a minus b": they are repeated in this direction,
         so that the correction counts each claim once.
     """
+    tasks, main = set(study.facts["tasks"]), dict[str, str]()
+    for score, (task, _, _) in OF_TASKS.items():
+        main.setdefault(task, score)
+    scores = [score for task, score in main.items() if task in tasks]
+    scores = ["large"] if tasks.issuperset(LARGE_TASKS) else scores
     found = []
-    systems = list(dict.fromkeys(point.system for point in study.points))
+    systems = dict.fromkeys(point.system for point in evidence.rows)
     for one, two in itertools.combinations(systems, 2):
         if f"{two} minus {one}" in stated:
             one, two = two, one
-        ours = {(p.shape, p.variant): p for p in study.points if p.system == one}
-        theirs = {(p.shape, p.variant): p for p in study.points if p.system == two}
+        ours, theirs = (
+            {(p.shape, p.variant): p for p in evidence.rows if p.system == system}
+            for system in (one, two)
+        )
         blocks = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
         made = tuple(
             build_claim(evidence, f"{one} minus {two}", ABOVE, blocks, score, "no shape of both")
-            for score in _main_scores(study)
+            for score in scores
         )
         if blocks and made:
             found.append(Finding(f"{one}/{two}", f"{one} scores higher than {two}", RULE, made, ()))
     return found
-
-
-def _main_scores(study: Study) -> list[str]:
-    tasks = set(study.facts["tasks"])
-    if tasks.issuperset(OF_TASKS[part][0] for part in LARGE):
-        return ["large"]
-    main: dict[str, str] = {}
-    for score, (task, _, _) in OF_TASKS.items():
-        main.setdefault(task, score)
-    return [score for task, score in main.items() if task in tasks]
-
-
-# --- Without collapsed rows -----------------------------------------------------------------------
-
-
-def collapsed_rows(study: Study) -> list[Point]:
-    """Returns the rows of which at least a fifth of the fine-tunings are degenerate."""
-    found = []
-    for point in study.points:
-        seeds = [
-            seed for run in point.runs for task in run.tasks.values() for seed in task.finished
-        ]
-        collapsed = sum(bool(seed.degenerate) for seed in seeds)
-        if seeds and collapsed >= COLLAPSED * len(seeds):
-            found.append(point)
-    return found
-
-
-def remark_on_collapsed(
-    study: Study, findings: Sequence[Finding], evaluate_study: Callable[[Study], list[Finding]]
-) -> list[Finding]:
-    """Adds to each finding what it would be without the collapsed rows.
-
-    Args:
-      study: the study.
-      findings: of all its rows, decided.
-      evaluate_study: returns the findings of a study.
-    """
-    left_out = collapsed_rows(study)
-    rest = tuple(point for point in study.points if point not in left_out)
-    if not left_out or not findings or not any(point.finished for point in rest):
-        return list(findings)
-    again = {f.id: f for f in evaluate_study(dataclasses.replace(study, points=rest))}
-    labels = ", ".join(point.label for point in left_out)
-    return [_remarked(finding, again.get(finding.id), labels) for finding in findings]
-
-
-def _remarked(finding: Finding, without: Finding | None, labels: str) -> Finding:
-    verdict = UNDECIDED if without is None else without.verdict
-    if finding.verdict == verdict == UNDECIDED:
-        return finding
-    why = f", {without.why}" if without and without.why else ""
-    remark = (
-        f"Without {labels}, where a fifth or more of the fine-tunings are degenerate:"
-        f" {verdict}{why}."
-    )
-    return dataclasses.replace(finding, remarks=(*finding.remarks, remark))

@@ -4,31 +4,41 @@ Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstr
 over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are numbers of the
 pre-trainings themselves: mean and Student's interval over seeds. Seeds that rows share are drawn
 jointly, and a contrast uses the seeds that all of its rows have finished.
+
+A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
+`untestable` asks three things of the rows that a claim compares:
+
+1. Every objective beats its trivial baseline, in the mean over seeds, by a stated margin: a loss
+   over tokens lies below the entropy of the unigram distribution, an accuracy above chance.
+2. The best row's score is off the floor: above that of the best constant answer by FLOOR_MARGIN.
+3. Where the same nets were fine-tuned from random weights, the pre-trained ones are ahead of them.
 """
 
+import copy
+import dataclasses
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from scalelab.lab.compare import bootstrap, estimates, treatment
+from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Contrast, Estimate
 from scalelab.lab.compare.evidence import (
     OF_PRETRAINING,
     OF_TASKS,
     TITLES,
+    UNIGRAM,
     Evidence,
+    Treatment,
     check,
     parts_of,
-    tasks_of,
 )
-from scalelab.lab.compare.treatment import Treatment
 from scalelab.lab.load import archive, phases, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
-from scalelab.lab.scores.predictions import StudyPredictions
-from scalelab.runs.predictions import Predictions
+from scalelab.lab.scores.predictions import Stack, StudyPredictions
 
 OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "loss": lambda run: run.loss,
@@ -36,7 +46,9 @@ OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
 }
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
+FLOOR_MARGIN = 0.05  # of a score: scores of nets that differ lie within it where nothing is learnt
 
+Parts = tuple[tuple[Point, float], ...]  # rows with their weights
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
 
 
@@ -67,13 +79,12 @@ class StudyScores(Evidence):
         """The study's points, finished or not."""
         return self.study.points
 
-    def num_runs(self, row: Point, score: str) -> tuple[int, int]:
-        """Returns how many pre-training seeds, and fine-tuning seeds of each, there are."""
-        check(score)
-        if score in OF_PRETRAINING:
-            return len(self._numbers(row, score)), 1
-        pretrain, finetune = self._seeds([row], score)
-        return (len(pretrain), len(finetune)) if pretrain and finetune else (0, 0)
+    def without(self, left_out: Collection[Point]) -> "StudyScores":
+        """Returns the scores of the other rows; both share what they have worked out."""
+        fewer = copy.copy(self)
+        points = tuple(point for point in self.rows if point not in left_out)
+        fewer.study = dataclasses.replace(self.study, points=points)
+        return fewer
 
     def value(self, row: Point, score: str) -> Estimate | None:
         """Returns a score of a row, over the seeds that all its runs and tasks have finished.
@@ -81,7 +92,6 @@ class StudyScores(Evidence):
         Raises:
           ValueError: an unknown score.
         """
-        check(score)
         return self._once(self._estimate, ((row, 1.0),), score)
 
     def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
@@ -90,7 +100,6 @@ class StudyScores(Evidence):
         Raises:
           ValueError: an unknown score.
         """
-        check(score)
         return self._once(self._estimate, ((a, -1.0), (b, 1.0)), score)
 
     def contrast(self, weights: Mapping[Point, float], score: str) -> Contrast | None:
@@ -99,17 +108,14 @@ class StudyScores(Evidence):
         Raises:
           ValueError: an unknown score, or no row.
         """
-        check(score)
         if not weights:
             raise ValueError("expected one row at least")
-        parts = tuple(weights.items())
-        found = self._once(self._estimate, parts, score)
+        found = self._once(self._estimate, tuple(weights.items()), score)
         if found is None:
             return None
-        if score in OF_PRETRAINING:
-            alone = not len(found.resamples)
-        else:
-            alone = len(self._seeds([row for row, _ in parts], score)[0]) < 2
+        alone = not len(found.resamples)
+        if score not in OF_PRETRAINING:
+            alone = len(self._seeds([*weights], score)[0]) < 2
         if alone:
             return Contrast(found.value, None, estimates.ALONE)
         return Contrast(found.value, found, estimates.SEEDS)
@@ -120,17 +126,29 @@ class StudyScores(Evidence):
         if score == "seconds":
             return ""
         rows, title = list(rows), TITLES.get(score, score)
-        metrics = {row.label: _validation(row) for row in rows}
-        reasons = treatment.untrained(metrics, self.treatments)
-        if score not in OF_PRETRAINING:
-            values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
-            reasons += treatment.on_floor(
-                max(values.values(), default=None), self._floor(score), title
+        reasons = []
+        for treatment in self.treatments:
+            failures = {row.label: treatment.failure(_validation(row)) for row in rows}
+            failed = [(label, how) for label, how in failures.items() if how]
+            if failed:
+                more = f", and in {len(failed) - 1} more rows" if len(failed) > 1 else ""
+                label, how = failed[0]
+                reasons.append(f"the objective of {label} did not take ({how}{more})")
+        if score in OF_PRETRAINING:
+            return "; ".join(reasons)
+        values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
+        best, floor = max(values.values(), default=None), self._floor(score)
+        if best is not None and floor is not None and best - floor < FLOOR_MARGIN:
+            reasons.append(
+                f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
+                f" constant answer, margin {FLOOR_MARGIN:g}"
             )
-            scratch = self._once(self._from_scratch)
-            pairs = ((x, scratch.value(row, score)) for row, x in values.items())
-            gains = (x - other.value for x, other in pairs if other is not None)
-            reasons += treatment.behind_scratch(gains, title)
+        scratch = self._once(self._from_scratch)
+        pairs = ((x, scratch.value(row, score)) for row, x in values.items())
+        gains = [x - other.value for x, other in pairs if other is not None]
+        if gains and np.mean(gains) <= 0:
+            gain = f"{np.mean(gains):+.3f}"
+            reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
         return "; ".join(reasons)
 
     def passes(self, row: Point) -> list[float | None]:
@@ -153,47 +171,63 @@ class StudyScores(Evidence):
         parts = {part for score in scores for part in parts_of(score)}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
         found = [f"Could not be used: {note}." for note in named]
-        return found + (self._once(self._of_seconds) if "seconds" in scores else [])
+        if "seconds" not in scores:
+            return found
+        machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
+        if len(machines) > 1:
+            found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
+        spreads = {"": 0.0}
+        for row in self.rows:
+            results = [run.result for run in row.finished if run.result]
+            rates = [r.steps / r.seconds for r in results if r.seconds]
+            spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
+        label = max(spreads, key=spreads.__getitem__)
+        if spreads[label] > UNEVEN:
+            found.append(
+                f"Runs of one row differ in speed by up to {spreads[label]:.0%} ({label}): claims"
+                " about seconds are no surer than that."
+            )
+        return found
 
     # --- How it is worked out ---------------------------------------------------------------------
 
-    def _estimate(self, parts: tuple[tuple[Point, float], ...], score: str) -> Estimate | None:
+    def _estimate(self, parts: Parts, score: str) -> Estimate | None:
+        check(score)
         seed = zlib.crc32(" ".join(row.label for row, _ in parts).encode())
         if score in OF_PRETRAINING:
-            numbers = [(weight, self._numbers(row, score)) for row, weight in parts]
+            numbers = []
+            for row, weight in parts:
+                known = {run.seed: OF_RUN[score](run) for run in row.finished}
+                numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
             found = estimates.contrast_numbers(numbers, seed=seed)
-            if found is None:
-                return None
-            return found.estimate or estimates.without_interval(found.value)
+            return found and (found.estimate or estimates.without_interval(found.value))
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
-        stacks = {name: self._weighted_predictions(parts, name, seeds) for name in parts_of(score)}
-        sets = [(gold, rows, OF_TASKS[name][2]) for name, (gold, rows) in stacks.items()]
-        if not all(rows for _, rows, _ in sets):
+        sets = [self._dev_set(parts, name, seeds) for name in parts_of(score)]
+        whole = [found for found in sets if found is not None]
+        if len(whole) < len(sets):
             return None
-        return bootstrap.mean_score(sets, num_resamples=NUM_RESAMPLES, seed=seed)
+        return bootstrap.mean_score(whole, num_resamples=NUM_RESAMPLES, seed=seed)
 
-    def _weighted_predictions(
-        self, parts: tuple[tuple[Point, float], ...], name: str, seeds: Seeds
-    ) -> tuple[np.ndarray, list[tuple[float, np.ndarray]]]:
-        """Returns gold, and weights with predictions [P, F, n]; none where they do not compare."""
+    def _dev_set(self, parts: Parts, name: str, seeds: Seeds) -> DevSet | None:
+        """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._once(self._predictions, row, name, seeds)
-            differs = first and stack and task_runs.differ(first, stack[0])
-            if differs:
+            stack = self._once(self._stack, row, name, seeds)
+            if stack is None:
+                return None
+            first = first or stack.examples
+            if differs := task_runs.differ(first, stack.examples):
                 self._note(f"{row.label} does not compare on {name}: {differs}")
-            if stack is None or differs:
-                return np.empty(0), []
-            first = first or stack[0]
-            rows.append((weight, stack[1]))
+                return None
+            rows.append((weight, stack.predicted))
         assert first is not None
-        return first.gold, rows
+        return first.gold, rows, OF_TASKS[name][2]
 
     def _seeds(self, rows: Sequence[Point], score: str) -> Seeds:
         """Returns the seeds that all rows have finished in all tasks."""
-        tasks = tasks_of(score)
+        tasks = [OF_TASKS[part][0] for part in parts_of(score)]
         there = []
         for row in rows:
             found = {}
@@ -208,32 +242,23 @@ class StudyScores(Evidence):
         finetune = set.intersection(*tuned) if tuned else set()
         return tuple(sorted(pretrain)), tuple(sorted(finetune))
 
-    def _predictions(
-        self, row: Point, name: str, seeds: Seeds
-    ) -> tuple[Predictions, np.ndarray] | None:
-        """Returns the dev set, and predictions [P, F, n] of some seeds."""
-        found = self._items.stack(row, name, OF_TASKS[name], *seeds)
-        return (found.examples, found.predicted) if found else None
+    def _stack(self, row: Point, name: str, seeds: Seeds) -> Stack | None:
+        return self._items.stack(row, name, OF_TASKS[name], *seeds)
 
     def _floor(self, score: str) -> float | None:
         """Returns the score of the best constant answer, by the dev sets of a first row."""
         found = []
         for name in parts_of(score):
-            for row in self.rows:
-                seeds = self._seeds([row], score)
-                stack = self._once(self._predictions, row, name, seeds) if all(seeds) else None
-                if stack:
-                    found.append(treatment.CONSTANT[OF_TASKS[name][2]](stack[0].gold))
-                    break
-        return float(np.mean(found)) if len(found) == len(parts_of(score)) else None
+            every = ((row, self._seeds([row], score)) for row in self.rows)
+            stacks = (self._once(self._stack, row, name, x) for row, x in every if all(x))
+            stack = next(filter(None, stacks), None)
+            if stack is None:
+                return None
+            found.append(_constant(OF_TASKS[name][2], stack.examples.gold))
+        return float(np.mean(found))
 
     def _from_scratch(self) -> "StudyScores":
         return StudyScores(self.study, "scratch")
-
-    def _numbers(self, row: Point, score: str) -> dict[int, float]:
-        """Returns a number of each finished pre-training, by seed."""
-        numbers = {run.seed: OF_RUN[score](run) for run in row.finished}
-        return {seed: x for seed, x in numbers.items() if x is not None}
 
     def _curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         found = {}
@@ -245,25 +270,6 @@ class StudyScores(Evidence):
                 length: np.array([(line["seconds"], line["eval/loss"]) for line in lines])
                 for length, lines in run.curves.items()
             }
-        return found
-
-    def _of_seconds(self) -> list[str]:
-        """Returns remarks on several machines, and on runs of one row at uneven speeds."""
-        machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
-        found = []
-        if len(machines) > 1:
-            found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
-        spreads = {}
-        for row in self.rows:
-            results = [run.result for run in row.finished if run.result]
-            rates = [r.steps / r.seconds for r in results if r.seconds]
-            spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
-        label = max(spreads, key=spreads.__getitem__, default="")
-        if label and spreads[label] > UNEVEN:
-            found.append(
-                f"Runs of one row differ in speed by up to {spreads[label]:.0%} ({label}): claims"
-                " about seconds are no surer than that."
-            )
         return found
 
     def _once(self, make: Callable[..., Any], *key: Any) -> Any:
@@ -278,6 +284,14 @@ class StudyScores(Evidence):
             self.notes.append(note)
 
 
+def _constant(metric: str, gold: np.ndarray) -> float:
+    """Returns the score of the best constant answer."""
+    if metric == "accuracy":
+        return float(np.unique(gold, return_counts=True)[1].max() / len(gold))
+    share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # a correlation has 0
+    return 2 * share / (1 + share)
+
+
 def _validation(row: Point) -> dict[str, float]:
     """Returns the last validation at the longest length, mean over the row's runs."""
     found: dict[str, list[float]] = {}
@@ -285,7 +299,7 @@ def _validation(row: Point) -> dict[str, float]:
         assert run.result is not None
         last = run.result.eval
         metrics = dict(last[max(last, key=int)]) if last else {}
-        metrics[treatment.UNIGRAM] = run.result.unigram_nats
+        metrics[UNIGRAM] = run.result.unigram_nats
         for name, x in metrics.items():
             if x is not None:
                 found.setdefault(name, []).append(float(x))

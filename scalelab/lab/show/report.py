@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from scalelab.helpers.files import write_text
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Finding
-from scalelab.lab.compare.comparison import load_comparison
-from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.evidence import Evidence, load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
@@ -70,12 +69,7 @@ def make(
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
     evidence = StudyScores(study, treatments=comparison.TREATMENTS)
-
-    def evaluate(part: Study) -> list[Finding]:
-        own = evidence if part is study else StudyScores(part, treatments=comparison.TREATMENTS)
-        return hypotheses.of_study(part, own, comparison)
-
-    findings = hypotheses.remark_on_collapsed(study, evaluate(study), evaluate)
+    findings = hypotheses.judge(study, evidence, comparison)
     folder = folder or workdir / "reports" / study.name
     return write(study, folder, evidence=evidence, findings=findings, footnotes=footnotes)
 

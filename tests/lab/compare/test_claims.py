@@ -66,7 +66,6 @@ def test_verdicts_and_the_correction() -> None:
     assert found[1].claims[1].corrected == corrected[1] > p[1]
     assert [f.verdict for f in found] == ["confirmed", "undecided", "undecided"]
     assert found[1].why.startswith("y: 1 [")
-    assert found[1].detectable == pytest.approx(weak.estimate.detectable)
     alone = claims.decide([finding(good)])[0]
     assert alone.claims[0].corrected == good.p_value
 
@@ -95,7 +94,6 @@ def test_what_cannot_be_compared_says_so() -> None:
     (found,) = claims.decide([finding(missing, alone, of([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
     assert found.why == f"x: no MNLI in this study; y: {estimates.ALONE}"
-    assert [c.holds for c in found.claims] == [None, True, True]
     assert found.claims[0].corrected is None
 
 

@@ -55,9 +55,10 @@ def test_a_summary_by_hand() -> None:
 
 def test_the_smallest_detectable_difference() -> None:
     """z_0.975 + z_0.8 = 1.95996 + 0.84162; the power of a t-test of five against five seeds."""
-    assert estimates.smallest_detectable(2.0) == pytest.approx(2 * 2.80158, abs=1e-4)
+    normal = estimates.Estimate(0.0, 0.0, 0.0, 2.0, math.inf, np.zeros(1))
+    assert normal.detectable == pytest.approx(2 * 2.80158, abs=1e-4)
     error = math.sqrt(2 / 5)
-    difference = estimates.smallest_detectable(error, 8)
+    difference = estimates.Estimate(0.0, 0.0, 0.0, error, 8, np.zeros(1)).detectable
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(0.975, 8), 8, difference / error)
     assert power == pytest.approx(0.8, abs=0.02)
 

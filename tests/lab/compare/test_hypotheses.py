@@ -1,13 +1,14 @@
 """Findings of studies of folders: planted truths, treatments that did not take, collapsed rows."""
 
+import dataclasses
 import json
 import pathlib
 
 import pytest
 import study_folders
 
-from scalelab.lab.compare import claims, comparison, hypotheses
-from scalelab.lab.compare.comparison import load_comparison
+from scalelab.lab.compare import claims, evidence, hypotheses
+from scalelab.lab.compare.evidence import load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
@@ -41,7 +42,7 @@ def write(
 
 
 def evaluate(study: Study) -> list[claims.Finding]:
-    return hypotheses.of_study(study, StudyScores(study, treatments=THESIS.TREATMENTS), THESIS)
+    return hypotheses.judge(study, StudyScores(study, treatments=THESIS.TREATMENTS), THESIS)
 
 
 def test_a_planted_truth_is_confirmed_and_its_opposite_refuted(tmp_path) -> None:
@@ -74,27 +75,22 @@ def test_a_single_seed_decides_nothing(tmp_path) -> None:
     assert all(c.estimate is None for f in found for c in f.claims)
 
 
-@pytest.mark.parametrize(("num_collapsed", "asked_again"), [(3, True), (1, False)])
-def test_collapsed_rows(num_collapsed: int, asked_again: bool, tmp_path) -> None:
+@pytest.mark.parametrize(("num_collapsed", "remarked"), [(3, True), (1, False)])
+def test_collapsed_rows(num_collapsed: int, remarked: bool, tmp_path) -> None:
     """A row of nine fine-tunings: three degenerate ones are more than a fifth, one is not."""
-    write(tmp_path, BEST)
+    before = evaluate(write(tmp_path, BEST))
     paths = sorted((tmp_path / "runs").glob("bert-2x32x2-*/tasks/*/seed*/result.json"))
     for path in paths[:num_collapsed]:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "constant"}))
     study = study_runs.read(tmp_path)
-    assert len(hypotheses.collapsed_rows(study)) == asked_again
-    before = evaluate(study)
-    asked = []
-
-    def again(fewer: Study) -> list[claims.Finding]:
-        asked.extend(p.label for p in fewer.points)
-        return evaluate(fewer)
-
-    after = hypotheses.remark_on_collapsed(study, before, again)
+    after = evaluate(study)
     assert [f.verdict for f in after] == [f.verdict for f in before]
-    assert ("bert 2x32x2" not in asked and len(asked) == 5) if asked_again else not asked
     added = [set(b.remarks) - set(a.remarks) for a, b in zip(before, after, strict=True)]
-    assert all(len(remarks) == asked_again for remarks in added)
+    assert all(len(remarks) == remarked for remarks in added)
+    if remarked:  # as in a study that never had the row
+        rest = dataclasses.replace(study, points=study.points[1:])
+        for finding, remarks in zip(evaluate(rest), added, strict=True):
+            assert f"degenerate: {finding.verdict}, {finding.why}." in next(iter(remarks))
 
 
 def test_comparisons_are_loaded_by_name() -> None:
@@ -104,4 +100,4 @@ def test_comparisons_are_loaded_by_name() -> None:
         load_comparison("scalelab.thesys")
     with pytest.raises(ValueError, match="HYPOTHESES"):
         load_comparison("scalelab.thesis.select")
-    assert set(comparison.MEMBERS) <= set(dir(THESIS))
+    assert set(evidence.MEMBERS) <= set(dir(THESIS))

@@ -11,9 +11,8 @@ import study_folders
 import task_folders
 
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.lab.compare.evidence import LARGE, SCORES
+from scalelab.lab.compare.evidence import LARGE, SCORES, Treatment
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.compare.treatment import Treatment
 from scalelab.lab.load import study_runs
 
 
@@ -58,7 +57,6 @@ def test_a_value_is_the_bootstraps(tmp_path) -> None:
     assert (ours.low, ours.high) == (theirs.low, theirs.high)
     np.testing.assert_array_equal(ours.resamples, theirs.resamples)
     assert scores.value(row, "qqp") is ours  # worked out once
-    assert scores.num_runs(row, "qqp") == (2, 2)
 
 
 def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
@@ -145,7 +143,6 @@ def test_what_is_missing_is_none(tmp_path) -> None:
     for name in SCORES:
         assert scores.value(gpt2, name) is None
         assert scores.difference(bert, gpt2, name) is None
-    assert scores.num_runs(gpt2, "large") == (0, 0)
     assert scores.remarks("loss") == ["Unfinished: 1 of 2 rows; tables name them."]
     with pytest.raises(ValueError, match="unknown score 'glue'"):
         scores.value(bert, "glue")
@@ -159,7 +156,6 @@ def test_a_study_under_way_uses_the_seeds_in_common(tmp_path) -> None:
     ]
     scores = read(tmp_path, runs)
     (row,) = scores.rows
-    assert scores.num_runs(row, "rte") == (2, 2)
     assert scores.value(row, "rte").value == pytest.approx(1 - np.mean([5, 7, 8, 9]) / 60)
 
 
