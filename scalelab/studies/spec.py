@@ -165,13 +165,13 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
-    from scalelab.lab.compare import comparability, hypotheses, matched
+    from scalelab.lab.compare import comparability, hypotheses
     from scalelab.lab.compare.evidence import load_comparison
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 
     comparison = load_comparison(spec.comparison)
-    matched.check(spec.matched, "config.matched")
+    comparability.check_clock(spec.matched, "config.matched")
     _check_tables(spec, [*TABLES, *comparison.TABLES])
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")

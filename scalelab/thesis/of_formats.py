@@ -8,14 +8,14 @@ net that sees one side only, on the same sentences. Rows: of one system and shap
 shape. Each has one claim, the mean over all rows with both variants; cases are these.
 
 f3 and f4 are of equal unique text, counted in passes over the corpus. They are undecided where the
-runs do not record their passes, or record ones that differ by more than matched.TOLERANCE.
+runs do not record their passes, or record ones that differ by more than comparability.TOLERANCE.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-from scalelab.lab.compare import claims, matched
+from scalelab.lab.compare import claims, comparability
 from scalelab.lab.compare.claims import ABOVE, Finding
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.compare.hypotheses import Block, Row, block_cases, build_claim, make_finding
@@ -78,7 +78,7 @@ def evaluate_gain(evidence: Evidence, score: str, *, gain: Gain) -> Finding:
     made = build_claim(evidence, what, ABOVE, blocks, score, "no row with both variants")
     found = make(made=[made], cases=block_cases(evidence, blocks, ABOVE, score))
     read = [x for block in blocks for row in block for x in evidence.passes(row) if x is not None]
-    if not gain.equal_text or not read or min(read) >= 1 / (1 + matched.TOLERANCE):
+    if not gain.equal_text or not read or min(read) >= 1 / (1 + comparability.TOLERANCE):
         return found
     return dataclasses.replace(found, remarks=(*found.remarks, PARTIAL.format(min(read))))
 
@@ -109,9 +109,12 @@ def _unequal_text(evidence: Evidence, rows: Sequence[Row]) -> str:
     if unknown:
         return f"the files of {' and '.join(unknown)} do not record passes over the corpus"
     known = {label: [x for x in found if x is not None] for label, found in read.items()}
-    if not all(known.values()) or matched.are_equal(x for found in known.values() for x in found):
+    if not all(known.values()) or comparability.are_equal(
+        x for found in known.values() for x in found
+    ):
         return ""
     means = (f"{label} {sum(found) / len(found):.4g}" for label, found in known.items())
-    return f"unique text is not equal to {matched.TOLERANCE:.0%}: passes over the corpus, " + (
-        " and ".join(means)
+    return (
+        f"unique text is not equal to {comparability.TOLERANCE:.0%}: passes over the corpus, "
+        + (" and ".join(means))
     )

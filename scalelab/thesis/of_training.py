@@ -13,6 +13,7 @@ import scipy.stats
 
 from scalelab.lab.compare import estimates
 from scalelab.lab.compare.claims import BELOW, Case, Claim, Finding, Region, claim
+from scalelab.lab.compare.comparability import TOLERANCE
 from scalelab.lab.compare.estimates import LEVEL, Estimate
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.compare.hypotheses import (
@@ -23,7 +24,6 @@ from scalelab.lab.compare.hypotheses import (
     value,
     weighted,
 )
-from scalelab.lab.compare.matched import TOLERANCE
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import select
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR

@@ -28,7 +28,7 @@ class Reading(Invented):
     [
         ([1.0, 1.0], "confirmed"),
         ([1.04, 1.0], "confirmed"),
-        ([1.06], "undecided"),  # beyond matched.TOLERANCE
+        ([1.06], "undecided"),  # beyond comparability.TOLERANCE
         ([1.0, 1.2], "undecided"),  # one of its runs
         ([1.58], "undecided"),
         ([None], "undecided"),

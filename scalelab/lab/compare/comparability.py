@@ -3,8 +3,11 @@
 Every two finished pre-trainings of a study may differ in the fields of the factors that they differ
 in, where the study sets these free (system: its departures and the study's fields for it; shape:
 heads, width, layers; variant: the variant's fields; seed). Their texts, numerics versions and, for
-one net, numbers of parameters must agree, and within a variant and stage their readings of the
-clock that the study matches.
+one net, numbers of parameters must agree.
+
+A study compares at equal steps, tokens, examples (sequences read), FLOPs or seconds. Its variants
+may be about that very clock, such as half the steps, and a stage may be another experiment, so
+readings of the clock must agree within each variant and stage.
 
 Every fine-tuning must have the planned fields and agree with all others on its task in its fields,
 its data and its numerics version; its seed, and what the recipe's grid chose on dev, are its own.
@@ -14,14 +17,13 @@ Those of one pre-training must begin with the same weights. Their fields are nam
 What is named in `allow` may differ too; every table then says so.
 """
 
-import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from scalelab.config.fields import flatten, science
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare import matched
+from scalelab.lab.load import phases
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.runs import records
 
@@ -35,25 +37,20 @@ NOT_SHARED = ("task", "seed", "system", "net", "machine", "data", "init",
               "tokenizer_digest")  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
 SHOWN = 8
+# What a study calls a clock, and result.json; examples are counted from the validations.
+CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
+          "secs": "seconds"}  # fmt: skip
+TITLES = {"flops": "FLOPs", "secs": "seconds"}
+TOLERANCE = 0.05  # by which runs may differ on the clock: whole steps, whole epochs
 
-Differences = dict[str, str]  # field -> which runs, and how
 
-
-@dataclasses.dataclass(frozen=True)
-class Adapted:
-    """How one net was adapted to a task.
-
-    Attributes:
-      name: its folder, below that of all runs.
-      task: its name.
-      origin: its pre-training, and whether it began with its weights.
-      fields: its config by dotted name, "data", "init" and "numerics".
-    """
+class _Tuning(NamedTuple):
+    """How a net was fine-tuned: folder below that of all runs, task, pre-training, fields."""
 
     name: str
     task: str
     origin: str
-    fields: Mapping[str, Any]
+    fields: dict[str, Any]
 
 
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
@@ -70,137 +67,100 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
       ValueError: an undeclared field differs; the message names the fields and two runs for each.
         Or `allow` names no field, or the study matches no clock.
     """
-    matched.check(study.facts["matched"], f"study {study.name}, matched")
-    allowed = {*study.facts["allow"], *allow}
-    known = names(study)
+    facts = study.facts
+    check_clock(facts["matched"], f"study {study.name}, matched")
+    allowed = {*facts["allow"], *allow}
+    config = {name for run in study.runs for name in science(run.config)}
+    tuned = {name for fields in facts.get("adaptation", {}).values() for name in fields}
+    tuned |= {*FINETUNE_WORDS, *facts.get("chosen", ())}
+    known = {*WORDS, *config, *(PREFIX + name for name in tuned)}
     for name in sorted(allowed - known):
         raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
-    adapted = list(_read_adapted(study))
-    found = _pretrainings(study) | _finetunings(study, adapted)
+    tunings = _read_tunings(study)
+    found = _compare_pretrainings(study) | _compare_tunings(study, tunings)
     undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
     if undeclared:
-        lines = [f"{field}: {text}" for field, text in undeclared.items()][:SHOWN]
-        more = len(undeclared) - len(lines)
+        lines = [f"{field}: {text}" for field, text in undeclared.items()]
+        more = len(lines) - SHOWN
         raise ValueError(
             f"study {study.name}: runs differ in undeclared fields:\n  "
-            + "\n  ".join(lines)
-            + f"\n  and {more} more" * bool(more)
+            + "\n  ".join([*lines[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
             + f"\n--allow={','.join(undeclared)} compares them, and the report says so"
         )
     return [
         f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
         for field, text in sorted(found.items())
-    ] + [f"Not known to be equal: {text}." for text in _unknown(study, adapted)]
+    ] + [f"Not known to be equal: {text}." for text in _list_unknown(study, tunings)]
 
 
-def names(study: Study) -> set[str]:
-    """Returns the names of all fields that may be allowed to differ."""
-    fields = {
-        field for run in study.runs for field in flatten(run.config)
-        if not field.startswith("machine.")
-    }  # fmt: skip
-    planned = study.facts.get("adaptation", {}).values()
-    tuned = {field for one in planned for field in one} | set(study.facts.get("chosen", ()))
-    return {*WORDS, *fields, *(PREFIX + name for name in (*FINETUNE_WORDS, *tuned))}
-
-
-# --- Pre-trainings --------------------------------------------------------------------------------
-
-
-def _pretrainings(study: Study) -> Differences:
-    """Returns the fields in which two pre-trainings differ and may not."""
-    runs = [run for run in study.runs if run.finished]
+def _compare_pretrainings(study: Study) -> dict[str, str]:
+    """Returns the fields in which two pre-trainings differ and may not, with both runs."""
     clock = study.facts["matched"]
-    fields = {run.name: _science(run) for run in runs}
-    readings = {run.name: matched.reading(run, clock) for run in runs}
-    found: Differences = {}
-    pairs = [(point, run) for point in study.points for run in point.finished]
-    for (p, a), (q, b) in itertools.combinations(pairs, 2):
+    name = TITLES.get(clock, clock)
+    runs = [(point, run) for point in study.points for run in point.finished]
+    fields, readings = {}, {}
+    for _, run in runs:
+        assert run.result
+        own = {"data": run.result.data_hash, "numerics": run.environment.numerics_versions,
+               "params": run.result.params}  # fmt: skip
+        fields[run.name], readings[run.name] = science(run.config) | own, reading(run, clock)
+    found: dict[str, str] = {}
+    for (p, a), (q, b) in itertools.combinations(runs, 2):
         free = _free_fields(study, p, q, a, b)
-        ours, theirs = fields[a.name], fields[b.name]
-        for field in ours.keys() | theirs.keys():
-            x, y = ours.get(field, "absent"), theirs.get(field, "absent")
-            if x != y and field not in free:
-                found.setdefault(field, f"{x!r} in {a.name}, {y!r} in {b.name}")
-        one, two = a.result, b.result
-        assert one and two
-        if one.data_hash != two.data_hash:
-            silent = next((r.name for r in (a, b) if r.result and not r.result.data_hash), None)
-            text = f"{a.name} and {b.name} were trained on different texts"
-            found.setdefault("data", f"{silent} does not record its texts" if silent else text)
-        if one.params != two.params and p == q:
-            text = f"{one.params} in {a.name}, {two.params} in {b.name}, of one net"
-            found.setdefault("params", text)
-        x, y = (run.environment.numerics_versions for run in (a, b))
-        if x != y:
-            found.setdefault("numerics", f"version {x} in {a.name}, {y} in {b.name}")
+        _note_differences(found, (a.name, fields[a.name]), (b.name, fields[b.name]), free)
         x, y = readings[a.name], readings[b.name]
-        if p.variant == q.variant and a.stage == b.stage and not matched.are_equal((x, y)):
-            text = f"{x:,.0f} {matched.title(study)} in {a.name}, {y:,.0f} in {b.name}"
-            found.setdefault("matched", text)
+        if p.variant == q.variant and a.stage == b.stage and not are_equal((x, y)):
+            found.setdefault("matched", f"{x:,.0f} {name} in {a.name}, {y:,.0f} in {b.name}")
     return found
-
-
-def _science(run: PretrainRun) -> dict[str, Any]:
-    """Returns the science fields by dotted name; None is off, as a missing field is."""
-    return {field: value for field, value in science(run.config).items() if value is not None}
 
 
 def _free_fields(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRun) -> set[str]:
     """Returns the fields in which two runs may differ."""
     facts, free = study.facts, set[str]()
+    lines: list[str] = []  # "field=value"
     if p.system != q.system and "system" in facts["free"]:
         free.add("system")
         for name in (p.system, q.system):
             free |= {departure["field"] for departure in facts["departures"].get(name, ())}
-            free |= _field_names(facts.get("system_fields", {}).get(name, ()))
+            lines += facts.get("system_fields", {}).get(name, ())
     if p.shape != q.shape and "shape" in facts["free"]:
         free |= set(SHAPE_FIELDS)
     if p.variant != q.variant and "variant" in facts["free"]:
-        for name in (p.variant, q.variant):
-            free |= _field_names(facts["variants"].get(name, ()))
+        lines += [
+            line for name in (p.variant, q.variant) for line in facts["variants"].get(name, ())
+        ]
     if a.seed != b.seed and "seed" in facts["free"]:
         free.add("seed")
-    return free
+    return free | {line.partition("=")[0] for line in lines} | ({"params"} if p != q else set())
 
 
-def _field_names(lines: Iterable[str]) -> set[str]:
-    """Returns the names in "field=value" lines."""
-    return {line.partition("=")[0] for line in lines}
+def _read_tunings(study: Study) -> list[_Tuning]:
+    """Returns how the ended fine-tunings of a study's tasks were made."""
+    found = []
+    for run, part in itertools.product(study.runs, ("tasks", "scratch")):
+        for task, tuned in getattr(run, part).items() if run.finished else ():
+            for seed in tuned.runs if task in study.facts["tasks"] else ():
+                if seed.result is None:
+                    continue
+                shared = {k: v for k, v in seed.config.items() if k not in NOT_SHARED}
+                own = {"data": seed.config.get("data") or {}, "init": seed.weights,
+                       "numerics": seed.environment.numerics_versions}  # fmt: skip
+                name = f"{run.name}/{part}/{task}/seed{seed.seed}"
+                found.append(_Tuning(name, task, f"{run.name}/{part}", flatten(shared) | own))
+    return found
 
 
-# --- Fine-tunings ---------------------------------------------------------------------------------
-
-
-def _read_adapted(study: Study) -> Iterator[Adapted]:
-    """Yields how the ended fine-tunings of a study's tasks were made."""
-    for run in study.runs:
-        for part in ("tasks", "scratch") if run.finished else ():
-            for task, tuned in getattr(run, part).items():
-                for seed in tuned.runs if task in study.facts["tasks"] else ():
-                    if seed.result is None:
-                        continue
-                    shared = {k: v for k, v in seed.config.items() if k not in NOT_SHARED}
-                    fields = flatten(shared) | {
-                        "data": seed.config.get("data") or {},
-                        "init": seed.weights,
-                        "numerics": seed.environment.numerics_versions,
-                    }
-                    name = f"{run.name}/{part}/{task}/seed{seed.seed}"
-                    yield Adapted(name, task, f"{part} of {run.name}", fields)
-
-
-def _finetunings(study: Study, adapted: Iterable[Adapted]) -> Differences:
+def _compare_tunings(study: Study, tunings: Iterable[_Tuning]) -> dict[str, str]:
     """Returns the fields in which fine-tunings differ from each other, or from the plan."""
     chosen, planned = set(study.facts.get("chosen", ())), study.facts.get("adaptation", {})
-    found: Differences = {}
-    by_task: dict[str, Adapted] = {}
-    by_origin: dict[str, Adapted] = {}
-    for one in adapted:
-        first = by_task.setdefault(one.task, one)
-        for field in sorted((one.fields.keys() | first.fields.keys()) - chosen - {"init"}):
-            _note_difference(found, field, first, one)
-        _note_difference(found, "init", by_origin.setdefault(one.origin, one), one)
+    found: dict[str, str] = {}
+    firsts: dict[str, _Tuning] = {}
+    for one in tunings:
+        same_task = firsts.setdefault(one.task, one)
+        same_net = firsts.setdefault(one.origin, one)
+        sides = [(x.name, x.fields) for x in (same_task, same_net, one)]
+        _note_differences(found, sides[0], sides[2], chosen | {"init"}, PREFIX)
+        _note_differences(found, sides[1], sides[2], one.fields.keys() - {"init"}, PREFIX)
         for field, value in planned.get(one.task, {}).items():
             actual = one.fields.get(field)  # a missing field is off, as None is
             if actual != value:
@@ -209,30 +169,92 @@ def _finetunings(study: Study, adapted: Iterable[Adapted]) -> Differences:
     return found
 
 
-def _note_difference(found: Differences, field: str, a: Adapted, b: Adapted) -> None:
-    x, y = a.fields.get(field), b.fields.get(field)
-    if x == y:
-        return
-    text = f"{x!r} in {a.name}, {y!r} in {b.name}"
-    if field == "data":
-        x, y = a.fields["data"], b.fields["data"]
-        parts = [k for k in sorted(x.keys() | y.keys()) if x.get(k) != y.get(k)]
-        text = f"{a.name} and {b.name} have other contents of {', '.join(parts)}"
-    elif field == "init":
-        text = f"{a.name} and {b.name} began with other weights of the same pre-training"
-    found.setdefault(PREFIX + field, text)
+def _note_differences(
+    found: dict[str, str],
+    a: tuple[str, dict[str, Any]],
+    b: tuple[str, dict[str, Any]],
+    free: Iterable[str],
+    prefix: str = "",
+) -> None:
+    """Adds the fields in which two runs (name, fields) differ; None is off, as a missing one is."""
+    for field in sorted((a[1].keys() | b[1].keys()).difference(free)):
+        x, y = a[1].get(field), b[1].get(field)
+        if x != y and prefix + field not in found:
+            if isinstance(x, dict) and isinstance(y, dict):  # digests of a task's files
+                parts = {k for k in x.keys() | y.keys() if x.get(k) != y.get(k)}
+                x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
+            found[prefix + field] = f"{x!r} in {a[0]}, {y!r} in {b[0]}"
 
 
-def _unknown(study: Study, adapted: Iterable[Adapted]) -> list[str]:
+def _list_unknown(study: Study, tunings: Iterable[_Tuning]) -> list[str]:
     """Returns what the runs do not record, so that it is not known to be equal."""
-    runs, adapted, found = [run for run in study.runs if run.finished], list(adapted), []
-    if len(runs) > 1 and not any(run.result and run.result.data_hash for run in runs):
+    found, runs = [], [run for run in study.runs if run.finished]
+    runs = runs if len(runs) > 1 else []
+    if runs and not any(run.result and run.result.data_hash for run in runs):
         found.append("no run records its texts (data_hash in result.json)")
-    if len(runs) > 1 and any(records.UNKNOWN in run.environment.numerics_versions for run in runs):
+    if any(records.UNKNOWN in run.environment.numerics_versions for run in runs):
         found.append("not every start of a run records its numerics version")
-    if any(records.UNKNOWN in one.fields["numerics"] for one in adapted):
+    if any(records.UNKNOWN in one.fields["numerics"] for one in tunings):
         found.append("not every fine-tuning records its numerics version")
-    silent = sorted({one.task for one in adapted if not one.fields["data"]})
+    silent = sorted({one.task for one in tunings if not one.fields["data"]})
     if silent:
         found.append(f"fine-tunings on {', '.join(silent)} do not record their data")
     return found
+
+
+# --- The matched clock ----------------------------------------------------------------------------
+
+
+def check_clock(clock: object, where: str) -> None:
+    """Raises a ValueError, which begins with `where`, if there is no such clock."""
+    if clock not in CLOCKS:
+        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), CLOCKS)}")
+
+
+def reading(run: PretrainRun, clock: str) -> float:
+    """Returns how far a finished run came on a clock.
+
+    Raises:
+      ValueError: its examples cannot be told.
+    """
+    if key := CLOCKS[clock]:
+        return getattr(run.result, key)
+    found = phases.read_phases(run)
+    if not found:
+        raise ValueError(
+            f"{run.name}: its examples cannot be told, as its metrics are gone, or its two phases"
+            " have one length and different batches; match steps or tokens"
+        )
+    return sum(phase.sequences for phase in found)
+
+
+def are_equal(values: Iterable[float]) -> bool:
+    """Whether readings differ by no more than whole steps and epochs make them."""
+    low, *_, high = sorted([*values] * 2)
+    return high <= low * (1 + TOLERANCE)
+
+
+def describe_clock(study: Study, points: Sequence[Point]) -> str:
+    """Returns a sentence on what is true of the matched clock over the finished runs of some rows.
+
+    Raises:
+      ValueError: as `reading`.
+    """
+    clock = study.facts["matched"]
+    name = TITLES.get(clock, clock)
+    runs = [(point, run) for point in points for run in point.finished]
+    if not runs:
+        return f"To be held equal: {name}."
+    stages = {run.stage for _, run in runs}
+    groups: dict[str, list[float]] = {}
+    for point, run in runs:
+        label = f"{point.variant} ({run.stage})" if len(stages) > 1 else point.variant
+        groups.setdefault(label, []).append(reading(run, clock))
+    apart = {label: values for label, values in groups.items() if not are_equal(values)}
+    if apart:
+        ranges = (f"{min(v):,.0f} to {max(v):,.0f} in {label}" for label, v in apart.items())
+        return f"Not held equal: {name}, {'; '.join(ranges)}."
+    if are_equal(x for values in groups.values() for x in values):
+        return f"Held equal: {name}, to {TOLERANCE:.0%}."
+    means = (f"{label} {sum(v) / len(v):,.0f}" for label, v in groups.items())
+    return f"Held equal: {name}, to {TOLERANCE:.0%}, within each variant alone: {'; '.join(means)}."

@@ -4,9 +4,8 @@
 
   name, title, question   words for people
   protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
-  comparison              dotted name of the module with its statements (compare/comparison.py), or
-                          null
-  matched                 the clock on which all runs come equally far, a name of matched.CLOCKS
+  comparison              name of the module with its statements (compare/evidence.py), or null
+  matched                 the clock on which all runs come equally far: comparability.CLOCKS
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
   tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"

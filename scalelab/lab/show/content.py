@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from scalelab.lab.compare import matched
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.evidence import SCORES, Evidence
 from scalelab.lab.load import study_runs
@@ -190,7 +190,7 @@ def _describe_state(study: Study, environments: Sequence[Environment]) -> list[t
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
         "Protocol": protocol,
-        "Matched": matched.describe(study, study.points),
+        "Matched": comparability.describe_clock(study, study.points),
         "May differ": ", ".join([*facts["free"], *facts["allow"]]),
         "Set for all": ", ".join(facts.get("fields") or ()),
         "Unfinished": ", ".join(notes.unfinished(study.points)),

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from scalelab.lab.compare import matched
+from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import TITLES
@@ -101,7 +101,9 @@ def describe_study(
     """
     facts = study.facts
     found = _describe_runs(study, points, tasks)
-    found.append(f"{matched.describe(study, points)} Runs may differ in {_join(facts['free'])}.")
+    found.append(
+        f"{comparability.describe_clock(study, points)} Runs may differ in {_join(facts['free'])}."
+    )
     if facts.get("allow"):
         found.append(f"The study also allows differences in {_join(facts['allow'])}.")
     for variant in dict.fromkeys(p.variant for p in points):

@@ -1,9 +1,11 @@
 """The comparability contract: what was not declared free may not differ."""
 
+import dataclasses
 import json
 import pathlib
 
 import pytest
+import reported_study
 import study_folders
 
 from scalelab.lab.compare import comparability
@@ -116,25 +118,11 @@ def _all(study) -> list[str]:
     raise AssertionError
 
 
-def test_a_folder_edited_by_hand(tmp_path) -> None:
-    write(tmp_path, {"a": {}, "b": GPT})
-    path = tmp_path / "runs/b/config.json"
-    path.write_text(path.read_text().replace("0.001", "0.002"))
-    first, second = (
-        run
-        for point in study_runs.check_plan(study_runs.read(tmp_path)).points
-        for run in point.runs
-    )
-    assert "planned" not in str(first.damaged) and not second.finished
-    assert "optim.learning_rate" in str(second.damaged)
-
-
 def test_unfinished_runs_are_not_compared(tmp_path) -> None:
     study = write(tmp_path, {"a": {}, "b": {"optim.learning_rate": 2e-3}})
     (tmp_path / "runs/b/result.json").unlink()
     assert comparability.check(study_runs.read(tmp_path)) == []
-    assert not study_runs.read(tmp_path).points[0].runs[1].finished
-    del study
+    assert study.runs[1].finished
 
 
 @pytest.mark.parametrize("clock", ["steps", "tokens", "flops", "secs"])
@@ -161,13 +149,12 @@ def test_every_clock_can_be_matched(tmp_path, clock) -> None:
     ],
 )
 def test_what_cannot_be_allowed(tmp_path, allow, message) -> None:
+    study = write(tmp_path, {"a": {}})
     with pytest.raises(ValueError, match=message):
-        comparability.check(write(tmp_path, {"a": {}}), [allow])
-
-
-def test_an_unknown_clock(tmp_path) -> None:
+        comparability.check(study, [allow])
+    study.facts["matched"] = "tokenz"
     with pytest.raises(ValueError, match="unknown clock 'tokenz': did you mean 'tokens'"):
-        comparability.check(write(tmp_path, {"a": {}}, matched="tokenz"))
+        comparability.check(study)
 
 
 def test_a_folder_from_before_a_field_came_has_it_off(tmp_path) -> None:
@@ -178,3 +165,62 @@ def test_a_folder_from_before_a_field_came_has_it_off(tmp_path) -> None:
     del values["net"]["ffn_width"]
     path.write_text(json.dumps(values))
     assert all(run.finished for run in study_runs.check_plan(study_runs.read(tmp_path)).runs)
+
+
+# --- What is said of the matched clock ------------------------------------------------------------
+
+
+def clocked(tmp_path, clock: str = "tokens", **facts) -> study_runs.Study:
+    reported_study.write(
+        tmp_path, systems=("bert",), shapes=((2, 16, 2),), tasks=(), matched=clock, **facts
+    )
+    return study_runs.read(tmp_path)
+
+
+def with_tokens(study: study_runs.Study, scale: dict[str, float]) -> study_runs.Study:
+    """Scales the tokens of the runs whose names contain a word."""
+    points = []
+    for point in study.points:
+        runs = []
+        for run in point.runs:
+            factor = next((x for word, x in scale.items() if word in run.name), 1)
+            tokens = int(run.result.tokens * factor)
+            result = dataclasses.replace(run.result, tokens=tokens)
+            runs.append(dataclasses.replace(run, result=result))
+        points.append(dataclasses.replace(point, runs=tuple(runs)))
+    return dataclasses.replace(study, points=tuple(points))
+
+
+def test_examples_are_sequences_read(tmp_path) -> None:
+    """64 a step in the short phase, 16 in the long one, by hand."""
+    steps, longer = reported_study.STEPS, reported_study.LONG_STEPS - reported_study.STEPS
+    made = clocked(tmp_path, "examples")
+    assert comparability.reading(made.runs[0], "examples") == 64 * steps + 16 * longer == 59_200
+    assert comparability.describe_clock(made, made.points) == "Held equal: examples, to 5%."
+    assert comparability.check(made) == []
+    config = json.loads(json.dumps(made.runs[0].config))
+    config["long"]["max_len"] = 32
+    one_length = dataclasses.replace(made.runs[0], config=config)
+    with pytest.raises(ValueError, match="one length and different batches"):
+        comparability.reading(one_length, "examples")
+    (made.runs[0].folder / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match="examples cannot be told"):
+        comparability.check(study_runs.read(tmp_path))
+
+
+def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path) -> None:
+    made = with_tokens(clocked(tmp_path, variants=("baseline", "half_steps")), {"half_steps": 0.5})
+    tokens = made.points[0].runs[0].result.tokens
+    said = comparability.describe_clock(made, made.points)
+    assert f"baseline {tokens:,.0f}; half_steps {tokens / 2:,.0f}" in said
+    first = comparability.describe_clock(made, made.points[:1])
+    assert first == "Held equal: tokens, to 5%."
+    assert comparability.check(made) == []  # between variants it is what the study is about
+
+
+def test_what_is_not_equal_is_not_called_so(tmp_path) -> None:
+    made = with_tokens(clocked(tmp_path), {"seed1": 0.5})
+    said = comparability.describe_clock(made, made.points)
+    assert said.startswith("Not held equal: tokens, ") and "Held equal" not in said
+    with pytest.raises(ValueError, match="matched: "):
+        comparability.check(made)

@@ -60,9 +60,8 @@ def test_what_was_planned_passes(workdir) -> None:
         ("head.kind", "single", "finetune.head.kind: 'double' in .*, 'single' in "),
         ("dropout_rate", 0.0, "finetune.dropout_rate: 0.1 in .*, 0.0 in "),
         ("recipe", "turc", "finetune.recipe: 'thesis' in .*, 'turc' in "),
-        ("data.train", "others", "finetune.data: .*other contents of train"),
-        ("data.dev", "others", "finetune.data: .*other contents of dev"),
-        ("init", "other", "finetune.init: .*other weights"),
+        ("data.train", "others", "finetune.data: .*train.*'others'"),
+        ("init", "other", "finetune.init: .*'other' in "),
     ],
 )
 def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -> None:
@@ -98,13 +97,6 @@ def test_what_a_grid_chooses_is_each_ones_own(workdir) -> None:
     edit(path, "chosen", ["optim.learning_rate"])
     adapt(workdir, "optim.learning_rate", 1e-4)
     assert check(workdir) == []
-
-
-def test_a_copied_fine_tuning_is_named(workdir) -> None:
-    """Such as one that began with random weights, or with another net's."""
-    edit(workdir / "runs" / B / "result.json", "init_digest", "others")
-    with pytest.raises(ValueError, match=f"finetune.init: .*{B}"):
-        check(workdir)
 
 
 def test_unfinished_ones_and_other_tasks_do_not_count(workdir) -> None:
