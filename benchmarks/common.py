@@ -8,17 +8,16 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalelab.config import cli
-from scalelab.helpers.names import nearest
 from scalelab.resources import malloc
 
-Reader = Callable[[str], Any]
+if TYPE_CHECKING:
+    from scalelab.resources.blueprint import Blueprint
 
-
-# --- Command lines --------------------------------------------------------------------------------
+SIZES = ("batch_size", "length", "vocab_size")
 
 
 def make_parser(
@@ -39,94 +38,40 @@ def make_parser(
         allow_abbrev=False,
     )
     if repeats is not None:
-        made.add_argument("--repeats", type=count(), default=repeats)
+        made.add_argument("--repeats", type=int, default=repeats)
     if threads:
-        made.add_argument("--threads", type=count(), default=2, help="of all sides, on CPU")
-    made.add_argument("--json", type=writable_file, metavar="FILE", help="write the numbers there")
-    made.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+        made.add_argument("--threads", type=int, default=2, help="of all sides, on CPU")
+    made.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the numbers there")
     return made
 
 
 def add_sizes(made: cli.Parser) -> None:
     """Adds the sizes of a batch."""
-    made.add_argument("--batch_size", type=count(), default=64)
-    made.add_argument("--length", type=count(8), default=128, help="tokens of an example")
-    made.add_argument("--vocab_size", type=count(16), default=30_000)
+    made.add_argument("--batch_size", type=int, default=64)
+    made.add_argument("--length", type=int, default=128, help="tokens of an example")
+    made.add_argument("--vocab_size", type=int, default=30_000)
 
 
-def parse(made: cli.Parser, argv: list[str] | None, quick: dict[str, Any]) -> argparse.Namespace:
-    """Reads a command line; --quick takes the values of `quick` for flags that are not given."""
-    given = made.parse_args(argv)
-    if given.quick:
-        made.set_defaults(**quick)
-        given = made.parse_args(argv)
-    return given
+def comma_list(text: str) -> list[str]:
+    """Reads values joined by commas."""
+    return [part for part in text.split(",") if part]
 
 
-def count(least: int = 1) -> Reader:
-    """Makes a reader of whole numbers of at least `least`."""
-
-    def read_count(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number >= {least}, got {text!r}")
-        return int(text)
-
-    return read_count
-
-
-def shape(text: str) -> str:
-    """Reads heads x width x layers, such as 2x128x2; heads must divide the width."""
-    parts = [int(part) if part.isdecimal() else 0 for part in text.split("x")]
-    if len(parts) != 3 or not all(parts) or parts[1] % parts[0]:
-        raise argparse.ArgumentTypeError(
-            f"expected heads x width x layers with heads dividing width, as 2x128x2, got {text!r}"
-        )
-    return text
-
-
-def choice(what: str, names: Collection[str]) -> Reader:
-    """Makes a reader of one of `names`; `what` they are is for the message."""
-
-    def read_name(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"unknown {what} {text!r}: {nearest(text, names)}")
-        return text
-
-    return read_name
-
-
-def comma_list(read: Reader) -> Reader:
-    """Makes a reader of values joined by commas."""
-    return lambda text: [read(part) for part in text.split(",") if part]
-
-
-def writable_file(text: str) -> str:
-    """Reads the name of a file in a folder that exists."""
-    path = pathlib.Path(text)
-    if not text or path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a file in an existing folder, got {text!r}")
-    return text
-
-
-def start(parse_arguments: Callable[[], Any], main: Callable[[Any], None]) -> None:
-    """Runs a benchmark as a program, on as many cores as --threads says."""
-    with cli.one_message(
-        "what was measured is lost", when_full="measure a smaller shape or --batch_size"
-    ):
-        asked = parse_arguments()
-        if hasattr(asked, "threads"):
+def start(
+    parser: cli.Parser,
+    measure: Callable[[argparse.Namespace], Any],
+    report: Callable[[Any], None],
+) -> None:
+    """Runs a benchmark as a program: measures on --threads cores, writes --json and prints."""
+    with cli.one_message("what was measured is lost"):
+        given = parser.parse_args()
+        if hasattr(given, "threads"):
             malloc.keep_freed()
-            pin_to_cores(asked.threads)
-        main(asked)
-
-
-def write_json(found: Any, path: str | None) -> None:
-    """Writes the numbers where --json names a file."""
-    if path:
-        pathlib.Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-# --- Machine and clocks ---------------------------------------------------------------------------
+            pin_to_cores(given.threads)
+        found = measure(given)
+        if given.json:
+            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        report(found)
 
 
 def pin_to_cores(threads: int) -> None:
@@ -137,7 +82,7 @@ def pin_to_cores(threads: int) -> None:
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
-        if threads > len(cores):
+        if not 0 < threads <= len(cores):
             raise cli.Stopped(f"--threads={threads}: this process may use {len(cores)} core(s)")
         os.sched_setaffinity(0, set(cores[:threads]))
 
@@ -153,15 +98,15 @@ def missing_peer() -> str | None:
     return None
 
 
-def describe_machine() -> dict[str, Any]:
-    """Returns device, load and versions; call before measuring."""
+def describe(given: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments, device, load and versions; call before measuring."""
     import jax
 
     from scalelab.runs import environment
 
     load = os.getloadavg()[0]
     environment.configure_jax(None, "float32")
-    return {
+    return {name: value for name, value in vars(given).items() if name != "json"} | {
         "device": jax.devices()[0].device_kind,
         "load": load,
         "environment": environment.describe(),
@@ -174,7 +119,7 @@ def heading(found: dict[str, Any]) -> str:
     busy = ": other processes use the cores, so these numbers say little" * (found["load"] > 0.5)
     missing = f"\npeer left out: {found['missing_peer']}" if found["missing_peer"] else ""
     return (
-        f"{found['device']}, {found['threads']} thread(s), load {found['load']:.1f} at the start"
+        f"\n{found['device']}, {found['threads']} thread(s), load {found['load']:.1f} at the start"
         f"{busy}{missing}"
     )
 
@@ -199,32 +144,23 @@ def timed(call: Callable[..., Any], *arguments: Any) -> Spent:
     return Spent(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def rates(amount: float, each: Sequence[Spent]) -> dict[str, Any]:
-    """Returns medians of `amount` per second of wall and CPU time, and the wall seconds of each."""
+def rates(amount: float, each: Sequence[Spent]) -> dict[str, float]:
+    """Returns medians of `amount` per second of wall and of CPU time."""
     return {
         "per_sec": amount / statistics.median(spent.wall for spent in each),
         "per_cpu_sec": amount / statistics.median(spent.cpu for spent in each),
-        "each_secs": [spent.wall for spent in each],
     }
 
 
-# --- Runs -----------------------------------------------------------------------------------------
-
-
-def split_shape(text: str) -> tuple[int, int, int]:
-    """Returns heads, width, layers."""
-    num_heads, width, num_layers = map(int, text.split("x"))
-    return num_heads, width, num_layers
-
-
 def abstract_run(
-    system: str, text: str, *, batch_size: int, length: int, vocab_size: int, dtype: str = "float32"
-) -> Any:
+    system: str, shape: str, *, batch_size: int, length: int, vocab_size: int,
+    dtype: str = "float32",
+) -> "Blueprint":  # fmt: skip
     """Returns the abstract run (`resources.blueprint`) of a system's own config at some sizes.
 
     Args:
       system: a file of scalelab/systems.
-      text: the shape.
+      shape: heads x width x layers.
       batch_size: B of the only phase.
       length: T of the only phase; no example is padded.
       vocab_size: V.
@@ -235,7 +171,7 @@ def abstract_run(
     from scalelab.resources import blueprint
 
     pretrain = files.load(files.FOLDER / "pretrain.py")
-    config = pretrain.get_config(f"system={system},shape={text},steps=1000")
+    config = pretrain.get_config(f"system={system},shape={shape},steps=1000")
     config.net.dtype, config.tokenizer.vocab_size = dtype, vocab_size
     config.net.max_len = max(config.net.max_len, length)
     config.short.max_len, config.short.batch_size = length, batch_size

@@ -1,51 +1,43 @@
 """Speed of greedy decoding with a cache, beside `generate` of `transformers`.
 
   python -m benchmarks.decode [--shape=12x768x12] [--batch_size=8] [--prompt_len=16]
-      [--new_tokens=64] [--repeats=5] [--threads=2] [--json=FILE] [--quick]
+      [--new_tokens=64] [--vocab_size=50257] [--repeats=5] [--threads=2] [--json=FILE]
 
-Both sides continue the same random prompts with the same random weights (GPT-2, 50,257 tokens) in
-float32, alternately in one process; the numbers are medians of the repetitions. The peer is
-GPT2LMHeadModel with its key-value cache, under `torch.inference_mode`. Compiling and laying out
-parameters are left out. A repetition is one call, the reading of the prompts included; the time of
-a step is that call's less that of one new token alone, over the tokens between. The program says
-how many tokens are equal. Measure on an idle machine: PyTorch's threads spin while they wait.
+Both sides continue the same random prompts with the same random weights (GPT-2) in float32,
+alternately in one process; the numbers are medians of the repetitions. The peer is GPT2LMHeadModel
+with its key-value cache, under `torch.inference_mode`. Compiling and laying out parameters are left
+out. A repetition is one call, the reading of the prompts included. The program says how many tokens
+are equal. Measure on an idle machine: PyTorch's threads spin while they wait.
 
 Target: GPT-2 small, 8 prompts, 64 new tokens: at least 1.5x the peer.
 """
 
 import argparse
-import statistics
-import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks import common
+from scalelab.config import cli
 
-VOCAB_SIZE = 50_257
+if TYPE_CHECKING:
+    from scalelab.resources.blueprint import Blueprint
+
 STDDEV = 0.05  # of the weights: larger than usual, so that the best token leads
-QUICK = {"shape": "2x8x2", "vocab_size": 97, "new_tokens": 6, "repeats": 2}
 
 
-def make_net(given: argparse.Namespace) -> tuple[Any, Any]:
-    """Makes the net and random parameters."""
+def make_params(run: "Blueprint") -> Any:
+    """Makes random parameters."""
     import jax
     import jax.numpy as jnp
 
-    run = common.abstract_run(
-        "gpt2",
-        given.shape,
-        batch_size=1,
-        length=given.prompt_len + given.new_tokens,
-        vocab_size=given.vocab_size,
-    )
     rng = np.random.default_rng(0)
 
-    def draw(path: tuple, leaf: Any) -> Any:
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         mean = "scale" in jax.tree_util.keystr(path)
         return jnp.asarray(mean + STDDEV * rng.standard_normal(leaf.shape, np.float32))
 
-    return run, jax.tree_util.tree_map_with_path(draw, run.state.params)
+    return jax.tree_util.tree_map_with_path(draw, run.state.params)
 
 
 class Ours:
@@ -57,7 +49,7 @@ class Ours:
       prompts: [B, P].
     """
 
-    def __init__(self, run: Any, params: Any, prompts: np.ndarray) -> None:
+    def __init__(self, run: "Blueprint", params: Any, prompts: np.ndarray) -> None:
         from scalelab.decode import stepper
 
         self.stepper = stepper.prepare(run.net, params)
@@ -75,89 +67,55 @@ class Ours:
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Runs both sides alternately."""
-    import jax
-
-    about = common.describe_machine()
-    run, params = make_net(given)
-    shape = (given.batch_size, given.prompt_len)
+    about = common.describe(given)
+    run = common.abstract_run(
+        "gpt2", given.shape, batch_size=1, length=given.prompt_len + given.new_tokens,
+        vocab_size=given.vocab_size,
+    )  # fmt: skip
+    params, shape = make_params(run), (given.batch_size, given.prompt_len)
     prompts = np.random.default_rng(1).integers(0, given.vocab_size, shape, np.int32)
     sides: dict[str, Any] = {"ours": Ours(run, params, prompts)}
     if not about["missing_peer"]:
         from benchmarks import peers
 
-        sizes = {"vocab_size": given.vocab_size, "max_len": run.config.net.max_len}
-        net = common.split_shape(given.shape)
-        sides["peer"] = peers.Decoding(net, sizes, params, prompts, given.threads)
-        about["peer"] = peers.describe_versions()
-    begun = time.perf_counter()
-    written = {"ours": sides["ours"](given.new_tokens)}
-    compile_secs = time.perf_counter() - begun
-    for name, side in sides.items():
-        written[name] = side(given.new_tokens)
-        side(1)
-    calls: dict[str, list[Any]] = {name: [] for name in sides}
-    first: dict[str, list[float]] = {name: [] for name in sides}
+        sides["peer"] = peers.Decoding(run, params, prompts, given.threads)
+    written = {name: side(given.new_tokens) for name, side in sides.items()}  # ours compiles
+    calls: dict[str, list[common.Spent]] = {name: [] for name in sides}
     for _ in range(given.repeats):
         for name, side in sides.items():
-            first[name].append(common.timed(side, 1).wall)
             calls[name].append(common.timed(side, given.new_tokens))
-    found: dict[str, Any] = {}
-    for name, each in calls.items():
-        tails = [call.wall - one for call, one in zip(each, first[name], strict=True)]
-        found[name] = common.rates(given.batch_size * given.new_tokens, each) | {
-            "first_token_secs": statistics.median(first[name]),
-            "step_secs": statistics.median(tails) / (given.new_tokens - 1),
-        }
+    amount = given.batch_size * given.new_tokens
+    about["sides"] = {name: common.rates(amount, each) for name, each in calls.items()}
     if "peer" in sides:
         about["same_tokens"] = float((written["ours"] == written["peer"]).mean())
-        about["ratio"] = found["ours"]["per_sec"] / found["peer"]["per_sec"]
-    names = ("shape", "vocab_size", "batch_size", "prompt_len", "new_tokens", "repeats", "threads")
-    return about | {name: getattr(given, name) for name in names} | {
-        "sides": found,
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "compile_secs": compile_secs,
-    }  # fmt: skip
+    return about
 
 
 def report(found: dict[str, Any]) -> None:
     """Prints the numbers as a table."""
     print(
-        f"\ngpt2 {found['shape']}, {found['vocab_size']:,} tokens, {found['parameters']:,}"
-        f" parameters, float32\n{common.heading(found)}\n"
-        f"{found['batch_size']} prompts of {found['prompt_len']} tokens,"
-        f" {found['new_tokens']} new ones each; {found['repeats']} repetitions;"
-        f" compiled and run once in {found['compile_secs']:.1f} s\n"
+        f"{common.heading(found)}\ngpt2 {found['shape']}, {found['vocab_size']:,} tokens, float32;"
+        f" {found['batch_size']} prompts of {found['prompt_len']} tokens, {found['new_tokens']} new"
+        f" ones each; {found['repeats']} repetitions\n\n{'greedy':8}{'tokens/s':>13}{'/CPU s':>13}"
     )
-    columns = ("tokens/s", "/CPU s", "first token", "a step")
-    print(f"{'greedy':8}" + "".join(f"{column:>13}" for column in columns))
-    for name, made in found["sides"].items():
-        first, step = (f"{made[k] * 1e3:.1f} ms" for k in ("first_token_secs", "step_secs"))
-        cells = (f"{made['per_sec']:,.0f}", f"{made['per_cpu_sec']:,.0f}", first, step)
-        print(f"{name:8}" + "".join(f"{cell:>13}" for cell in cells))
-    if "peer" in found:
-        print(
-            f"\n{found['ratio']:.2f}x the peer: {found['peer']}; equal tokens:"
-            f" {found['same_tokens']:.1%}"
-        )
+    sides = found["sides"]
+    for name, made in sides.items():
+        print(f"{name:8}{made['per_sec']:13,.0f}{made['per_cpu_sec']:13,.0f}")
+    if "peer" in sides:
+        ratio = sides["ours"]["per_sec"] / sides["peer"]["per_sec"]
+        print(f"\n{ratio:.2f}x the peer; equal tokens: {found['same_tokens']:.1%}")
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line."""
+def parser() -> cli.Parser:
+    """Returns the command line."""
     made = common.make_parser("decode", __doc__, repeats=5)
-    made.add_argument("--shape", type=common.shape, default="12x768x12")
-    made.add_argument("--batch_size", type=common.count(), default=8)
-    made.add_argument("--prompt_len", type=common.count(), default=16)
-    made.add_argument("--new_tokens", type=common.count(2), default=64)
-    made.set_defaults(vocab_size=VOCAB_SIZE)
-    return common.parse(made, argv, QUICK)
-
-
-def main(given: argparse.Namespace) -> None:
-    """Measures and prints."""
-    found = measure(given)
-    common.write_json(found, given.json)
-    report(found)
+    made.add_argument("--shape", default="12x768x12")
+    made.add_argument("--batch_size", type=int, default=8)
+    made.add_argument("--prompt_len", type=int, default=16)
+    made.add_argument("--new_tokens", type=int, default=64)
+    made.add_argument("--vocab_size", type=int, default=50_257)
+    return made
 
 
 if __name__ == "__main__":
-    common.start(parse, main)
+    common.start(parser(), measure, report)

@@ -6,17 +6,20 @@ of JAX's own derivative. Causal nets compute the whole scores, as dense attentio
 counts the useful half.
 """
 
+import functools
 import math
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from scalelab.nn.stack import in_a_loop
+from scalelab.resources.blueprint import Blueprint
 
-PEAK_SIZES = {"cpu": (1024, 2048), "gpu": (4096, 8192), "tpu": (4096, 8192)}
+Matrices = dict[str, jax.Array]
+
+PEAK_SIZES = {"cpu": (1024, 2048)}  # of the matrices; larger ones elsewhere
 
 
 class Floor:
@@ -26,7 +29,7 @@ class Floor:
       run: an abstract run with one phase; see `common.abstract_run`.
     """
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Blueprint) -> None:
         rng, net, (phase, *_) = np.random.default_rng(0), run.config.net, run.phases
         self.num_heads, self.predicted = net.num_heads, phase.predicted
         made = {name: draw(rng, size) for name, size in matrix_sizes(run).items()}
@@ -36,9 +39,9 @@ class Floor:
         self.compiled = jax.jit(self.gradients).lower(*self.operands).compile()
         self.compile_secs = time.perf_counter() - begun
 
-    def gradients(self, made: dict[str, Any], x: Any) -> Any:
+    def gradients(self, made: Matrices, x: jax.Array) -> tuple[Matrices, jax.Array]:
         """Runs forward and backward; the scores are their own gradient, so none is constant."""
-        forward = lambda made, x: step_products(self.num_heads, self.predicted, made, x)  # noqa: E731
+        forward = functools.partial(step_products, self.num_heads, self.predicted)
         scores, back = jax.vjp(forward, made, x)
         return back(scores)
 
@@ -53,10 +56,14 @@ def draw(rng: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
     return rng.standard_normal(size, np.float32) / math.sqrt(size[-2])
 
 
-def matrix_sizes(run: Any) -> dict[str, tuple[int, ...]]:
+def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     """Returns the sizes of a run's matrices: layers stacked, the table, the heads' own."""
     net = run.config.net
-    sizes = layer_sizes(net.width, net.num_layers)
+    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("query", "key", "value", "out"), (net.num_layers, net.width, net.width)
+    )
+    sizes["inner"] = (net.num_layers, net.width, 4 * net.width)
+    sizes["outer"] = (net.num_layers, 4 * net.width, net.width)
     sizes["table"] = (run.config.tokenizer.vocab_size, net.width)
     if not run.system.CAUSAL:
         sizes["transform"] = (net.width, net.width)
@@ -65,16 +72,9 @@ def matrix_sizes(run: Any) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
-def layer_sizes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
-    """Returns the sizes of the matrices of the layers, stacked."""
-    square = dict.fromkeys(("query", "key", "value", "out"), (num_layers, width, width))
-    return square | {
-        "inner": (num_layers, width, 4 * width),
-        "outer": (num_layers, 4 * width, width),
-    }
-
-
-def step_products(num_heads: int, predicted: int, made: dict[str, Any], x: Any) -> Any:
+def step_products(
+    num_heads: int, predicted: int, made: Matrices, x: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
     """Returns scores of the vocabulary [B P, V] and the pooler's output, from inputs [B, T, D]."""
     hidden = layer_products(num_heads, made, x)
     chosen = hidden[:, :predicted].reshape(-1, x.shape[-1])
@@ -84,7 +84,7 @@ def step_products(num_heads: int, predicted: int, made: dict[str, Any], x: Any) 
     return chosen @ made["table"].T, pairs
 
 
-def layer_products(num_heads: int, made: dict[str, Any], x: Any) -> Any:
+def layer_products(num_heads: int, made: Matrices, x: jax.Array) -> jax.Array:
     """Runs the products of all layers, [B, T, D] -> [B, T, D].
 
     Every layer makes queries and keys of the inputs, so that numbers neither grow nor vanish.
@@ -93,7 +93,7 @@ def layer_products(num_heads: int, made: dict[str, Any], x: Any) -> Any:
     heads = (batch_size, length, num_heads, width // num_heads)
     flat = x.reshape(batch_size * length, width)
 
-    def layer(carry: Any, w: dict[str, Any]) -> tuple[Any, None]:
+    def layer(carry: jax.Array, w: Matrices) -> tuple[jax.Array, None]:
         query, key = ((flat @ w[name]).reshape(heads) for name in ("query", "key"))
         value = (carry @ w["value"]).reshape(heads)
         attention = jnp.einsum("btnk,bsnk->bnts", query, key)
@@ -110,23 +110,19 @@ def layer_products(num_heads: int, made: dict[str, Any], x: Any) -> Any:
 
 
 class Peak:
-    """The fastest products of large square float32 matrices, in FLOP/s of wall and CPU time."""
+    """The fastest product of large square float32 matrices so far, in FLOP/s."""
 
-    def __init__(self, sizes: tuple[int, ...] | None = None) -> None:
-        sizes = sizes or PEAK_SIZES.get(jax.default_backend(), (1024,))
-        self.programs = []
-        for size in sizes:
+    def __init__(self) -> None:
+        self.programs, self.wall = [], 0.0
+        for size in PEAK_SIZES.get(jax.default_backend(), (4096, 8192)):
             a = jnp.ones((size, size), jnp.float32)
             self.programs.append((size, a, jax.jit(jnp.matmul).lower(a, a).compile()))
-        self.wall, self.cpu = 0.0, 0.0
         self()
 
     def __call__(self) -> None:
         """Measures once more and keeps the largest rate so far."""
         for size, a, program in self.programs:
             for _ in range(3 if size <= 1024 else 1):
-                wall, cpu = time.perf_counter(), time.process_time()
+                begun = time.perf_counter()
                 program(a, a).block_until_ready()
-                wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-                self.wall = max(self.wall, 2.0 * size**3 / wall)
-                self.cpu = max(self.cpu, 2.0 * size**3 / cpu)
+                self.wall = max(self.wall, 2.0 * size**3 / (time.perf_counter() - begun))

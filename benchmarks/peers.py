@@ -1,61 +1,71 @@
 """The peers in PyTorch: classes of `transformers` with our weights, on CPU in float32.
 
-`make_step` gives the sides of benchmarks.step, `Finetuning` a loop like that of `run_glue`, and
-`Decoding` the `generate` of GPT-2.
+`Stock` and `Tuned` are sides of benchmarks.step, `Finetuning` is a loop like that of `run_glue`,
+and `Decoding` the `generate` of GPT-2.
 """
 
-import time
-from typing import Any
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import transformers
 
-CLASSES = {
-    "bert": "BertForPreTraining",
-    "roberta": "RobertaForMaskedLM",
-    "gpt2": "GPT2LMHeadModel",
-    "gpt": "OpenAIGPTLMHeadModel",
-}
-CAUSAL = ("gpt2", "gpt")  # position t scores token t + 1
+from scalelab import systems
+from scalelab.config import pretraining
+from scalelab.interop import config_json, convert, maps
+from scalelab.interop.transforms import Sizes
+from scalelab.resources.blueprint import Blueprint
+
+if TYPE_CHECKING:
+    from scalelab.finetuning.run import TaskRun
+    from scalelab.tasks.records import Records
+
+Tensors = dict[str, torch.Tensor]
 
 
-def describe_versions() -> str:
-    """Returns the versions of what the peers are made with."""
-    return f"transformers {transformers.__version__}, torch {torch.__version__}"
-
-
-def copy_weights(model: Any, system: str, params: Any) -> None:
-    """Copies our parameters into a class of transformers of the same net.
+def make_model(
+    system: str,
+    net: pretraining.Net,
+    vocab_size: int,
+    name: str | None = None,
+    params: Any = None,
+    labels: list[str] | None = None,
+) -> Any:
+    """Makes a class of transformers at the sizes of a net of ours.
 
     Args:
-      model: the class's instance, of as many tokens as ours.
       system: the family.
-      params: ours.
+      net: the sizes.
+      vocab_size: V.
+      name: the class; None: the family's first.
+      params: our parameters, which it gets; None: random ones.
+      labels: of a classifier.
     """
-    from scalelab.interop import convert, maps
-    from scalelab.interop.transforms import Sizes
+    family = maps.load(system)
+    architecture = next(a for a in family.architectures if name in (None, a.name))
+    fields = dataclasses.asdict(net) | {"vocab_size": vocab_size, "num_segments": 1}
+    fields["ffn_width"] = net.ffn_width or 4 * net.width
+    ids = {"pad": systems.special_ids(systems.load(system)).get("pad")}
+    made = config_json.make_config(family, architecture, fields, ids, labels, labels == ["0"])
+    config = transformers.AutoConfig.for_model(**made)
+    model = getattr(transformers, architecture.name)(config)
+    if params is not None:
+        sizes = Sizes(net.num_heads, net.num_layers, vocab_size, vocab_size)
+        found = convert.to_theirs(family.rows(architecture), convert.flatten(params), sizes)
+        for key, parameter in model.named_parameters():
+            parameter.data.copy_(torch.tensor(found.pop(key)))
+        assert not found, found.keys()
+    return model
 
-    family, config = maps.load(system), model.config
-    name = type(model).__name__
-    rows = family.rows(next(a for a in family.architectures if a.name == name))
-    sizes = Sizes(
-        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
-    )
-    found = convert.to_theirs(rows, convert.flatten(params), sizes)
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(torch.tensor(found.pop(name)))
-    assert not found, found.keys()
 
-
-def make_adamw(model: Any, optim: Any) -> Any:
+def make_adamw(model: Any, optim: pretraining.AdamW) -> torch.optim.AdamW:
     """Makes fused AdamW with the numbers of a config; biases and norms do not decay."""
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    plain = [p for p in model.parameters() if p.ndim == 1]
     groups = [
-        {"params": decayed, "weight_decay": optim.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-    ]
+        {"params": [p for p in model.parameters() if p.ndim > 1],
+         "weight_decay": optim.weight_decay},
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]  # fmt: skip
     betas = (optim.beta1, optim.beta2)
     return torch.optim.AdamW(groups, lr=optim.learning_rate, betas=betas, eps=optim.eps, fused=True)
 
@@ -68,16 +78,26 @@ class Stock:
 
     Args:
       run: the abstract run.
-      batch: tensors by name; see `class_inputs`.
+      batch: our masked batch.
+      params: our parameters.
+      threads: of PyTorch.
     """
 
-    def __init__(self, run: Any, batch: dict[str, Any]) -> None:
-        torch.manual_seed(0)
-        self.model, self.inputs, self.run = make_model(run), dict(batch), run
-        self.optimizer = make_adamw(self.model, run.config.optim)
-        self.compute, self.compile_secs = self.forward, 0.0
+    compile_secs = 0.0
 
-    def forward(self) -> Any:
+    def __init__(
+        self, run: Blueprint, batch: dict[str, np.ndarray], params: Any, threads: int
+    ) -> None:
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        self.run, self.inputs = run, class_inputs(run.system.CAUSAL, batch)
+        config = run.config
+        self.model = make_model(
+            config.system, config.net, config.tokenizer.vocab_size, params=params
+        )
+        self.optimizer = make_adamw(self.model, config.optim)
+
+    def forward(self) -> torch.Tensor:
         """Returns the loss of the batch."""
         return self.model(**self.inputs).loss
 
@@ -90,10 +110,11 @@ class Stock:
     def __call__(self, steps: int) -> None:
         """Takes steps."""
         self.model.train()
-        clip_norm = self.run.config.optim.clip_norm
         for _ in range(steps):
-            self.compute().backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
+            self.forward().backward()
+            torch.nn.utils.clip_grad_norm_(
+                self.model.parameters(), self.run.config.optim.clip_norm or float("inf")
+            )
             self.optimizer.step()
             self.optimizer.zero_grad()
 
@@ -101,17 +122,19 @@ class Stock:
 class Tuned(Stock):
     """The head on the predicted positions alone, as ours."""
 
-    def __init__(self, run: Any, batch: dict[str, Any]) -> None:
-        super().__init__(run, batch)
+    def __init__(
+        self, run: Blueprint, batch: dict[str, np.ndarray], params: Any, threads: int
+    ) -> None:
+        super().__init__(run, batch, params, threads)
         labels = self.inputs.pop("labels")
         self.pair_labels = self.inputs.pop("next_sentence_label", None)
-        if run.config.system in CAUSAL:
+        if run.system.CAUSAL:  # position t scores token t + 1
             labels = labels.roll(-1, dims=1)
             labels[:, -1] = -100
         self.places = (labels.flatten() != -100).nonzero().flatten()
         self.targets = labels.flatten()[self.places]
 
-    def forward(self) -> Any:
+    def forward(self) -> torch.Tensor:
         """Returns the loss of the batch."""
         entropy = torch.nn.functional.cross_entropy
         made = self.model.base_model(**self.inputs)
@@ -123,70 +146,10 @@ class Tuned(Stock):
         return mlm + entropy(pairs, self.pair_labels)
 
 
-class Compiled(Tuned):
-    """The tuned step, its loss and gradients through torch.compile."""
-
-    def __init__(self, run: Any, batch: dict[str, Any]) -> None:
-        super().__init__(run, batch)
-        self.compute = torch.compile(self.forward)
-        begun = time.perf_counter()
-        self.model.train()
-        self.compute().backward()
-        self.optimizer.zero_grad()
-        self.compile_secs = time.perf_counter() - begun
-
-
-def make_step(kind: str, ours: Any, threads: int) -> Stock:
-    """Makes a side of benchmarks.step with our weights, on our masked batch.
-
-    Args:
-      kind: "stock", "tuned" or "compiled".
-      ours: a step.Ours.
-      threads: of PyTorch.
-    """
-    torch.set_num_threads(threads)
-    run = ours.plan
-    arrays = class_inputs(run.config.system, ours.masked_batch())
-    batch = {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
-    side = {"stock": Stock, "tuned": Tuned, "compiled": Compiled}[kind](run, batch)
-    copy_weights(side.model, run.config.system, ours.state.params)
-    return side
-
-
-def make_model(run: Any) -> Any:
-    """Makes the class of transformers at a run's sizes."""
-    net, system = run.config.net, run.config.system
-    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    config: dict[str, Any] = {
-        "vocab_size": run.config.tokenizer.vocab_size,
-        "hidden_size": net.width,
-        "num_hidden_layers": net.num_layers,
-        "num_attention_heads": net.num_heads,
-        "intermediate_size": 4 * net.width,
-        "max_position_embeddings": net.max_len,
-    }
-    if system in CAUSAL:
-        rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
-        config = {
-            "vocab_size": run.config.tokenizer.vocab_size,
-            "n_embd": net.width,
-            "n_layer": net.num_layers,
-            "n_head": net.num_heads,
-            "n_positions": net.max_len,
-            "bos_token_id": None,
-            "eos_token_id": None,
-        }
-    elif system == "roberta":
-        config |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
-        config["max_position_embeddings"] += 2
-    made = getattr(transformers, CLASSES[system])
-    return made(made.config_class(**config, **dict.fromkeys(rates, net.dropout_rate)))
-
-
-def class_inputs(system: str, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a prepared batch as the class of transformers takes it."""
+def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
+    """Returns a masked batch as the class of transformers takes it."""
     labels = np.array(batch["tokens"])
-    if system not in CAUSAL:
+    if not causal:
         labels = np.full(batch["tokens"].shape, -100)
         for row, chosen in enumerate(batch["mlm_weights"] > 0):
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
@@ -199,44 +162,33 @@ def class_inputs(system: str, batch: dict[str, np.ndarray]) -> dict[str, np.ndar
     if "nsp_labels" in batch:
         made["token_type_ids"] = places >= batch["boundaries"][:, None]
         made["next_sentence_label"] = batch["nsp_labels"]
-    return made
+    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in made.items()}
 
 
-# --- Fine-tuning ----------------------------------------------------------------------------------
+# --- Fine-tuning and decoding ---------------------------------------------------------------------
 
 
 class Finetuning:
     """Fine-tuning as `run_glue` does it: padding to the longest of a batch, fused AdamW, clipping.
 
     Args:
-      run: a finetuning.run.TaskRun, for the shape, the texts and the numbers of the recipe.
+      run: the shape, the texts and the numbers of the recipe.
       threads: of PyTorch.
     """
 
-    def __init__(self, run: Any, threads: int) -> None:
+    def __init__(self, run: "TaskRun", threads: int) -> None:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        self.run = run
-        net, opened = run.start.opened.config.net, run.start.opened
+        self.run, opened = run, run.start.opened
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(opened.tokenizer_dir)
-        self.model = transformers.BertForSequenceClassification(
-            transformers.BertConfig(
-                vocab_size=opened.config.tokenizer.vocab_size,
-                hidden_size=net.width,
-                num_hidden_layers=net.num_layers,
-                num_attention_heads=net.num_heads,
-                intermediate_size=net.ffn_width or 4 * net.width,
-                max_position_embeddings=net.max_len,
-                hidden_dropout_prob=run.config.dropout_rate,
-                attention_probs_dropout_prob=run.config.dropout_rate,
-                num_labels=run.task.num_outputs,
-                pad_token_id=self.tokenizer.pad_token_id,
-            )
-        )
+        net = dataclasses.replace(opened.config.net, dropout_rate=run.config.dropout_rate)
+        self.model = make_model(
+            "bert", net, opened.config.tokenizer.vocab_size, "BertForSequenceClassification",
+            labels=[str(i) for i in range(run.task.num_outputs)],
+        )  # fmt: skip
         self.optimizer = make_adamw(self.model, run.config.optim)
-        warmup = round(run.config.optim.warmup_rate * run.num_steps)
         self.schedule = transformers.get_linear_schedule_with_warmup(
-            self.optimizer, warmup, run.num_steps
+            self.optimizer, round(run.config.optim.warmup_rate * run.num_steps), run.num_steps
         )
         self.collate = transformers.DataCollatorWithPadding(self.tokenizer)
         self.train_rows = self.encode(run.splits.train)
@@ -244,7 +196,7 @@ class Finetuning:
             row for records in run.splits.dev.values() if records for row in self.encode(records)
         ]
 
-    def encode(self, records: Any) -> list[dict[str, Any]]:
+    def encode(self, records: "Records") -> list[dict[str, Any]]:
         """Tokenises records; batches are padded when they are made."""
         made = self.tokenizer(*records.texts, truncation=True, max_length=self.run.config.max_len)
         labels = records.labels.tolist()
@@ -261,63 +213,39 @@ class Finetuning:
     def train(self, ids: np.ndarray) -> None:
         """Takes the steps that these examples make."""
         self.model.train()
-        clip_norm, total = self.run.config.optim.clip_norm or float("inf"), torch.zeros(())
+        clip_norm = self.run.config.optim.clip_norm or float("inf")
         rows = [self.train_rows[i] for i in ids]
         for batch in self.loader(rows, self.run.config.batch_size, shuffle=True):
-            loss = self.model(**batch).loss
-            loss.backward()
+            self.model(**batch).loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
             self.optimizer.step()
             self.schedule.step()
             self.optimizer.zero_grad()
-            total += loss.detach()
-        total.item()
 
-    def evaluate(self) -> int:
-        """Scores the dev sets; returns how many examples they have."""
+    def evaluate(self) -> None:
+        """Scores the dev sets."""
         self.model.eval()
         size = self.run.config.machine.eval_batch_size
         with torch.no_grad():
-            batches = self.loader(self.dev_rows, size, shuffle=False)
-            return len(torch.cat([self.model(**batch).logits for batch in batches]).numpy())
-
-
-# --- Decoding -------------------------------------------------------------------------------------
+            for batch in self.loader(self.dev_rows, size, shuffle=False):
+                self.model(**batch).logits.numpy()
 
 
 class Decoding:
     """Greedy `generate` of GPT2LMHeadModel, with its key-value cache.
 
     Args:
-      shape: heads, width, layers.
-      sizes: vocab_size and max_len.
+      run: the abstract run.
       params: our parameters, which it gets.
       prompts: [B, P].
       threads: of PyTorch.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        sizes: dict[str, int],
-        params: Any,
-        prompts: np.ndarray,
-        threads: int,
-    ) -> None:
+    def __init__(self, run: Blueprint, params: Any, prompts: np.ndarray, threads: int) -> None:
         torch.set_num_threads(threads)
-        num_heads, width, num_layers = shape
-        config = transformers.GPT2Config(
-            vocab_size=sizes["vocab_size"],
-            n_embd=width,
-            n_layer=num_layers,
-            n_head=num_heads,
-            n_positions=sizes["max_len"],
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-        self.model = transformers.GPT2LMHeadModel(config).eval()
-        copy_weights(self.model, "gpt2", params)
-        self.prompts = torch.tensor(prompts, dtype=torch.long)
+        config = run.config
+        model = make_model("gpt2", config.net, config.tokenizer.vocab_size, params=params)
+        self.model, self.prompts = model.eval(), torch.tensor(prompts, dtype=torch.long)
 
     def __call__(self, new_tokens: int) -> np.ndarray:
         """Returns new tokens [B, new_tokens]."""

@@ -3,9 +3,12 @@
   python -m scalelab.worlds --kind=grammar --to=DIR --documents=2000
 
 DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with its
-entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
-agreement of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
-Equal arguments give equal files.
+entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, phrases, trees and agreement
+of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
+A task has --tasks_examples training examples, a quarter as many in dev and test; 0: no tasks. With
+--kind=markov the next word depends on the --order words before it. With --kind=neighbours
+--num_letters words are free, and as many others are functions of their neighbours. --length counts
+the words of a document. Equal arguments give equal files.
 """
 
 import argparse
@@ -17,24 +20,12 @@ from scalelab.config import cli
 from scalelab.worlds import corpus, discourse, glue_files, markov, neighbours
 from scalelab.worlds.lexicon import Sizes
 
-# Kind -> its own arguments -> default, least value, help.
-KINDS: dict[str, dict[str, tuple[int, int, str]]] = {
-    "grammar": {
-        "tasks_examples": (1000, 0, "training examples of a task; dev, test: a quarter; 0: none"),
-        "num_topics": (Sizes.num_topics, 1, "topics"),
-        "num_nouns": (Sizes.num_nouns, 1, "nouns of a topic"),
-        "num_verbs": (Sizes.num_verbs, 1, "verbs of a topic"),
-        "num_adjectives": (Sizes.num_adjectives, 1, "adjectives of a topic"),
-    },
-    "markov": {
-        "vocab_size": (16, 1, "words"),
-        "order": (2, 1, "number of words that the next one depends on"),
-        "length": (64, 2, "words of a document"),
-    },
-    "neighbours": {
-        "num_letters": (8, 1, "free words; as many others are functions of their neighbours"),
-        "length": (63, 2, "words of a document"),
-    },
+SIZES = {name: getattr(Sizes, name) for name in ("num_topics", "num_nouns", "num_verbs",
+                                                 "num_adjectives")}  # fmt: skip
+KINDS = {  # kind -> its own arguments, with their defaults
+    "grammar": {"tasks_examples": 1000} | SIZES,
+    "markov": {"vocab_size": 16, "order": 2, "length": 64},
+    "neighbours": {"num_letters": 8, "length": 63},
 }
 
 
@@ -51,35 +42,9 @@ def parser() -> cli.Parser:
     made.add_argument("--documents", required=True, type=int, help="of the training split")
     made.add_argument("--seed", type=int, default=0, help="of everything (0)")
     for name in dict.fromkeys(name for own in KINDS.values() for name in own):
-        text = "; ".join(
-            f"{kind}: {own[name][2]} ({own[name][0]})" for kind, own in KINDS.items() if name in own
-        )
-        made.add_argument(f"--{name}", type=int, metavar="N", help=text)
+        defaults = ", ".join(f"{kind}: {own[name]}" for kind, own in KINDS.items() if name in own)
+        made.add_argument(f"--{name}", type=int, metavar="N", help=f"defaults: {defaults}")
     return made
-
-
-def settings(given: argparse.Namespace) -> dict[str, int]:
-    """Returns the arguments of the given kind.
-
-    Raises:
-      ValueError: an argument of another kind, or a value out of range.
-    """
-    own = KINDS[given.kind]
-    found = {}
-    for name in {name for kind in KINDS.values() for name in kind}:
-        value = getattr(given, name)
-        if name in own:
-            found[name] = own[name][0] if value is None else value
-        elif value is not None:
-            raise ValueError(
-                f"--{name} is not an argument of --kind={given.kind}, which has"
-                f" {', '.join('--' + n for n in own)}"
-            )
-    least = {"documents": 1, "seed": 0} | {name: own[name][1] for name in found}
-    for name, value in ({"documents": given.documents, "seed": given.seed} | found).items():
-        if value < least[name]:
-            raise ValueError(f"--{name}={value}: expected {least[name]} or more")
-    return {name: found[name] for name in own}
 
 
 def write(given: argparse.Namespace) -> dict[str, Any]:
@@ -89,54 +54,36 @@ def write(given: argparse.Namespace) -> dict[str, Any]:
       ValueError: the arguments do not allow it, or the folder holds something.
       OSError: it cannot be written.
     """
-    own, folder = settings(given), given.to
+    asked = {name: value for name, value in vars(given).items() if value is not None}
+    own = {name: asked.pop(name, default) for name, default in KINDS[given.kind].items()}
+    if other := asked.keys() - {"kind", "to", "documents", "seed"}:
+        raise ValueError(
+            f"--{min(other)} is not an argument of --kind={given.kind}, which has"
+            f" {', '.join('--' + name for name in own)}"
+        )
+    if given.documents < 1 or min([given.seed, *own.values()]) < 0:
+        raise ValueError("expected 1 or more documents, and no negative number")
+    folder, count = given.to, given.documents
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--to={folder}: expected a new or empty folder; this one is not empty")
-    make = {"grammar": _grammar, "markov": _markov, "neighbours": _neighbours}[given.kind]
-    known = make(given, own)
-    facts = {"kind": given.kind, "seed": given.seed} | own | known
-    text = json.dumps(facts, indent=1) + "\n"
-    (folder / "world.json").write_text(text, encoding="utf-8")
+    facts: dict[str, Any] = {"kind": given.kind, "seed": given.seed} | own
+    if given.kind == "grammar":
+        num_examples = own.pop("tasks_examples")
+        world = discourse.draw(Sizes(**own), given.seed)
+        facts |= world.facts()
+        folder.mkdir(parents=True, exist_ok=True)
+        if num_examples:  # first, because a world may be too small for them
+            facts["tasks"] = glue_files.write(world, given.seed, num_examples, folder / "glue")
+        facts["documents"] = corpus.write_grammar(world, given.seed, count, folder)
+    else:
+        draw = {"markov": markov.draw, "neighbours": neighbours.draw}[given.kind]
+        length = own.pop("length")
+        source = draw(*own.values(), given.seed)
+        facts |= source.facts()
+        folder.mkdir(parents=True, exist_ok=True)
+        facts |= corpus.write_tokens(source, given.seed, count, length, folder)
+    (folder / "world.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
-
-
-def _grammar(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
-    sizes = Sizes(**{name: value for name, value in own.items() if name.startswith("num_")})
-    world = discourse.draw(sizes, given.seed)
-    facts: dict[str, Any] = world.facts()
-    given.to.mkdir(parents=True, exist_ok=True)
-    if own["tasks_examples"]:  # first, because a world may be too small for them
-        made = glue_files.write(world, given.seed, own["tasks_examples"], given.to / "glue")
-        facts["tasks"] = made
-    return facts | {"documents": corpus.write_grammar(world, given.seed, given.documents, given.to)}
-
-
-def _markov(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
-    source = markov.draw(own["vocab_size"], own["order"], given.seed)
-    bounds = {f"nats_per_word_seeing_{k}": source.bound(k) for k in range(source.order + 1)}
-    facts = {"nats_per_word": source.entropy_rate} | bounds
-    return facts | _tokens(given, own, source)
-
-
-def _neighbours(given: argparse.Namespace, own: dict[str, int]) -> dict[str, Any]:
-    if own["length"] % 2 == 0:
-        raise ValueError(f"--length={own['length']}: expected an odd number: both ends are free")
-    world = neighbours.draw(own["num_letters"], given.seed)
-    made = {
-        "nats_per_word": world.entropy_rate,
-        "nats_of_decided_word_from_left": world.left_nats,
-        "accuracy_of_decided_word_from_left": world.left_accuracy,
-        "table": world.table.tolist(),
-    }
-    return made | _tokens(given, own, world)
-
-
-def _tokens(
-    given: argparse.Namespace, own: dict[str, int], source: corpus.TokenSource
-) -> dict[str, Any]:
-    given.to.mkdir(parents=True, exist_ok=True)
-    made, words = corpus.write_tokens(source, given.seed, given.documents, own["length"], given.to)
-    return {"documents": made, "words": words}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -148,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"wrote {given.to}: documents {documents}")
         print(f"entropy {facts['nats_per_word']:.4f} nats a word; more in {given.to}/world.json")
         print(f"to train on it: corpus=wikitext:{given.to}")
-        if facts.get("tasks"):
+        if "tasks" in facts:
             print(f"to fine-tune on its tasks: --data={given.to}/glue")
 
 

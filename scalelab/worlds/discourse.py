@@ -17,12 +17,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalelab.worlds import grammar as grammar_lib
-from scalelab.worlds import lexicon as lexicon_lib
-from scalelab.worlds.grammar import STAGES, Grammar
-from scalelab.worlds.lexicon import QUALITIES, Sizes, chances
+from scalelab.worlds import grammar, lexicon
+from scalelab.worlds.grammar import STAGES
+from scalelab.worlds.lexicon import NUMBERS, QUALITIES, Lexicon, Sizes, chances, noun
 from scalelab.worlds.markov import entropy
-from scalelab.worlds.pcfg import Symbol, Tree
+from scalelab.worlds.pcfg import Pcfg, Symbol, Tree
 
 REPEAT_RATES = {"scene": 0.4, "event": 0.6}  # probability of another sentence of the stage
 QUALITY_RATE = 0.3
@@ -54,15 +53,39 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The distribution of the documents of one grammar."""
+    """The distribution of documents.
 
-    grammar: Grammar
+    Attributes:
+      lexicon: the words.
+      pcfg: the rules of sentences (`grammar`).
+    """
+
+    lexicon: Lexicon
+    pcfg: Pcfg
 
     @functools.cached_property
     def noun_chances(self) -> np.ndarray:
         """Probabilities of a subject that is drawn anew: [num_nouns]."""
-        sizes = self.grammar.lexicon.sizes
-        return chances(sizes.num_nouns, sizes.zipf)
+        return chances(self.lexicon.sizes.num_nouns)
+
+    @functools.cached_property
+    def noun_places(self) -> dict[str, tuple[int, int]]:
+        """Form of a noun -> topic, place in its nouns."""
+        return {
+            noun(stem, num): (t, i)
+            for t, topic in enumerate(self.lexicon.topics)
+            for i, stem in enumerate(topic.nouns)
+            for num in NUMBERS
+        }
+
+    def last_head(self, tree: Tree) -> int:
+        """Returns the place, in its topic's nouns, of the last participant's head.
+
+        The last participant is the second of a deed, or the subject where there is no other.
+        """
+        (predicate,) = (c for c in tree.children if isinstance(c, Tree) and c.label == "VP")
+        nouns = [self.noun_places[word] for word in predicate.words() if word in self.noun_places]
+        return nouns[0][1] if nouns else tree.symbol[4]
 
     def subject_chances(self, last: int | None) -> np.ndarray:
         """Returns the probabilities of the next subject: [num_nouns].
@@ -77,7 +100,7 @@ class World:
 
     def sample(self, rng: np.random.Generator) -> Document:
         """Draws a document."""
-        topic = int(rng.integers(len(self.grammar.lexicon.topics)))
+        topic = int(rng.integers(len(self.lexicon.topics)))
         trees: list[Tree] = []
         mood = last = None
         for stage in STAGES:
@@ -88,25 +111,29 @@ class World:
                     mood = mood or QUALITIES[int(rng.integers(2))]
                     kind = mood
                 head = int(rng.choice(len(self.noun_chances), p=self.subject_chances(last)))
-                trees.append(self.grammar.pcfg.sample(("S", topic, stage, kind, head), rng))
-                last = self.grammar.last_head(trees[-1])
+                trees.append(self.pcfg.sample(("S", topic, stage, kind, head), rng))
+                last = self.last_head(trees[-1])
                 another = rng.random() < REPEAT_RATES.get(stage, 0)
         return Document(topic, tuple(trees))
 
     def facts(self) -> dict[str, float]:
         """Returns expectations and entropies of documents, and the entropy of each choice."""
-        pcfg = self.grammar.pcfg
         num_sentences = sum(map(_visits, STAGES))
+        after = sum(
+            p * float(entropy(self.subject_chances(last)))
+            for last, p in enumerate(self.noun_chances)
+        )
         terms = {
-            "topic": math.log(len(self.grammar.lexicon.topics)),
+            "topic": math.log(len(self.lexicon.topics)),
             "stages": sum(_visits(s) * _coin(REPEAT_RATES.get(s, 0)) for s in STAGES),
             "kinds": num_sentences * _coin(QUALITY_RATE),
             "mood": math.log(2) * (1 - _no_quality()),
-            "subjects": self._subject_nats(num_sentences),
-            "sentences": self._expect(pcfg.entropies()),
+            # Each subject, by itself, is distributed as a new one.
+            "subjects": float(entropy(self.noun_chances)) + (num_sentences - 1) * after,
+            "sentences": self._expect(self.pcfg.entropies()),
         }
-        words = self._expect(pcfg.lengths())
-        num_bytes = self._expect(pcfg.lengths(lambda word: len(word) + 1)) - 1
+        words = self._expect(self.pcfg.lengths())
+        num_bytes = self._expect(self.pcfg.lengths(lambda word: len(word) + 1)) - 1
         total = float(sum(terms.values()))
         return {
             "nats_per_document": total,
@@ -117,17 +144,9 @@ class World:
             "bits_per_byte": total / math.log(2) / num_bytes,
         } | {f"nats_of_{name}": float(nats) for name, nats in terms.items()}
 
-    def _subject_nats(self, num_sentences: float) -> float:
-        """Returns the entropy of all subjects; each, by itself, is distributed as a new one."""
-        after = sum(
-            p * float(entropy(self.subject_chances(last)))
-            for last, p in enumerate(self.noun_chances)
-        )
-        return float(entropy(self.noun_chances)) + (num_sentences - 1) * after
-
     def _expect(self, values: Mapping[Symbol, float]) -> float:
         """Returns the expected sum over a document's sentences of a value of their symbols."""
-        topics = range(len(self.grammar.lexicon.topics))
+        topics = range(len(self.lexicon.topics))
         kinds = {"deed": 1 - QUALITY_RATE} | {q: QUALITY_RATE / 2 for q in QUALITIES}
         return sum(
             _visits(stage) * p_kind * p_head / len(topics) * values["S", t, stage, kind, head]
@@ -140,7 +159,8 @@ class World:
 
 def draw(sizes: Sizes, seed: int) -> World:
     """Returns the world of a seed."""
-    return World(grammar_lib.make(lexicon_lib.draw(sizes, seed)))
+    words = lexicon.draw(sizes, seed)
+    return World(words, Pcfg(grammar.rules(words)))
 
 
 def _visits(stage: str) -> float:

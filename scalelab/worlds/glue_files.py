@@ -1,20 +1,24 @@
 """The tasks' files in GLUE's layout: the folders, files and columns that `scalelab.eval` reads.
 
 Labels of test sets go to a file of their own. MNLI's diagnostic set AX, which has no labels, is not
-written.
+written. No two examples of a task, in any split, have the same key text: the sentence of CoLA,
+SST-2 and QNLI, the first text of the others. Labels are equally frequent, in random order.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import zlib
 from pathlib import Path
 
+import numpy as np
+
 from scalelab.tasks import task as task_lib
-from scalelab.tasks.files import Columns
-from scalelab.worlds import tasks
 from scalelab.worlds.discourse import World
-from scalelab.worlds.tasks import Example, Task
+from scalelab.worlds.tasks import TASKS, Draws
 
 TEST_SHARE = 4  # training examples for each example of a dev or test set
+MAX_TRIES = 200  # draws of an example before the lexicon counts as too small
+LEAST = {"num_topics": 2, "num_nouns": 4, "num_verbs": 2, "num_adjectives": 2}
+Example = tuple[tuple[str, ...], str]  # texts and label
 
 
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
@@ -32,39 +36,68 @@ def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str,
     Raises:
       ValueError: the lexicon is too small for so many.
     """
-    tasks.check(world.grammar.lexicon)
-    made = {task.name: _make(task, world, seed, num_examples) for task in tasks.TASKS}
+    for name, least in LEAST.items():
+        if getattr(world.lexicon.sizes, name) < least:
+            raise ValueError(
+                f"{name}={getattr(world.lexicon.sizes, name)}: the tasks need {least} or more;"
+                " without them (--tasks_examples=0) fewer are enough"
+            )
+    made = {name: make(name, world, seed, num_examples) for name in TASKS}
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "test_labels.jsonl").open("w", encoding="utf-8") as gold:
+    with (folder / "test_labels.jsonl").open("w", encoding="utf-8") as labels:
         for name, splits in made.items():
-            files = task_lib.load_task(name)
-            (folder / files.folder).mkdir()
+            task = task_lib.load_task(name)
+            (folder / task.folder).mkdir()
             for split, examples in splits.items():
-                file = f"{files.folder}/{split}.tsv"
-                labelled = not split.startswith("test")
-                lines = _lines(files.columns if labelled else files.unlabelled_columns, examples)
-                (folder / file).write_text("".join(lines), encoding="utf-8")
-                for number, example in enumerate([] if labelled else examples):
-                    row = {"file": file, "index": number, "label": example.label}
-                    gold.write(json.dumps(row) + "\n")
+                file, is_test = f"{task.folder}/{split}.tsv", split.startswith("test")
+                columns = task.unlabelled_columns if is_test else task.columns
+                names = list(range(columns.num_fields or 0)) or ["index", *columns.names]
+                # Columns by position have no first line of names.
+                lines = [] if columns.num_fields else ["\t".join(map(str, names))]
+                for number, (texts, label) in enumerate(examples):
+                    cells = {"index": str(number), columns.label: label}
+                    cells |= dict(zip(columns.texts, texts, strict=True))
+                    lines.append("\t".join(cells.get(name, "-") for name in names))
+                    if is_test:
+                        row = {"file": file, "index": number, "label": label}
+                        labels.write(json.dumps(row) + "\n")
+                (folder / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return {name: {s: len(e) for s, e in splits.items()} for name, splits in made.items()}
 
 
-def _make(task: Task, world: World, seed: int, num_examples: int) -> dict[str, list[Example]]:
-    """Makes the examples of a task by file name."""
-    files = task_lib.load_task(task.name)
-    paths = [Path(split.files[0]) for split in (*files.dev_splits, *files.test_splits)]
-    held = [path.stem for path in paths if path.parent.name == files.folder]
+def make(name: str, world: World, seed: int, num_examples: int) -> dict[str, list[Example]]:
+    """Makes the examples of a task by file name.
+
+    MNLI's mismatched sets have the last quarter of the topics, its other sets have the rest.
+
+    Raises:
+      ValueError: the lexicon is too small for so many.
+    """
+    task, (maker, labels) = task_lib.load_task(name), TASKS[name]
+    paths = [Path(split.files[0]) for split in (*task.dev_splits, *task.test_splits)]
+    held = [path.stem for path in paths if path.parent.name == task.folder]
     counts = {"train": num_examples} | dict.fromkeys(held, max(1, num_examples // TEST_SHARE))
-    return tasks.make(task, world, seed, counts)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    num_topics = len(world.lexicon.topics)
+    kept = num_topics - max(1, num_topics // 4) if name == "mnli" else num_topics
+    used: set[str] = set()
 
+    def draw(draws: Draws, label: str) -> Example:
+        for _ in range(MAX_TRIES):
+            texts = maker(draws, label)
+            key = texts[name == "qnli"]
+            if key not in used and len(set(texts)) == len(texts):
+                used.add(key)
+                return texts, label
+        raise ValueError(
+            f"the lexicon is too small for so many examples of {name}: ask for fewer, or for more"
+            " nouns or topics"
+        )
 
-def _lines(columns: Columns, examples: Sequence[Example]) -> Iterator[str]:
-    """Yields the lines of a file; columns by position have no first line of names."""
-    names = list(range(columns.num_fields)) if columns.num_fields else ["index", *columns.names]
-    if not columns.num_fields:
-        yield "\t".join(map(str, names)) + "\n"
-    for number, example in enumerate(examples):
-        cells = {"index": str(number), columns.label: example.label}
-        cells |= dict(zip(columns.texts, example.texts, strict=True))
-        yield "\t".join(cells.get(name, "-") for name in names) + "\n"
+    made = {}
+    for split, number in counts.items():
+        topics = range(kept, num_topics) if split.endswith("mismatched") else range(kept)
+        order = rng.permutation([labels[i % len(labels)] for i in range(number)])
+        draws = Draws(world, tuple(topics), rng)
+        made[split] = [draw(draws, label) for label in order.tolist()]
+    return made

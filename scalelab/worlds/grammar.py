@@ -1,5 +1,8 @@
 """The sentences of the grammar corpus.
 
+The symbol of a sentence is ("S", topic, stage, kind, head): its subject's head is a place in the
+topic's nouns.
+
   S    -> ADV NP VP PUNCT                  ADV: the stage of the document
   NP   -> BNP | BNP PP | BNP SBAR          modifiers may hold nouns of either number
   BNP  -> DET NOUN | DET ADJ NOUN
@@ -13,21 +16,9 @@ A verb agrees with the head of its subject. A sentence has one derivation.
 Tags are those of Universal Dependencies; QUALITY is an adjective (ADJ) of no topic.
 """
 
-import dataclasses
-
-from scalelab.worlds.lexicon import (
-    BE,
-    DETERMINERS,
-    DO,
-    NUMBERS,
-    PREPOSITIONS,
-    QUALITIES,
-    Lexicon,
-    chances,
-    noun,
-    verb,
-)
-from scalelab.worlds.pcfg import Pcfg, Right, Symbol, Tree
+from scalelab.worlds import lexicon as words_lib
+from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, Lexicon, chances, noun, verb
+from scalelab.worlds.pcfg import Right, Symbol
 
 # First words of the sentences of each stage of a document. One word opens all documents: the first
 # token, which a causal net does not predict, carries no information.
@@ -56,10 +47,10 @@ def rules(lexicon: Lexicon) -> dict[Symbol, Options]:
     """Returns the rules: number in NP, VERB, AUX; topic and head where they decide words."""
     made: dict[Symbol, Options] = {("ADV", stage): words(w) for stage, w in STAGES.items()}
     made |= {("PUNCT",): words({".": 1.0}), ("SCONJ",): words({"that": 1.0})}
-    made |= {("PART",): words({"not": 1.0}), ("ADP",): words(PREPOSITIONS)}
+    made |= {("PART",): words({"not": 1.0}), ("ADP",): words(words_lib.PREPOSITIONS)}
     made |= {("ADP", "by"): words({"by": 1.0})}
     for num in NUMBERS:
-        made[("DET", num)] = words(DETERMINERS[num])
+        made[("DET", num)] = words(words_lib.DETERMINERS[num])
         made[("AUX", "be", num)] = words({BE[num]: 1.0})
         made[("AUX", "do", num)] = words({DO[num]: 1.0})
     for quality, other in zip(QUALITIES, reversed(QUALITIES), strict=True):
@@ -76,19 +67,19 @@ def rules(lexicon: Lexicon) -> dict[Symbol, Options]:
 
 
 def _topic_rules(lexicon: Lexicon, topic: int) -> dict[Symbol, Options]:
-    own, zipf = lexicon.topics[topic], lexicon.sizes.zipf
-    noun_chances = chances(len(own.nouns), zipf)
-    verb_chances = dict(zip(own.verbs, chances(len(own.verbs), zipf).tolist(), strict=True))
-    adjectives = dict(zip(own.adjectives, chances(len(own.adjectives), zipf), strict=True))
-    made: dict[Symbol, Options] = {("ADJ", topic): words(adjectives)}
+    own = lexicon.topics[topic]
+
+    def weighted(stems: tuple[str, ...]) -> dict[str, float]:
+        return dict(zip(stems, chances(len(stems)).tolist(), strict=True))
+
+    made: dict[Symbol, Options] = {("ADJ", topic): words(weighted(own.adjectives))}
     for form in (*NUMBERS, "base", "participle"):
-        made[("VERB", topic, form)] = words({verb(v, form): p for v, p in verb_chances.items()})
+        made[("VERB", topic, form)] = {(verb(v, form),): p for v, p in weighted(own.verbs).items()}
     anything: Options = {(("NP", topic, num),): 0.5 for num in NUMBERS}
     made[("PP", topic)] = {(("ADP",), *np): p for np, p in anything.items()}
     made[("PP", topic, "by")] = {(("ADP", "by"), *np): p for np, p in anything.items()}
     for num in NUMBERS:
-        forms = [noun(stem, num) for stem in own.nouns]
-        made[("NOUN", topic, num)] = words(dict(zip(forms, noun_chances.tolist(), strict=True)))
+        made[("NOUN", topic, num)] = {(noun(n, num),): p for n, p in weighted(own.nouns).items()}
         made[("BNP", topic, num)] = _base(topic, num, ("NOUN", topic, num))
         made[("NP", topic, num)] = {
             (("BNP", topic, num),): 1 - NESTING_RATE,
@@ -101,10 +92,24 @@ def _topic_rules(lexicon: Lexicon, topic: int) -> dict[Symbol, Options]:
             clauses[(("SCONJ",), ("VERB", topic, num), *np)] = p / 2
         made[("SBAR", topic, num)] = clauses
         made[("VP", topic, num)] = _deeds(topic, num, anything)
-        for head, form in enumerate(forms):
-            made |= _subject_rules(topic, num, head, form)
+        for head, stem in enumerate(own.nouns):  # noun phrases whose head the document chooses
+            base, symbol = ("BNP", topic, num, head), ("NOUN", topic, num, head)
+            made[symbol] = {(noun(stem, num),): 1.0}
+            made[base] = _base(topic, num, symbol)
+            made[("NP", topic, num, head)] = {
+                (base,): 1 - sum(MODIFIER_RATES.values()),
+                (base, ("PP", topic)): MODIFIER_RATES["PP"],
+                (base, ("SBAR", topic, num)): MODIFIER_RATES["SBAR"],
+            }
     for head in range(len(own.nouns)):
-        made |= _sentences(topic, head)
+        for kind in KINDS:
+            predicate = topic if kind == "deed" else kind
+            for stage in STAGES:
+                made[("S", topic, stage, kind, head)] = {
+                    (("ADV", stage), ("NP", topic, num, head), ("VP", predicate, num),
+                     ("PUNCT",)): 0.5
+                    for num in NUMBERS
+                }  # fmt: skip
     return made
 
 
@@ -128,64 +133,3 @@ def _deeds(topic: int, num: str, anything: Options) -> Options:
         made[(("VERB", topic, num), *np)] = p * VOICES["active"]
         made[(do, ("PART",), base, *np)] = p * VOICES["not active"]
     return made
-
-
-def _subject_rules(topic: int, num: str, head: int, form: str) -> dict[Symbol, Options]:
-    """Returns noun phrases with a given head, which the document chooses."""
-    noun_symbol, base = ("NOUN", topic, num, head), ("BNP", topic, num, head)
-    modifiers = {"PP": ("PP", topic), "SBAR": ("SBAR", topic, num)}
-    options: Options = {(base, modifiers[m]): p for m, p in MODIFIER_RATES.items()}
-    return {
-        noun_symbol: words({form: 1.0}),
-        base: _base(topic, num, noun_symbol),
-        ("NP", topic, num, head): {(base,): 1 - sum(MODIFIER_RATES.values())} | options,
-    }
-
-
-def _sentences(topic: int, head: int) -> dict[Symbol, Options]:
-    made: dict[Symbol, Options] = {}
-    for kind in KINDS:
-        predicate = topic if kind == "deed" else kind
-        for stage in STAGES:
-            made[("S", topic, stage, kind, head)] = {
-                (("ADV", stage), ("NP", topic, num, head), ("VP", predicate, num), ("PUNCT",)): 0.5
-                for num in NUMBERS
-            }
-    return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Grammar:
-    """The grammar of a lexicon.
-
-    Attributes:
-      lexicon: the words.
-      pcfg: the rules; the symbol of a sentence is ("S", topic, stage, kind, head), with the head of
-        its subject as a place in the topic's nouns.
-      noun_places: form of a noun -> topic, place in its nouns.
-    """
-
-    lexicon: Lexicon
-    pcfg: Pcfg
-    noun_places: dict[str, tuple[int, int]]
-
-    def last_head(self, tree: Tree) -> int:
-        """Returns the place, in its topic's nouns, of the last participant's head.
-
-        The last participant is the second of a deed, or the subject where there is no other.
-        """
-        _, predicate = (c for c in tree.children if isinstance(c, Tree) and c.label in ("NP", "VP"))
-        last = predicate.words()
-        nouns = [self.noun_places[word] for word in last if word in self.noun_places]
-        return nouns[0][1] if nouns else tree.symbol[4]
-
-
-def make(lexicon: Lexicon) -> Grammar:
-    """Returns the grammar of a lexicon."""
-    places = {
-        noun(stem, num): (t, i)
-        for t, topic in enumerate(lexicon.topics)
-        for i, stem in enumerate(topic.nouns)
-        for num in NUMBERS
-    }
-    return Grammar(lexicon, Pcfg(rules(lexicon)), places)

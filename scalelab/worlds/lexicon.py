@@ -19,33 +19,24 @@ BE = {"sg": "is", "pl": "are"}
 DO = {"sg": "does", "pl": "do"}
 PREPOSITIONS = {"near": 0.4, "under": 0.3, "behind": 0.2, "with": 0.1}
 QUALITIES = ("good", "bad")
+ZIPF = 0.5  # the probability of word i of a class is proportional to 1 / (i + 1)**ZIPF
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of words.
-
-    Attributes:
-      num_topics: topics.
-      num_nouns: nouns of a topic.
-      num_verbs: verbs of a topic.
-      num_adjectives: adjectives of a topic.
-      num_qualities: good words, and as many bad ones.
-      zipf: the probability of word i of a class is proportional to 1 / (i + 1)**zipf.
-    """
+    """Numbers of words; all but topics and qualities are those of a topic."""
 
     num_topics: int = 6
     num_nouns: int = 16
     num_verbs: int = 8
     num_adjectives: int = 6
-    num_qualities: int = 4
-    zipf: float = 0.5
+    num_qualities: int = 4  # good words, and as many bad ones
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self)[:-1]:
-            found, least = getattr(self, field.name), 1 + (field.name == "num_nouns")
+        for name, found in dataclasses.asdict(self).items():
+            least = 1 + (name == "num_nouns")
             if found < least:
-                raise ValueError(f"{field.name}: expected {least} or more, got {found}")
+                raise ValueError(f"{name}: expected {least} or more, got {found}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +50,7 @@ class Topic:
 
 @dataclasses.dataclass(frozen=True)
 class Lexicon:
-    """All content words.
-
-    Attributes:
-      sizes: their numbers.
-      topics: the words of each.
-      qualities: "good" and "bad" -> the words.
-    """
+    """All content words; `qualities` has the words that mean "good" and "bad"."""
 
     sizes: Sizes
     topics: tuple[Topic, ...]
@@ -101,9 +86,9 @@ def stems(rng: np.random.Generator, count: int) -> list[str]:
     return list(found)
 
 
-def chances(count: int, zipf: float) -> np.ndarray:
+def chances(count: int) -> np.ndarray:
     """Returns Zipf's law over the words of a class: [count], sum 1."""
-    weights = 1 / np.arange(1, count + 1) ** zipf
+    weights = 1 / np.arange(1, count + 1) ** ZIPF
     return weights / weights.sum()
 
 

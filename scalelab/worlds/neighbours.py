@@ -7,6 +7,7 @@ its loss has an exact lower bound.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,15 @@ class Neighbours:
     def entropy_rate(self) -> float:
         """Nats a token, over free and decided ones: only free ones have entropy."""
         return float(np.log(self.num_letters)) / 2
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the entropies in nats, the accuracy of the best guess, and the table."""
+        return {
+            "nats_per_word": self.entropy_rate,
+            "nats_of_decided_word_from_left": self.left_nats,
+            "accuracy_of_decided_word_from_left": self.left_accuracy,
+            "table": self.table.tolist(),
+        }
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
         """Draws texts: [count, length] int32.

@@ -19,8 +19,6 @@ import numpy as np
 
 Symbol = tuple[Any, ...]
 Right = tuple[Symbol | str, ...]
-MAX_ROUNDS = 10_000
-TOO_LARGE = 1e15  # sums beyond it do not converge
 CLOSE = 1e-14  # relative change at which a fixed point counts as found
 
 
@@ -40,11 +38,6 @@ class Tree:
     def label(self) -> str:
         """The symbol without its features."""
         return self.symbol[0]
-
-    @property
-    def right(self) -> Right:
-        """The rule's right side."""
-        return tuple(c.symbol if isinstance(c, Tree) else c for c in self.children)
 
     def words(self) -> list[str]:
         """The text, word by word."""
@@ -72,11 +65,6 @@ class Pcfg:
         right = self._rights[symbol][min(drawn, len(limits) - 1)]
         return Tree(symbol, tuple(r if isinstance(r, str) else self.sample(r, rng) for r in right))
 
-    def log_prob(self, tree: Tree) -> float:
-        """Returns the log-probability of a derivation, given its symbol."""
-        own = math.log(self.rules[tree.symbol][tree.right])
-        return own + sum(self.log_prob(c) for c in tree.children if isinstance(c, Tree))
-
     def entropies(self) -> dict[Symbol, float]:
         """Returns the entropy in nats of the derivations of each symbol."""
         return self.expected(
@@ -84,11 +72,7 @@ class Pcfg:
         )
 
     def lengths(self, measure: Callable[[str], float] = lambda word: 1) -> dict[Symbol, float]:
-        """Returns the expected length of the text of each symbol.
-
-        Args:
-          measure: length of a word; by default 1.
-        """
+        """Returns the expected length of the text of each symbol; `measure` is that of a word."""
         return self.expected(
             lambda symbol: sum(
                 p * sum(measure(r) for r in right if isinstance(r, str))
@@ -97,11 +81,7 @@ class Pcfg:
         )
 
     def expected(self, own: Callable[[Symbol], float]) -> dict[Symbol, float]:
-        """Returns the expected sum of `own` over the symbols of a derivation, for each symbol.
-
-        Raises:
-          ValueError: it is infinite: the rules never end.
-        """
+        """Returns the expected sum of `own` over the symbols of a derivation, for each symbol."""
         place = {symbol: i for i, symbol in enumerate(self.rules)}
         edges = [
             (place[symbol], place[r], p)
@@ -110,17 +90,11 @@ class Pcfg:
             for r in right
             if not isinstance(r, str)
         ]
-        rows, columns, chances = (np.array(e) for e in zip(*edges, strict=True)) if edges else (
-            np.zeros(0, int), np.zeros(0, int), np.zeros(0)
-        )  # fmt: skip
+        rows, columns, chances = map(np.array, zip(*edges, strict=True))
         here = np.array([own(symbol) for symbol in self.rules], float)
-        sums = here
-        for _ in range(MAX_ROUNDS):
+        sums, change = here, math.inf
+        while change > CLOSE * np.abs(sums).max():
             following = here + np.bincount(rows, chances * sums[columns], len(here))
-            change, size = np.abs(following - sums).max(), np.abs(following).max()
-            sums = following
-            if size > TOO_LARGE:
-                break
-            if change <= CLOSE * size:
-                return dict(zip(self.rules, sums.tolist(), strict=True))
-        raise ValueError("the grammar's rules go on for ever: no expectation is finite")
+            change, sums = np.abs(following - sums).max(), following
+            assert np.isfinite(sums).all(), "the grammar's rules go on for ever"
+        return dict(zip(self.rules, sums.tolist(), strict=True))

@@ -14,58 +14,128 @@ In all but STS-B, the words without their order do not reveal the label:
          exchanged roles, or makes the noun inside the clause the subject of the main verb
   WNLI   a pronoun's number decides its noun; the hypothesis puts a noun in its place
 
-No two examples of a task, in any split, have the same key text: the sentence of CoLA, SST-2 and
-QNLI, the first text of the others. Labels are equally frequent, in random order.
+Statements are the grammar's deeds without the adverb of a document's stage. Each maker draws the
+texts of an example that has a given label.
 """
 
 import dataclasses
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from scalelab.worlds import gold
 from scalelab.worlds.discourse import World
 from scalelab.worlds.grammar import STAGES
-from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, Lexicon, verb
+from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, noun, verb
 from scalelab.worlds.pcfg import Tree
-from scalelab.worlds.statements import Deed, Draws, Thing
 
-MAX_TRIES = 200  # draws of an example before the lexicon counts as too small
+T = TypeVar("T")
 NLI = ("entailment", "not_entailment")
-MARKERS = ("then", "later")
+ROLES = ("subject", "object")
+ADJECTIVE_RATE = 0.5
+
+
+# --- Statements -----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
-    """An example: its texts, and its label as in the files."""
+class Thing:
+    """A definite noun phrase."""
 
-    texts: tuple[str, ...]
-    label: str
+    stem: str
+    number: str
+    adjective: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(["the", *filter(None, [self.adjective]), noun(self.stem, self.number)])
 
 
-Maker = Callable[[World, Draws, str], tuple[str, ...]]
+@dataclasses.dataclass(frozen=True)
+class Deed:
+    """A transitive statement of an agent, a verb's stem and a patient, perhaps negated."""
+
+    subject: Thing
+    verb: str
+    object: Thing
+    positive: bool = True
+
+    @property
+    def swapped(self) -> "Deed":
+        """The statement with exchanged roles."""
+        return dataclasses.replace(self, subject=self.object, object=self.subject)
+
+    def phrase(self, voice: str) -> str:
+        """Returns the words in the voice "active" or "passive", without a stop."""
+        if voice == "passive":
+            no = "" if self.positive else "not "
+            participle = verb(self.verb, "participle")
+            return f"{self.object} {BE[self.object.number]} {no}{participle} by {self.subject}"
+        number = self.subject.number
+        does = verb(self.verb, number) if self.positive else f"{DO[number]} not {self.verb}"
+        return f"{self.subject} {does} {self.object}"
 
 
-def _sentence(world: World, draws: Draws, kind: str) -> Tree:
-    """Draws a sentence of the grammar, from any stage."""
-    topic, stage = draws.choose(draws.topics), draws.choose(tuple(STAGES))
-    head = int(draws.rng.choice(len(world.noun_chances), p=world.noun_chances))
-    return world.grammar.pcfg.sample(("S", topic, stage, kind, head), draws.rng)
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """A random source of statements on some topics of a world."""
+
+    world: World
+    topics: tuple[int, ...]
+    rng: np.random.Generator
+
+    def coin(self) -> bool:
+        """Returns True or False."""
+        return bool(self.rng.random() < 0.5)
+
+    def choose(self, choices: Sequence[T], but: T | None = None) -> T:
+        """Returns one of the choices, uniformly; never `but`."""
+        left = [c for c in choices if c != but]
+        return left[int(self.rng.integers(len(left)))]
+
+    def shuffle(self, choices: Sequence[T]) -> list[T]:
+        """Returns the choices in random order."""
+        return self.rng.permutation(choices).tolist()  # pyright: ignore
+
+    def sentence(self, kind: str) -> Tree:
+        """Returns a sentence of the grammar, from any stage."""
+        topic, stage = self.choose(self.topics), self.choose(tuple(STAGES))
+        chances = self.world.noun_chances
+        head = int(self.rng.choice(len(chances), p=chances))
+        return self.world.pcfg.sample(("S", topic, stage, kind, head), self.rng)
+
+    def things(self, topic: int, numbers: Sequence[str]) -> list[Thing]:
+        """Returns different things of these numbers, about half of them with an adjective."""
+        own, made = self.world.lexicon.topics[topic], []
+        for stem, number in zip(self.shuffle(own.nouns), numbers, strict=False):
+            some = self.rng.random() < ADJECTIVE_RATE
+            made.append(Thing(stem, number, self.choose(own.adjectives) if some else None))
+        return made
+
+    def deed(self, topic: int | None = None) -> Deed:
+        """Returns a deed of two things of the same number, so that forms do not reveal roles."""
+        topic = self.choose(self.topics) if topic is None else topic
+        doer, other = self.things(topic, [self.choose(NUMBERS)] * 2)
+        return Deed(doer, self.choose(self.world.lexicon.topics[topic].verbs), other)
+
+    def say(self, deed: Deed) -> str:
+        """Returns a deed as a sentence in either voice."""
+        return f"{deed.phrase(self.choose(('active', 'passive')))} ."
+
+
+# --- Tasks ----------------------------------------------------------------------------------------
 
 
 def other_number(word: str) -> str:
     """Returns the form of a verb for a subject of the other number."""
-    pairs = [(table["sg"], table["pl"]) for table in (BE, DO)]
-    swaps = dict(pairs) | {b: a for a, b in pairs}
+    swaps = {table[a]: table[b] for table in (BE, DO) for a, b in (NUMBERS, NUMBERS[::-1])}
     return swaps.get(word) or (word.removesuffix("s") if word.endswith("s") else word + "s")
 
 
-def _cola(world: World, draws: Draws, label: str) -> tuple[str, ...]:
+def _cola(draws: Draws, label: str) -> tuple[str, ...]:
     attracted = draws.coin()
     while True:
-        tree = _sentence(world, draws, draws.choose(("deed", *QUALITIES)))
-        found = gold.annotate(tree)
+        found = gold.annotate(draws.sentence(draws.choose(("deed", *QUALITIES))))
         subject = next(span for span in found["spans"] if span[0] == "NP")
         main = next(pair for pair in found["agreement"] if pair["verb"] == subject[2])
         if (main["attractors"] > 0) == attracted:
@@ -76,210 +146,120 @@ def _cola(world: World, draws: Draws, label: str) -> tuple[str, ...]:
     return (" ".join(words),)
 
 
-def _sst2(world: World, draws: Draws, label: str) -> tuple[str, ...]:
+def _sst2(draws: Draws, label: str) -> tuple[str, ...]:
     negated = draws.coin()
     while True:
-        words = _sentence(world, draws, QUALITIES[label == "0"]).words()
+        words = draws.sentence(QUALITIES[label == "0"]).words()
         if ("not" in words) == negated:
             return (" ".join(words),)
 
 
-def _mrpc(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
+def _mrpc(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    other = deed if label == "1" else deed.swapped
-    markers = draws.rng.permutation(MARKERS).tolist()
-    pairs = zip(markers, (deed, other), strict=True)
-    return tuple(f"{m} {d.phrase(draws.voice())} ." for m, d in pairs)
+    deeds = (deed, deed if label == "1" else deed.swapped)
+    markers = draws.shuffle(("then", "later"))
+    return tuple(f"{m} {draws.say(d)}" for m, d in zip(markers, deeds, strict=True))
 
 
 def _questions(role: str, thing: Thing, stem: str) -> tuple[str, str]:
     """Returns two questions for the agent of a deed to a thing, or for its patient."""
     participle = verb(stem, "participle")
     if role == "subject":
-        return (
-            f"who {verb(stem, 'sg')} {thing} ?",
-            f"by whom {BE[thing.number]} {thing} {participle} ?",
-        )
+        passive = f"by whom {BE[thing.number]} {thing} {participle} ?"
+        return f"who {verb(stem, 'sg')} {thing} ?", passive
     return f"who {DO[thing.number]} {thing} {stem} ?", f"who is {participle} by {thing} ?"
 
 
-def _qqp(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
+def _qqp(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    roles = draws.rng.permutation(("subject", "object")).tolist()
-    first, second = (_questions(role, deed.subject, deed.verb) for role in roles)
+    first, second = (_questions(role, deed.subject, deed.verb) for role in draws.shuffle(ROLES))
     if label == "1":
-        return tuple(draws.rng.permutation(first).tolist())
+        return tuple(draws.shuffle(first))
     return draws.choose(first), draws.choose(second)
 
 
-def _stsb(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
-    topic = draws.choose(draws.topics)
-    own = draws.lexicon.topics[topic]
-    number = draws.choose(NUMBERS)
-    nouns = draws.rng.permutation(own.nouns)[:4].tolist()
+def _stsb(draws: Draws, label: str) -> tuple[str, ...]:
+    own = draws.world.lexicon.topics[draws.choose(draws.topics)]
+    number, nouns = draws.choose(NUMBERS), draws.shuffle(own.nouns)
     adjectives = [draws.choose(own.adjectives) for _ in range(2)]
     parts = [*nouns[:2], *adjectives, draws.choose(own.verbs)]
-    changed = [*nouns[2:], *(draws.choose_other(own.adjectives, (a,)) for a in adjectives)]
-    changed.append(draws.choose_other(own.verbs, (parts[4],)))
-    for place in draws.rng.permutation(5)[: int(float(label))]:
+    changed = [*nouns[2:4], *(draws.choose(own.adjectives, but=a) for a in adjectives)]
+    changed.append(draws.choose(own.verbs, but=parts[4]))
+    for place in draws.shuffle(range(5))[: int(float(label))]:
         changed[place] = parts[place]
-
-    def deed(p: list[str]) -> Deed:
-        return Deed(Thing(p[0], number, p[2]), p[4], Thing(p[1], number, p[3]))
-
-    return tuple(f"{deed(p).phrase(draws.voice())} ." for p in (parts, changed))
-
-
-def _without_some(draws: Draws, deed: Deed) -> Deed:
-    """Returns a deed without some of its adjectives."""
-    bare = [
-        dataclasses.replace(thing, adjective=None) if draws.coin() else thing
-        for thing in (deed.subject, deed.object)
-    ]
-    return dataclasses.replace(deed, subject=bare[0], object=bare[1])
+    return tuple(
+        draws.say(Deed(Thing(p[0], number, p[2]), p[4], Thing(p[1], number, p[3])))
+        for p in (parts, changed)
+    )
 
 
-def _mnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
+def _mnli(draws: Draws, label: str) -> tuple[str, ...]:
     topic = draws.choose(draws.topics)
     premise = dataclasses.replace(draws.deed(topic), positive=draws.coin())
-    claim = _without_some(draws, premise)
+    bare = {
+        role: dataclasses.replace(getattr(premise, role), adjective=None)
+        for role in ROLES if draws.coin()
+    }  # fmt: skip
+    claim = dataclasses.replace(premise, **bare)
     negated = draws.coin() if label == "neutral" else label == "contradiction"
-    if negated:
-        claim = dataclasses.replace(claim, positive=not claim.positive)
-    if label == "neutral":
-        if draws.coin():
-            claim = claim.swapped
-        else:
-            choices = draws.lexicon.topics[topic].adjectives
-            new = draws.choose_other(choices, (premise.subject.adjective or "",))
-            subject = dataclasses.replace(claim.subject, adjective=new)
-            claim = dataclasses.replace(claim, subject=subject)
-    return f"{premise.phrase(draws.voice())} .", f"{claim.phrase(draws.voice())} ."
+    claim = dataclasses.replace(claim, positive=claim.positive != negated)
+    if label == "neutral" and draws.coin():
+        claim = claim.swapped
+    elif label == "neutral":
+        adjectives = draws.world.lexicon.topics[topic].adjectives
+        new = draws.choose(adjectives, but=premise.subject.adjective)
+        subject = dataclasses.replace(claim.subject, adjective=new)
+        claim = dataclasses.replace(claim, subject=subject)
+    return draws.say(premise), draws.say(claim)
 
 
-def _qnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
+def _qnli(draws: Draws, label: str) -> tuple[str, ...]:
     deed = draws.deed()
-    role = draws.choose(("subject", "object"))  # that is asked for
+    role = draws.choose(ROLES)  # that is asked for
     named = deed.object if role == "subject" else deed.subject
     question = draws.choose(_questions(role, named, deed.verb))
-    answer = deed if label == NLI[0] else deed.swapped
-    return question, f"{answer.phrase(draws.voice())} ."
+    return question, draws.say(deed if label == NLI[0] else deed.swapped)
 
 
-def _rte(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    del world
+def _rte(draws: Draws, label: str) -> tuple[str, ...]:
     topic = draws.choose(draws.topics)
-    numbers = tuple(draws.choose(NUMBERS) for _ in range(3))
-    head, inner, last = draws.things(topic, numbers)
-    first, main = draws.rng.permutation(draws.lexicon.topics[topic].verbs)[:2].tolist()
+    head, inner, last = draws.things(topic, [draws.choose(NUMBERS) for _ in range(3)])
+    first, main, *_ = draws.shuffle(draws.world.lexicon.topics[topic].verbs)
     if draws.coin():
         clause = Deed(head, first, inner)
         relative = f"that {verb(first, head.number)} {inner}"
     else:
         clause = Deed(inner, first, head)
         relative = f"that {inner} {verb(first, inner.number)}"
-    text = f"{head} {relative} {verb(main, head.number)} {last} ."
+    claims = clause.swapped, Deed(inner, main, last)
     if label == NLI[0]:
-        claim = draws.choose((clause, Deed(head, main, last)))
-    else:
-        claim = draws.choose((clause.swapped, Deed(inner, main, last)))
-    return text, f"{claim.phrase('active')} ."
+        claims = clause, Deed(head, main, last)
+    text = f"{head} {relative} {verb(main, head.number)} {last} ."
+    return text, f"{draws.choose(claims).phrase('active')} ."
 
 
-def _wnli(world: World, draws: Draws, label: str) -> tuple[str, ...]:
-    topic = draws.choose(draws.topics)
-    things = draws.things(topic, tuple(draws.rng.permutation(NUMBERS).tolist()))
-    deed = Deed(things[0], draws.choose(draws.lexicon.topics[topic].verbs), things[1])
-    meant, other = draws.rng.permutation([0, 1]).tolist()
+def _wnli(draws: Draws, label: str) -> tuple[str, ...]:
+    lexicon, topic = draws.world.lexicon, draws.choose(draws.topics)
+    things = draws.things(topic, draws.shuffle(NUMBERS))
+    deed = Deed(things[0], draws.choose(lexicon.topics[topic].verbs), things[1])
+    meant, other = draws.shuffle((0, 1))
     pronoun = {"sg": "it is", "pl": "they are"}[things[meant].number]
-    quality = draws.choose(tuple(w for q in QUALITIES for w in world.grammar.lexicon.qualities[q]))
+    quality = draws.choose([w for q in QUALITIES for w in lexicon.qualities[q]])
     claim = things[meant if label == "1" else other]
-    return (
-        f"{deed.phrase('active')} because {pronoun} {quality} .",
-        f"{claim} {BE[claim.number]} {quality} .",
-    )
+    text = f"{deed.phrase('active')} because {pronoun} {quality} ."
+    return text, f"{claim} {BE[claim.number]} {quality} ."
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A task.
-
-    Attributes:
-      name: as in scalelab/eval.
-      labels: as in the files.
-      maker: draws the texts of an example with a label.
-      key: index of the text that is unique to an example.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    maker: Maker
-    key: int = 0
-
-
-TASKS = (
-    Task("cola", ("0", "1"), _cola),
-    Task("sst2", ("0", "1"), _sst2),
-    Task("mrpc", ("0", "1"), _mrpc),
-    Task("stsb", tuple(f"{i}.000" for i in range(6)), _stsb),
-    Task("qqp", ("0", "1"), _qqp),
-    Task("mnli", ("entailment", "neutral", "contradiction"), _mnli),
-    Task("qnli", NLI, _qnli, key=1),
-    Task("rte", NLI, _rte),
-    Task("wnli", ("0", "1"), _wnli),
-)
-
-
-def check(lexicon: Lexicon) -> None:
-    """Refuses a lexicon with too few words for the tasks."""
-    needed = {"num_topics": 2, "num_nouns": 4, "num_verbs": 2, "num_adjectives": 2}
-    for name, least in needed.items():
-        if getattr(lexicon.sizes, name) < least:
-            raise ValueError(
-                f"{name}={getattr(lexicon.sizes, name)}: the tasks need {least} or more;"
-                " without them (--tasks_examples=0) fewer are enough"
-            )
-
-
-def make(task: Task, world: World, seed: int, counts: dict[str, int]) -> dict[str, list[Example]]:
-    """Makes the splits of a task.
-
-    Args:
-      task: one of TASKS.
-      world: with the words and the grammar.
-      seed: of every choice.
-      counts: examples of each split. Splits of MNLI named "...mismatched" have the last quarter of
-        the topics, the others have the rest.
-
-    Raises:
-      ValueError: the lexicon is too small for so many.
-    """
-    rng = np.random.default_rng([seed, zlib.crc32(task.name.encode())])
-    count = len(world.grammar.lexicon.topics)
-    kept = count - max(1, count // 4) if task.name == "mnli" else count
-    used: set[str] = set()
-    made = {}
-    for split, number in counts.items():
-        topics = range(kept, count) if split.endswith("mismatched") else range(kept)
-        draws = Draws(world.grammar.lexicon, tuple(topics), rng)
-        labels = rng.permutation([task.labels[i % len(task.labels)] for i in range(number)])
-        made[split] = [_example(task, world, draws, label, used) for label in labels.tolist()]
-    return made
-
-
-def _example(task: Task, world: World, draws: Draws, label: str, used: set[str]) -> Example:
-    """Draws an example with a new key text and different texts."""
-    for _ in range(MAX_TRIES):
-        texts = task.maker(world, draws, label)
-        if texts[task.key] not in used and len(set(texts)) == len(texts):
-            used.add(texts[task.key])
-            return Example(texts, label)
-    raise ValueError(
-        f"the lexicon is too small for so many examples of {task.name}: ask for fewer, or for more"
-        " nouns or topics"
-    )
+Maker = Callable[[Draws, str], tuple[str, ...]]
+BINARY = ("0", "1")
+TASKS: dict[str, tuple[Maker, tuple[str, ...]]] = {  # name -> maker, labels as in the files
+    "cola": (_cola, BINARY),
+    "sst2": (_sst2, BINARY),
+    "mrpc": (_mrpc, BINARY),
+    "stsb": (_stsb, tuple(f"{i}.000" for i in range(6))),
+    "qqp": (_qqp, BINARY),
+    "mnli": (_mnli, ("entailment", "neutral", "contradiction")),
+    "qnli": (_qnli, NLI),
+    "rte": (_rte, NLI),
+    "wnli": (_wnli, BINARY),
+}

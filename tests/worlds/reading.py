@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from scalelab.worlds.discourse import QUALITY_RATE, REPEAT_RATES, World
-from scalelab.worlds.grammar import KINDS, STAGES, Grammar
+from scalelab.worlds.grammar import KINDS, STAGES
 from scalelab.worlds.lexicon import QUALITIES
 from scalelab.worlds.pcfg import Pcfg, Right, Symbol, Tree
 
@@ -39,22 +39,29 @@ def whole(pcfg: Pcfg, symbol: Symbol, words: Sequence[str]) -> list[Tree]:
     return [tree for end, tree in derivations(pcfg, symbol, words) if end == len(words)]
 
 
-def read(grammar: Grammar, sentence: list[str]) -> Tree | None:
+def read(world: World, sentence: list[str]) -> Tree | None:
     """The derivation of a sentence; None if it is not one of this language."""
     stages = [stage for stage, table in STAGES.items() if sentence[0] in table]
-    nouns = [grammar.noun_places[word] for word in sentence if word in grammar.noun_places]
+    nouns = [world.noun_places[word] for word in sentence if word in world.noun_places]
     if not stages or not nouns:
         return None
     topic, head = nouns[0]  # the subject comes first in its sentence, its head first in it
     for kind in KINDS:
-        if found := whole(grammar.pcfg, ("S", topic, stages[0], kind, head), sentence):
+        if found := whole(world.pcfg, ("S", topic, stages[0], kind, head), sentence):
             return found[0]
     return None
 
 
+def derivation_log_prob(pcfg: Pcfg, tree: Tree) -> float:
+    """Log-probability of a derivation, given its symbol."""
+    right = tuple(c.symbol if isinstance(c, Tree) else c for c in tree.children)
+    inner = sum(derivation_log_prob(pcfg, c) for c in tree.children if isinstance(c, Tree))
+    return math.log(pcfg.rules[tree.symbol][right]) + inner
+
+
 def log_prob(world: World, trees: Sequence[Tree]) -> float:
     """Log-probability of a document in nats."""
-    total = -math.log(len(world.grammar.lexicon.topics))
+    total = -math.log(len(world.lexicon.topics))
     stages = [tree.symbol[2] for tree in trees]
     for stage, rate in REPEAT_RATES.items():
         total += (stages.count(stage) - 1) * math.log(rate) + math.log(1 - rate)
@@ -65,6 +72,6 @@ def log_prob(world: World, trees: Sequence[Tree]) -> float:
         if kind in QUALITIES and mood is None:
             mood = kind
             total += math.log(0.5)
-        total += math.log(world.subject_chances(last)[head]) + world.grammar.pcfg.log_prob(tree)
-        last = world.grammar.last_head(tree)
+        total += math.log(world.subject_chances(last)[head]) + derivation_log_prob(world.pcfg, tree)
+        last = world.last_head(tree)
     return total

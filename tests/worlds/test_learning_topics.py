@@ -24,7 +24,7 @@ MAX_LEN, NUM_STEPS = 64, 500
 def topic_words(world: World) -> dict[str, int]:
     """Each noun and verb form -> its topic."""
     found = {}
-    for number, topic in enumerate(world.grammar.lexicon.topics):
+    for number, topic in enumerate(world.lexicon.topics):
         forms = [noun(stem, num) for stem in topic.nouns for num in NUMBERS]
         forms += [verb(stem, form) for stem in topic.verbs for form in ("sg", "pl", "participle")]
         found |= dict.fromkeys(forms, number)

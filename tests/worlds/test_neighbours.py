@@ -17,12 +17,6 @@ def test_by_hand() -> None:
     assert world.entropy_rate == pytest.approx(math.log(2) / 2)
 
 
-def test_of_an_exclusive_or_one_side_tells_nothing() -> None:
-    world = Neighbours(np.array([[0, 1], [1, 0]]))
-    assert world.left_nats == pytest.approx(math.log(2))
-    assert world.left_accuracy == pytest.approx(1 / 2)
-
-
 def test_texts_keep_the_rule() -> None:
     world = neighbours.draw(5, seed=0)
     tokens = world.sample(np.random.default_rng(0), 500, 21)
@@ -55,8 +49,3 @@ def test_the_chain_rule_holds() -> None:
     ratios = np.divide(before[..., None], joint, where=there, out=np.ones_like(joint))
     free = (joint * np.log(ratios)).sum()
     assert world.left_nats + free == pytest.approx(2 * world.entropy_rate)
-
-
-def test_even_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected an odd number"):
-        neighbours.draw(3, 0).sample(np.random.default_rng(0), 1, 8)

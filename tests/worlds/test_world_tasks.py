@@ -17,7 +17,7 @@ from scalelab.worlds.lexicon import Sizes
 
 NUM_TRAIN = 800
 NUM_HELD = NUM_TRAIN // glue_files.TEST_SHARE
-NAMES = [task.name for task in tasks.TASKS]
+NAMES = list(tasks.TASKS)
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,15 @@ def test_scalelab_reads_it(name: str, splits: dict, folder: pathlib.Path) -> Non
 def test_labels_are_equally_frequent(name: str, splits: dict) -> None:
     for records in (splits[name].train, *splits[name].dev.values()):
         _, counts = np.unique(records.labels, return_counts=True)
-        assert len(counts) == len(next(t for t in tasks.TASKS if t.name == name).labels)
+        assert len(counts) == len(tasks.TASKS[name][1])
         assert counts.max() - counts.min() <= 1
 
 
-@pytest.mark.parametrize("task", tasks.TASKS, ids=NAMES)
-def test_no_key_text_stands_twice(task: tasks.Task, splits: dict) -> None:
-    read = splits[task.name]
+@pytest.mark.parametrize("name", NAMES)
+def test_no_key_text_stands_twice(name: str, splits: dict) -> None:
+    read = splits[name]
     everything = [read.train, *read.dev.values(), *(r for r in read.test.values() if r)]
-    keys = [text for records in everything for text in records.texts[task.key]]
+    keys = [text for records in everything for text in records.texts[name == "qnli"]]
     assert len(set(keys)) == len(keys) >= NUM_TRAIN + 2 * NUM_HELD
 
 
@@ -104,11 +104,8 @@ def test_the_seed_decides(world: World, tmp_path: pathlib.Path) -> None:
 
 def test_a_small_world_says_so() -> None:
     small = discourse.draw(Sizes(2, 4, 2, 2, 1), seed=0)
-    (qqp,) = (task for task in tasks.TASKS if task.name == "qqp")
     with pytest.raises(ValueError, match="qqp"):
-        tasks.make(qqp, small, 0, {"train": 1000})
-    with pytest.raises(ValueError, match="num_topics=1: the tasks need 2 or more"):
-        tasks.check(discourse.draw(Sizes(num_topics=1), seed=0).grammar.lexicon)
+        glue_files.make("qqp", small, 0, 1000)
 
 
 # --- Who solves them -----------------------------------------------------------------------------
@@ -121,7 +118,7 @@ def number(noun: str) -> str:
 def read_deed(text: str, world: World) -> tuple[tuple, str, tuple, bool]:
     """(subject, verb, object, positive) of a deed, each thing its words."""
     words = [w for w in text.split() if w not in ("then", "later", ".", "?")]
-    nouns = [i for i, w in enumerate(words) if w in world.grammar.noun_places]
+    nouns = [i for i, w in enumerate(words) if w in world.noun_places]
     first = tuple(words[1 : nouns[0] + 1])
     second = tuple(words[words.index("the", nouns[0]) + 1 : nouns[1] + 1])
     between = words[nouns[0] + 1 : words.index("the", nouns[0])]
@@ -141,7 +138,7 @@ def asked(question: str) -> str:
 
 def solve_sst2(world: World, text: str) -> str:
     words = text.split()
-    good = any(w in world.grammar.lexicon.qualities["good"] for w in words)
+    good = any(w in world.lexicon.qualities["good"] for w in words)
     return str(int(good != ("not" in words)))
 
 
@@ -160,14 +157,14 @@ def solve_stsb(world: World, one: str, other: str) -> str:
 
 def solve_qnli(world: World, question: str, sentence: str) -> str:
     deed = read_deed(sentence, world)
-    named = next(w for w in question.split() if w in world.grammar.noun_places)
+    named = next(w for w in question.split() if w in world.noun_places)
     role = 2 if asked(question) == "subject" else 0
     return "entailment" if deed[role][-1] == named else "not_entailment"
 
 
 def solve_rte(world: World, text: str, hypothesis: str) -> str:
     words = text.removesuffix(" .").split()
-    nouns = [i for i, w in enumerate(words) if w in world.grammar.noun_places]
+    nouns = [i for i, w in enumerate(words) if w in world.noun_places]
     head, inner, last = (words[i] for i in nouns)
     if words[words.index("that") + 1] == "the":  # that the x sees
         first, main = words[nouns[1] + 1], words[nouns[1] + 2]
@@ -182,7 +179,7 @@ def solve_rte(world: World, text: str, hypothesis: str) -> str:
 
 def solve_wnli(world: World, text: str, hypothesis: str) -> str:
     meant = "sg" if "because it" in text else "pl"
-    noun = next(w for w in hypothesis.split() if w in world.grammar.noun_places)
+    noun = next(w for w in hypothesis.split() if w in world.noun_places)
     return str(int(number(noun) == meant))
 
 
@@ -191,7 +188,7 @@ def equal_deeds(world: World, one: str, other: str) -> str:
 
 
 SOLVERS: dict[str, Callable[..., str]] = {
-    "cola": lambda world, text: str(int(reading.read(world.grammar, text.split()) is not None)),
+    "cola": lambda world, text: str(int(reading.read(world, text.split()) is not None)),
     "sst2": solve_sst2,
     "mrpc": equal_deeds,
     "stsb": solve_stsb,
