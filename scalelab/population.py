@@ -14,6 +14,8 @@ share of the time.
 """
 
 import contextlib
+import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +31,8 @@ from scalelab.runs import compatibility
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
+    from scalelab.helpers.progress import Eta, Progress
+    from scalelab.runs.metrics import InFlight
     from scalelab.runs.run import Recorder
     from scalelab.state import Model, TrainState
     from scalelab.step import Evaluate
@@ -39,9 +43,7 @@ flags.adopt_module_key_flags(cli)
 
 
 def train(
-    runs: Sequence[tuple[Config, pathlib.Path]],
-    *,
-    before_step: BeforeStep | None = None,
+    runs: Sequence[tuple[Config, pathlib.Path]], *, before_step: BeforeStep | None = None
 ) -> list[dict[str, Any]]:
     """Runs, or continues, pre-trainings that one program can do.
 
@@ -60,17 +62,14 @@ def train(
       OSError: the disk is full or a folder cannot be written.
       cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
-    from scalelab import sharding
-    from scalelab import state as state_lib
-    from scalelab.data import load_data
+    from scalelab.helpers.progress import Eta, Progress
     from scalelab.lab.show import plots
-    from scalelab.resources import flops
-    from scalelab.runs import environment, run_folder, warm_start
-    from scalelab.runs.run import Recorder
+    from scalelab.runs import metrics, pretrained, run_folder
+    from scalelab.runs.opening import open_run, set_up
 
     # --- Setup ----------------
     started = time.perf_counter()
-    begun = {folder: warm_start.begin(config, folder) for config, folder in runs}
+    begun = {folder: pretrained.begin(config, folder) for config, folder in runs}
     compatibility.check([config for config, _ in begun.values()])
     results = {}
     for folder, (config, _) in list(begun.items()):
@@ -80,51 +79,28 @@ def train(
             del begun[folder]
     if not begun:
         return [results[folder] for _, folder in runs]
-    config = next(iter(begun.values()))[0]
-    machine, max_len = config.machine, config.short.max_len
-    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
-    mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
-    batch_sizes = tuple(phase.batch_size for phase in config.phases)
-    sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
-    model = state_lib.make_model(config)
-    state_lib.check_memory(model, max_len, mesh, malloc.available(), num_runs=len(begun))
+    mesh = set_up(next(iter(begun.values()))[0], num_runs=len(begun))
 
     with contextlib.ExitStack() as stack:
-        # --- Restore, each run as `scalelab.train` does ----------------
+        # --- Data, net and state of each run, as `scalelab.train` has them ----------------
         recorders = []
         for folder, (config, start) in begun.items():
             stack.enter_context(run_folder.locked(folder))
-            tokenizer_dir = None if start is None else start.tokenizer_dir
-            data = load_data(config, model.system, tokenizer_dir=tokenizer_dir)
-            model = state_lib.make_model(config, data.tokenizer.special_ids)
-            fresh, placed = state_lib.create(
-                model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
-            )
-            if start is not None:
-                fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-            costs = flops.of_phases(
-                fresh.params, model.objectives, config, causal=model.system.CAUSAL
-            )
-            recorder = Recorder(folder, config, data, costs)
-            run = recorder.restore(fresh, start)
-            print(f"{recorder.name} in {folder}")
-            if not recorders:
-                print(recorder.describe())
-                if start is not None:
-                    print(start.describe())
-            if run.clocks.steps:
-                print(f"continuing from step {run.clocks.steps}")
-            else:
-                recorder.save()
+            say = (lambda _: None) if recorders else print
+            recorder, model, placed = open_run(config, start, folder, mesh, say)
+            print(f"{recorder.name} in {folder} from step {recorder.run.clocks.steps}")
             recorders.append(recorder)
-            del fresh, start  # whose memory is wanted
-        begun.clear()
+        begun.clear()  # whose memory is wanted
+        start = None
         for recorder in recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(recorders)
 
         # --- The loop: the runs behind train first ----------------
         interrupt = stack.enter_context(cli.Interrupt())
-        trainer = _Trainer(model, mesh, placed, recorders, interrupt, before_step)
+        trainer = _Trainer(
+            model, mesh, placed, recorders, interrupt, before_step,
+            metrics.InFlight(), Progress(), Eta(),
+        )  # fmt: skip
         failed: dict[Recorder, str] = {}
         while interrupt.received is None:
             going = [r for r in recorders if not r.over and r not in failed]
@@ -171,34 +147,22 @@ def _choose_group(going: "Sequence[Recorder]") -> "tuple[list[Recorder], int]":
     return group, min([*ahead, *(r.last_step for r in group)])
 
 
+@dataclasses.dataclass
 class _Trainer:
-    """Trains runs at the same step of the same phase as one program.
+    """Trains runs at the same step of the same phase as one program."""
 
-    Args:
-      model: the parts of the program.
-      mesh: the devices.
-      placed: shardings of the state of one run.
-      recorders: all runs.
-      interrupt: what ends the training early.
-      before_step: see `train`.
-    """
-
-    def __init__(
-        self,
-        model: "Model",
-        mesh: "Mesh",
-        placed: "TrainState",
-        recorders: "Sequence[Recorder]",
-        interrupt: cli.Interrupt,
-        before_step: BeforeStep | None,
-    ) -> None:
-        from scalelab.helpers.progress import Eta, Progress
-        from scalelab.runs import metrics
-
-        self._model, self._mesh, self._placed, self._all = model, mesh, placed, recorders
-        self._interrupt, self._before_step = interrupt, before_step
-        self._in_flight, self._progress, self._left = metrics.InFlight(), Progress(), Eta()
-        self._compiled: dict[tuple[int, int], tuple[Any, Any]] = {}
+    model: "Model"
+    mesh: "Mesh"
+    placed: "TrainState"  # shardings of the state of one run
+    recorders: "Sequence[Recorder]"  # of all runs
+    interrupt: cli.Interrupt  # ends the training early
+    before_step: BeforeStep | None
+    in_flight: "InFlight"
+    progress: "Progress"
+    time_left: "Eta"
+    compiled: "dict[tuple[int, int], tuple[Any, Evaluate]]" = dataclasses.field(
+        default_factory=dict
+    )
 
     def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
         """Trains to step `until`, or until every run has ended its phase or failed.
@@ -215,20 +179,20 @@ class _Trainer:
         from scalelab.data import batches as batches_lib
         from scalelab.runs import vmapped
 
-        count, mesh, phase = len(group), self._mesh, group[0].phase
+        count, mesh, phase = len(group), self.mesh, group[0].phase
         machine, start = group[0].config.machine, group[0].run.clocks.steps
         rows = sharding.host_rows(mesh, phase.batch_size)
         sources = [recorder.batches(rows) for recorder in group]
         batch_at = lambda step: vmapped.stack_host([source(step) for source in sources])  # noqa: E731
         state = vmapped.stack([recorder.run.state for recorder in group])
-        state = jax.device_put(state, vmapped.shardings(self._placed, count))
+        state = jax.device_put(state, vmapped.shardings(self.placed, count))
         for recorder in group:
             recorder.run.state = None  # whose memory is wanted
         train_step, evaluate = self._compile(group, state, batch_at(start))
         training, failed = dict(enumerate(group)), {}  # place in the program -> run; run -> why
 
         def settle() -> None:
-            steps, secs = self._in_flight.wait()
+            steps, secs = self.in_flight.wait()
             share = secs / max(len(training), 1)
             for place, recorder in list(training.items()):
                 try:
@@ -239,20 +203,20 @@ class _Trainer:
 
         def unstack(place: int) -> "TrainState":
             own = vmapped.unstack_state(state, place, count)
-            return own if count == 1 else jax.device_put(own, self._placed)
+            return own if count == 1 else jax.device_put(own, self.placed)
 
         stream = batches_lib.iterate(batch_at, start, until, machine.loader, machine.prefetch)
         for step, batch in enumerate(stream, start):
             if step == start:
-                self._in_flight.restart()  # excludes the start-up of the pipeline
-                self._left.start(self._done())
+                self.in_flight.restart()  # excludes the start-up of the pipeline
+                self.time_left.start(self._done())
             num_tokens = batch.pop("num_tokens").reshape(count)
-            if self._before_step is not None:
-                self._before_step(step, batch)
+            if self.before_step is not None:
+                self.before_step(step, batch)
             on_devices = sharding.put_batch(batch, mesh, phase.batch_size, count)
             rates = vmapped.stack_host([recorder.learning_rate() for recorder in group])
             state, pairs = train_step(state, on_devices, rates)
-            self._in_flight.add(pairs)
+            self.in_flight.add(pairs)
             for place, recorder in training.items():
                 recorder.advance(int(num_tokens[place]))
             malloc.release_if_low()
@@ -260,33 +224,23 @@ class _Trainer:
                 settle()
                 for place, recorder in list(training.items()):
                     recorder.run.state = unstack(place)
-                    self._attend(recorder, evaluate)
+                    say = functools.partial(print, recorder.workdir.name)
+                    recorder.attend(evaluate, self.model.token_losses, say)
                     if recorder.phase_over:
                         del training[place]
                     else:
                         recorder.run.state = None
-                self._in_flight.restart()
-            if training and self._progress.due():
+                self.in_flight.restart()
+            if training and self.progress.due():
                 settle()
                 self._show(list(training.values()))
-            if not training or self._interrupt.received is not None:
+            if not training or self.interrupt.received is not None:
                 break
         settle()
         for place, recorder in training.items():
             recorder.run.state = unstack(place)
         self._show(group)
         return failed
-
-    def _attend(self, recorder: "Recorder", evaluate: "Evaluate") -> None:
-        """Logs, validates and saves a run where that is due."""
-        machine = recorder.config.machine
-        if recorder.is_due(machine.log_every_steps):
-            recorder.log()
-        if recorder.is_due(recorder.config.eval.every_steps):
-            found = recorder.validate(evaluate, self._model.token_losses)
-            print(f"\n{recorder.workdir.name}: {found}")
-        if recorder.is_due(machine.checkpoint_every_steps):
-            recorder.save()
 
     def _compile(
         self, group: "Sequence[Recorder]", state: "TrainState", batch: dict[str, Any]
@@ -298,50 +252,44 @@ class _Trainer:
         from scalelab import step as step_lib
         from scalelab.runs import metrics, vmapped
 
-        model, mesh, placed, count = self._model, self._mesh, self._placed, len(group)
+        model, mesh, placed, count = self.model, self.mesh, self.placed, len(group)
         key, size = (group[0].run.phase, count), group[0].phase.batch_size
         spent = {"compile_secs": 0.0}
-        if key not in self._compiled:
+        if key not in self.compiled:
             del batch["num_tokens"]
             with metrics.timed(spent, "compile_secs"):
-                train = step_lib.make_train_step(
-                    model.net,
-                    model.objectives,
-                    model.tx,
-                    group[0].config.machine.num_microbatches,
+                step = step_lib.make_train_step(
+                    model.net, model.objectives, model.tx, group[0].config.machine.num_microbatches
                 )
-                stacked = sharding.put_batch(batch, mesh, size, count)
                 train_step = step_lib.compile_train(
-                    vmapped.train_step(train, type(state), count),
+                    vmapped.train_step(step, type(state), count),
                     mesh,
                     vmapped.shardings(placed, count),
                     state,
-                    stacked,
-                    *([count] if count > 1 else []),
+                    sharding.put_batch(batch, mesh, size, count),
+                    count,
                 )
-                first = vmapped.unstack_state(state, 0, count)
+                params = jax.device_put(vmapped.unstack_state(state, 0, count), placed).params
                 single = sharding.put_batch(vmapped.unstack(batch, 0, count), mesh, size)
-                evaluate = step_lib.compile_evaluation(
-                    model, mesh, placed.params, jax.device_put(first.params, placed.params), single
-                )
-            self._compiled[key] = train_step, evaluate
+                evaluate = step_lib.compile_evaluation(model, mesh, placed.params, params, single)
+            self.compiled[key] = train_step, evaluate
             print(f"phase {key[0] + 1}: compiled for {count} runs, length {group[0].phase.max_len}")
         for recorder in group:
             recorder.timers["compile_secs"] += spent["compile_secs"] / count
-        return self._compiled[key]
+        return self.compiled[key]
 
     def _done(self) -> float:
         """Returns the share of all budgets that is used."""
-        return sum(recorder.done for recorder in self._all) / len(self._all)
+        return sum(recorder.done for recorder in self.recorders) / len(self.recorders)
 
     def _show(self, group: "Sequence[Recorder]") -> None:
         """Shows how far the runs are; rates are those of the group in sum."""
         done, first = self._done(), group[0]
         rate = sum(recorder.tokens_per_sec for recorder in group) / len(group)
-        self._progress.show(
+        self.progress.show(
             f"{len(group)} runs from {first.name} | step {first.run.clocks.steps} ({done:.0%})"
             f" | loss {' '.join(f'{recorder.loss:.4f}' for recorder in group)}"
-            f" | {rate:,.0f} tokens/s | ETA {self._left.text(done)}"
+            f" | {rate:,.0f} tokens/s | ETA {self.time_left.text(done)}"
         )
 
 

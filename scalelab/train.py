@@ -4,7 +4,7 @@ The run folder holds everything the run leaves. Start the same command again to 
 run; a finished one says so and does nothing.
 
 This file is the run, from top to bottom: setup, restore, loop, end. The step is in `step.py`;
-`runs.run.Recorder` keeps clocks, metrics, checkpoints and the result.
+`runs.run` restores the state, and keeps clocks, metrics, checkpoints and the result.
 """
 
 import contextlib
@@ -52,63 +52,38 @@ def train(
     import jax
 
     from scalelab import sharding
-    from scalelab import state as state_lib
     from scalelab import step as step_lib
     from scalelab.data import batches as batches_lib
-    from scalelab.data import load_data
     from scalelab.helpers.progress import Eta, Progress
     from scalelab.lab.show import plots
     from scalelab.resources import flops
-    from scalelab.runs import environment, metrics, run_folder, warm_start
-    from scalelab.runs.run import Recorder
+    from scalelab.runs import metrics, pretrained, run_folder
+    from scalelab.runs.opening import open_run, set_up
 
-    # --- Setup: folder, devices, net, data ----------------
-    started, every = time.perf_counter(), tuple(every)
-    config, start = warm_start.begin(config, workdir)
+    # --- Setup: folder, devices ----------------
+    started, every, machine = time.perf_counter(), tuple(every), config.machine
+    config, start = pretrained.begin(config, workdir)
     if (result := run_folder.claim(workdir, config)) is not None:
         print(run_folder.describe_finished(workdir, result))
         return result
-    machine, max_len = config.machine, config.short.max_len
     if machine.distributed:
         sharding.join_processes()
     if config.optim.total_secs is not None and jax.process_count() > 1:
         raise ValueError("a budget in seconds needs one process: clocks of several differ")
-    environment.configure_jax(machine.compile_cache_dir, config.net.dtype)
-    mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
-    batch_sizes = tuple(phase.batch_size for phase in config.phases)
-    sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
-    model = state_lib.make_model(config)
-    state_lib.check_memory(model, max_len, mesh, malloc.available())
-    chief = jax.process_index() == 0
+    mesh, chief = set_up(config), jax.process_index() == 0
     say = print if chief else (lambda _: None)
 
     with contextlib.ExitStack() as stack:
         if chief:
             stack.enter_context(run_folder.locked(workdir))
-        tokenizer_dir = None if start is None else start.tokenizer_dir
-        data = load_data(config, model.system, tokenizer_dir=tokenizer_dir, progress=chief)
-        model = state_lib.make_model(config, data.tokenizer.special_ids)
 
-        # --- Restore. Parameters are looked for in this order:
+        # --- Data, net, state. Parameters are looked for in this order:
         #   1. the newest sound checkpoint of the folder,
         #   2. the run that --init names,
         #   3. a fresh initialisation from the seed. ----------------
-        fresh, placed = state_lib.create(
-            model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
-        )
-        if start is not None:
-            fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-        costs = flops.of_phases(fresh.params, model.objectives, config, causal=model.system.CAUSAL)
-        recorder = Recorder(workdir, config, data, costs, writes=chief)
-        run = recorder.restore(fresh, start)
-        say(f"{recorder.name} in {workdir}\n{recorder.describe()}")
-        if start is not None:
-            say(start.describe())
-        del fresh, start  # whose memory is wanted
-        if run.clocks.steps:
-            say(f"continuing from step {run.clocks.steps}")
-        else:
-            recorder.save()
+        recorder, model, placed = open_run(config, start, workdir, mesh, say)
+        run = recorder.run
+        del start  # whose memory is wanted
         peak = flops.measure_peak(config.net.dtype) * jax.device_count()
         recorder.timers["setup_secs"] = time.perf_counter() - started
 
@@ -122,15 +97,10 @@ def train(
                 batch = batches(run.clocks.steps)
                 del batch["num_tokens"]
                 on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
-                train_step = step_lib.compile_train(
-                    step_lib.make_train_step(
-                        model.net, model.objectives, model.tx, machine.num_microbatches
-                    ),
-                    mesh,
-                    placed,
-                    run.state,
-                    on_devices,
+                step = step_lib.make_train_step(
+                    model.net, model.objectives, model.tx, machine.num_microbatches
                 )
+                train_step = step_lib.compile_train(step, mesh, placed, run.state, on_devices)
                 evaluate = step_lib.compile_evaluation(
                     model, mesh, placed.params, run.state.params, on_devices
                 )
@@ -160,12 +130,7 @@ def train(
                 # What is due after this step; the clock of training stands still meanwhile.
                 if recorder.is_anything_due():
                     recorder.settle(*in_flight.wait())
-                    if recorder.is_due(machine.log_every_steps):
-                        recorder.log()
-                    if recorder.is_due(config.eval.every_steps):
-                        say(f"\n{recorder.validate(evaluate, model.token_losses)}")
-                    if recorder.is_due(machine.checkpoint_every_steps):
-                        recorder.save()
+                    recorder.attend(evaluate, model.token_losses, say)
                     in_flight.restart()
                 for num_steps, hook in every:
                     if recorder.is_due(num_steps):

@@ -54,7 +54,7 @@ def files(folder: pathlib.Path) -> set[str]:
 
 def params(folder: pathlib.Path) -> Any:
     kept = checkpoint.Checkpoints(folder / "checkpoints", None)
-    found = kept.restore_as_saved()
+    found = kept.restore(None)
     kept.close()
     assert found is not None
     return found[0]

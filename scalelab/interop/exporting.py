@@ -143,7 +143,7 @@ def _restore_classifier(path: pathlib.Path) -> tuple[convert.Flat, int]:
     if not (path / "checkpoints").is_dir():
         raise ValueError(f"{path} has no parameters: {path}/checkpoints is missing")
     checkpoints = Checkpoints(path / "checkpoints", num_last=None)
-    restored = checkpoints.restore_as_saved()
+    restored = checkpoints.restore(None)
     checkpoints.close()
     if restored is None:
         raise ValueError(f"{path} has no parameters: the fine-tuning has not finished")

@@ -112,7 +112,8 @@ class Checkpoints:
         """Restores the newest sound checkpoint.
 
         Args:
-          like: a state with the shapes, types and shardings wanted.
+          like: a state with the shapes, types and shardings wanted; None: those on disk, as plain
+            dicts on the first device.
 
         Returns:
           (state, meta), or None if there is no checkpoint.
@@ -163,10 +164,6 @@ class Checkpoints:
                 (self._directory / str(step)).rename(aside)
             multihost_utils.sync_global_devices(f"checkpoint {step} moved aside")
         self._manager.reload()
-
-    def restore_as_saved(self) -> tuple[Any, dict[str, Any]] | None:
-        """Restores the newest sound checkpoint, its shapes being those on disk, as plain dicts."""
-        return self.restore(None)
 
     def _restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         meta = self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[

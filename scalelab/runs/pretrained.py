@@ -1,9 +1,15 @@
-"""Opens a pre-training run for fine-tuning, decoding, evaluation and warm starts."""
+"""Opens a pre-training run: for fine-tuning, decoding, evaluation, and for a run to begin with.
+
+A run that begins with another takes its parameters and its tokenizer, because the rows of the
+embedding table belong to its pieces. Clocks, schedule and optimizer begin at zero. Heads that the
+other run lacks are initialised from the seed.
+"""
 
 import dataclasses
 import functools
 import pathlib
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +21,7 @@ from scalelab import systems
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Objective
+from scalelab.optim.adamw import parameter_name
 from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.systems import System
@@ -22,47 +29,26 @@ from scalelab.systems import System
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A pre-training run, with the parameters of its newest checkpoint.
-
-    Attributes:
-      path: its folder.
-      config: its resolved config.
-      system: the module of its family.
-      tokenizer: its tokenizer.
-      params: its parameters after `step`, on the first device, layers stacked on axis 0.
-      step: steps taken.
-      finished: whether it reached the end of its budget.
-    """
+    """A pre-training run, with the parameters of its newest checkpoint."""
 
     path: pathlib.Path
     config: Config
     system: System
     tokenizer: Tokenizer
-    params: Any
+    params: Any  # after `step`, on the first device, layers stacked on axis 0
     step: int
-    finished: bool
+    finished: bool  # whether it reached the end of its budget
 
     @functools.cached_property
     def net(self) -> nn.Module:
         """Its net, unbound."""
-        config = self.config
-        return systems.make_net(
-            self.system,
-            config.net,
-            vocab_size=config.tokenizer.vocab_size,
-            remat=config.machine.remat,
-        )
+        size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
+        return systems.make_net(self.system, self.config.net, vocab_size=size, remat=remat)
 
     @functools.cached_property
     def objectives(self) -> tuple[Objective, ...]:
         """Its objectives."""
-        config = self.config
-        return objectives_lib.make(
-            config.objectives,
-            vocab_size=config.tokenizer.vocab_size,
-            special_ids=self.tokenizer.special_ids,
-            mask_rate=config.mask_rate,
-        )
+        return _make_objectives(self.config, self.tokenizer)
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:
@@ -77,93 +63,36 @@ def load(path: str | pathlib.Path) -> Pretrained:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
     """
     path = pathlib.Path(path)
-    config = _config_of(path)
+    config = _read_config(path)
     if not (path / "tokenizer" / "tokenizer.json").is_file():
         raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
     if not (path / "checkpoints").is_dir():
         raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
-    system = systems.load(config.system)
     tokenizer = Tokenizer.load(path / "tokenizer")
-    expected = _expected_params(path, config, system, tokenizer)
-    saved = _saved(path / "checkpoints")
+    try:
+        expected = _abstract_params(config, tokenizer)
+        if tokenizer.vocab_size > config.tokenizer.vocab_size:
+            raise ValueError(
+                f"tokenizer.json has {tokenizer.vocab_size} pieces, the net"
+                f" {config.tokenizer.vocab_size}"
+            )
+    except ValueError as error:
+        raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
+    saved = _read_newest(path / "checkpoints")
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
-    if not _same_shapes(expected, saved["params"]):
+    a, b = (
+        {name: leaf.shape for name, leaf in by_name(tree).items()}
+        for tree in (expected, saved["params"])
+    )
+    if a != b:
         raise ValueError(
             f"the checkpoint in {path} is not of the net that its config.json describes: names or"
             " shapes of parameters differ"
         )
     finished = run_folder.read_json(path / "result.json") is not None
-    return Pretrained(
-        path, config, system, tokenizer, saved["params"], int(saved["step"]), finished
-    )
-
-
-def _config_of(path: pathlib.Path) -> Config:
-    """Returns the config of a pre-training run.
-
-    Raises:
-      ValueError: the folder holds none.
-    """
-    if not path.is_dir():
-        raise ValueError(
-            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
-            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
-        )
-    values = run_folder.read_json(path / "config.json")
-    if values is None:
-        inside = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
-        raise ValueError(f"{path} is no run folder: it has no config.json (it holds {inside})")
-    run_folder.check_ours(path, values)
-    if values.get("task") == "imported":
-        raise ValueError(
-            f"{path} is a classifier that was imported, which has no pre-training's head: expected"
-            " a pre-training run, or an import of one (what a classifier is for: python -m"
-            f" scalelab.eval.TASK --init={path}, which trains it on, or --eval_only, to score it)"
-        )
-    if "task" in values:
-        raise ValueError(
-            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run, such"
-            f" as the one it started from"
-        )
-    return resolve(values)
-
-
-def _expected_params(
-    path: pathlib.Path, config: Config, system: System, tokenizer: Tokenizer
-) -> Any:
-    """Returns shapes and types of the parameters that a run's config describes.
-
-    Raises:
-      ValueError: the tokenizer is another net's.
-    """
-    try:
-        made = objectives_lib.make(
-            config.objectives,
-            vocab_size=config.tokenizer.vocab_size,
-            special_ids=tokenizer.special_ids,
-            mask_rate=config.mask_rate,
-        )
-    except ValueError as error:
-        raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
-    if tokenizer.vocab_size > config.tokenizer.vocab_size:
-        raise ValueError(
-            f"{path}/tokenizer is not the tokenizer of this run: tokenizer.json has"
-            f" {tokenizer.vocab_size} pieces, the net {config.tokenizer.vocab_size}"
-        )
-    net = systems.make_net(system, config.net, vocab_size=config.tokenizer.vocab_size)
-    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
-
-
-def _saved(directory: pathlib.Path) -> Any:
-    """Returns the newest sound checkpoint as plain dicts; None if there is none.
-
-    A checkpoint of an import has no optimizer state.
-    """
-    checkpoints = Checkpoints(directory, num_last=None)
-    restored = checkpoints.restore_as_saved()
-    checkpoints.close()
-    return None if restored is None else restored[0]
+    system, step = systems.load(config.system), int(saved["step"])
+    return Pretrained(path, config, system, tokenizer, saved["params"], step, finished)
 
 
 def load_trained(folder: pathlib.Path) -> Any:
@@ -173,11 +102,9 @@ def load_trained(folder: pathlib.Path) -> Any:
       ValueError: the folder keeps none.
     """
     directory = folder / "checkpoints"
-    if not directory.is_dir():
-        raise ValueError(f"{folder} holds no finished fine-tuning; train it first")
-    saved = _saved(directory)
+    saved = _read_newest(directory) if directory.is_dir() else None
     if saved is None:
-        raise ValueError(f"{directory} holds no parameters; train again in a new --workdir")
+        raise ValueError(f"{folder} holds no finished fine-tuning; train it in a new --workdir")
     return saved["params"]
 
 
@@ -189,10 +116,205 @@ def digest_of(params: Any) -> str:
     return f"{crc:08x}"
 
 
-def _same_shapes(expected: Any, found: Any) -> bool:
-    """Returns whether two trees of parameters have the same names and shapes."""
-    a, b = (
-        {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
-        for leaves in map(jax.tree_util.tree_leaves_with_path, (expected, found))
+def by_name(params: Any) -> dict[str, Any]:
+    """Returns the leaves of a tree of parameters by their names."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {parameter_name(path): leaf for path, leaf in leaves}
+
+
+def _read_config(path: pathlib.Path) -> Config:
+    """Returns the config of a pre-training run; raises ValueError if the folder holds none."""
+    if not path.is_dir():
+        raise ValueError(
+            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
+            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
+        )
+    values = run_folder.read_json(path / "config.json")
+    if values is None:
+        raise ValueError(f"{path} is no run folder: it has no config.json")
+    run_folder.check_ours(path, values)
+    if values.get("task") == "imported":
+        raise ValueError(
+            f"{path} is an imported classifier; expected a pre-training run (a classifier is for"
+            f" python -m scalelab.eval.TASK --init={path})"
+        )
+    if "task" in values:
+        raise ValueError(
+            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run"
+        )
+    return resolve(values)
+
+
+def _make_objectives(config: Config, tokenizer: Tokenizer) -> tuple[Objective, ...]:
+    return objectives_lib.make(
+        config.objectives,
+        vocab_size=config.tokenizer.vocab_size,
+        special_ids=tokenizer.special_ids,
+        mask_rate=config.mask_rate,
     )
-    return a == b
+
+
+def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
+    """Returns shapes and types of the parameters that a config describes."""
+    system, size = systems.load(config.system), config.tokenizer.vocab_size
+    net = systems.make_net(system, config.net, vocab_size=size)
+    made = _make_objectives(config, tokenizer)
+    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
+
+
+def _read_newest(directory: pathlib.Path) -> Any:
+    """Returns the newest sound checkpoint as plain dicts; None if there is none.
+
+    A checkpoint of an import has no optimizer state.
+    """
+    checkpoints = Checkpoints(directory, num_last=None)
+    restored = checkpoints.restore(None)
+    checkpoints.close()
+    return None if restored is None else restored[0]
+
+
+# --- Beginning with another run ----------------
+
+
+@dataclasses.dataclass
+class Start:
+    """The run whose parameters a pre-training begins, or began, with."""
+
+    path: str  # folder of that run
+    tokenizer_dir: pathlib.Path
+    opened: Pretrained | None  # None: this run has begun, and its own folder has all that it needs
+    digest: str  # of the parameters
+    fresh: tuple[str, ...] = ()  # names of parameters that it lacks
+    unused: tuple[str, ...] = ()  # names of parameters that only it has
+
+    def put(self, made: Any, placed: Any) -> Any:
+        """Returns the parameters of the run's first step.
+
+        Args:
+          made: its initial parameters, which give way to those of `opened`.
+          placed: their shardings, a tree like it.
+        """
+        if self.opened is None:
+            return made
+        given = by_name(self.opened.params)
+
+        def take(path: tuple[Any, ...], new: jax.Array, where: jax.NamedSharding) -> jax.Array:
+            old = given.get(parameter_name(path))
+            # A copy: a step takes its state's memory, and other seeds begin with the same.
+            return new if old is None else jax.device_put(np.array(old), where)
+
+        return jax.tree_util.tree_map_with_path(take, made, placed)
+
+    def describe(self) -> str:
+        """Returns what the run prints of it at its start."""
+        if self.opened is None:
+            return (
+                f"began with the parameters of {self.path}, digest {self.digest}, which is not read"
+                f" again: parameters and tokenizer are those in {self.tokenizer_dir.parent}"
+            )
+        opened, tokenizer = self.opened, self.opened.config.tokenizer
+        ended = "" if opened.finished else ", which has not reached the end of its budget"
+        lines = [
+            f"begins with the parameters of {opened.path}, step {opened.step}{ended}; its tokenizer"
+            f" is that run's: {tokenizer.kind}, {tokenizer.vocab_size:,} pieces"
+        ]
+        for what, names in (("initialised afresh", self.fresh), ("left out", self.unused)):
+            lines += [f"{what}: {', '.join(names)}"] if names else []
+        return "\n".join(lines)
+
+
+def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
+    """Opens the run that config.machine.init names, for a run to begin with its parameters.
+
+    A run that has a checkpoint of its own does not need that run: neither it nor --init must be
+    there.
+
+    Args:
+      config: of the run.
+      workdir: its folder.
+
+    Returns:
+      The config with that run's digest and tokenizer, and where the run begins; without such a run
+      the config as it is, and None: random parameters.
+
+    Raises:
+      ValueError: there is no such run, its parameters do not fit, or they are not those that the
+        config names or that the folder's run began with.
+    """
+    begun = _read_begun(workdir)
+    if config.machine.init is None and begun is None:
+        if config.init is not None:
+            raise ValueError(
+                f"config.init = {config.init!r} is a digest of parameters; name the run that has"
+                " them with --init=RUN"
+            )
+        return config, None
+    before = None if begun is None else pathlib.Path(str(begun.machine.init))
+    given = pathlib.Path(str(config.machine.init or before))
+    if given.resolve() == workdir.resolve():
+        raise ValueError(f"--init={given} is the --workdir itself: leave --init out to continue it")
+    if begun is not None and before is not None and before.resolve() == given.resolve():
+        opened, digest, tokenizer = None, str(begun.init), begun.tokenizer
+    else:
+        hint = f"; the run in {workdir} began with {before}: leave --init out to continue it"
+        try:
+            opened = load(given)
+        except ValueError as error:
+            raise ValueError(f"{error}{hint * (before is not None)}") from None
+        digest, tokenizer = digest_of(opened.params), opened.config.tokenizer
+        if begun is not None and begun.init != digest:
+            raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
+    if config.init not in (None, digest):
+        raise ValueError(
+            f"the parameters in {given} are not those that config.init names: their digest is"
+            f" {digest}, expected {config.init}"
+        )
+    machine = dataclasses.replace(config.machine, init=str(given))
+    config = dataclasses.replace(config, init=digest, tokenizer=tokenizer, machine=machine)
+    if opened is None:
+        return config, Start(str(given), workdir / "tokenizer", None, digest)
+    return config, _fit(opened, digest, config)
+
+
+def _read_begun(workdir: pathlib.Path) -> Config | None:
+    """Returns the config of a folder's run if it began with another's parameters and has saved."""
+    values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
+    saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
+    there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()
+    if not there or not isinstance(values, Mapping) or values.get("init") is None:
+        return None
+    return resolve(values)
+
+
+def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
+    """Refuses parameters of another net; lists the parameters that only one of the two has."""
+    path, theirs = opened.path, opened.config
+    if theirs.system != config.system:
+        raise ValueError(
+            f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
+            f" begins with parameters of its own system; set system={theirs.system}"
+        )
+    if theirs.net.output_embedding != config.net.output_embedding:
+        raise ValueError(
+            f"--init={path} scores tokens with another table: config.net.output_embedding is"
+            f" {theirs.net.output_embedding} there, {config.net.output_embedding} here"
+        )
+    ours, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
+    common = ours.keys() & given.keys()
+    wrong = [
+        f"{name}: {list(given[name].shape)} there, {list(ours[name].shape)} here"
+        for name in sorted(common)
+        if given[name].shape != ours[name].shape
+    ]
+    if wrong:
+        fields = [
+            f"config.net.{name} is {there} there, {here} here"
+            for name in ("num_heads", "width", "num_layers", "ffn_width", "max_len")
+            if (there := getattr(theirs.net, name)) != (here := getattr(config.net, name))
+        ]
+        raise ValueError(
+            f"--init={path} is of another shape ({'; '.join(fields)}): make them equal."
+            f" {len(wrong)} parameters do not fit, such as {wrong[0]}"
+        )
+    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (ours, given))
+    return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

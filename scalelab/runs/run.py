@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from scalelab import systems
@@ -20,7 +21,8 @@ from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import checkpoint, environment, json_files, metrics, records, run_folder
 from scalelab.runs.metrics import Run
-from scalelab.runs.warm_start import Start
+from scalelab.runs.pretrained import Start
+from scalelab.state import TrainState
 
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
@@ -34,7 +36,6 @@ class Recorder:
       config: of the run.
       data: what it trains on.
       costs: FLOPs of one step of each phase.
-      writes: whether this process writes metrics and result; all processes save checkpoints.
 
     Attributes:
       name: what messages call the run.
@@ -47,13 +48,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        workdir: pathlib.Path,
-        config: Config,
-        data: Data,
-        costs: Sequence[flops.Flops],
-        *,
-        writes: bool = True,
+        self, workdir: pathlib.Path, config: Config, data: Data, costs: Sequence[flops.Flops]
     ) -> None:
         self.workdir, self.config, self._data, self._costs = workdir, config, data, costs
         self._plan = make_plan(
@@ -64,7 +59,8 @@ class Recorder:
                 "flops": [cost.train for cost in costs],
             },
         )
-        self._schedule, self._writes = adamw.get_schedule(config.optim.schedule), writes
+        self._schedule = adamw.get_schedule(config.optim.schedule)
+        self._is_chief = jax.process_index() == 0  # writes; all processes save checkpoints
         self.name = run_folder.name(config)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
@@ -76,7 +72,7 @@ class Recorder:
         )
         self._writer: metrics.Writer | None = None
 
-    def restore(self, fresh: Any, start: Start | None = None) -> Run:
+    def restore(self, fresh: TrainState, start: Start | None = None) -> Run:
         """Continues from the newest sound checkpoint of the folder, else begins with `fresh`.
 
         Args:
@@ -106,7 +102,7 @@ class Recorder:
         clocks = self.run.clocks
         self.now = clocks.at(self._plan.clock)
         self._settled = clocks.tokens, clocks.steps
-        if self._writes:
+        if self._is_chief:
             self._writer = metrics.Writer(self.workdir, clocks.steps, self.run.num_lines)
             self.run.num_lines = self._writer.num_lines
             run_folder.describe(self.workdir, self.config)
@@ -172,12 +168,8 @@ class Recorder:
 
     def is_anything_due(self) -> bool:
         """Whether a line, a validation or a checkpoint is due."""
-        machine = self.config.machine
-        every = (
-            machine.log_every_steps,
-            self.config.eval.every_steps,
-            machine.checkpoint_every_steps,
-        )
+        machine, evaluation = self.config.machine, self.config.eval
+        every = machine.log_every_steps, evaluation.every_steps, machine.checkpoint_every_steps
         return any(map(self.is_due, every))
 
     # --- A step, and what may follow it ----------------
@@ -225,31 +217,35 @@ class Recorder:
         self.loss = metrics.divide(new)["loss"]
         metrics.add(self.run.unlogged, new)
 
-    def log(self) -> None:
-        """Writes the mean metrics of the settled steps since the last line."""
-        means = metrics.divide(self.run.unlogged)
-        means.pop("finite", None)
-        self.run.unlogged.clear()
-        if means:
-            values = {f"train/{k}": v for k, v in means.items()}
-            values["train/learning_rate"] = float(self._rate)
-            values["train/tokens_per_sec"] = self.tokens_per_sec
-            self._write(values)
-
-    def validate(
+    def attend(
         self,
         evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]],
         token_losses: Sequence[str],
-    ) -> str:
-        """Validates at the length of the phase in progress, writes the metrics, and saves.
+        say: Callable[[str], object] = print,
+    ) -> None:
+        """Writes a line, validates and saves, where that is due; no step may be in flight.
 
         Args:
           evaluate: (params, global batches) -> metrics of each batch, on the host.
           token_losses: names of the losses that are means over tokens.
-
-        Returns:
-          The metrics, for a terminal.
+          say: prints the validation.
         """
+        machine = self.config.machine
+        if self.is_due(machine.log_every_steps):
+            means = metrics.divide(self.run.unlogged)
+            means.pop("finite", None)
+            self.run.unlogged.clear()
+            if means:
+                values = {f"train/{k}": v for k, v in means.items()}
+                values["train/learning_rate"] = float(self._rate)
+                self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
+        if self.is_due(self.config.eval.every_steps):
+            say(f"\n{self._validate(evaluate, token_losses)}")
+        if self.is_due(machine.checkpoint_every_steps):
+            self.save()
+
+    def _validate(self, evaluate: Callable[..., Any], token_losses: Sequence[str]) -> str:
+        """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, phase, length = self.run, self.phase, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
@@ -318,7 +314,7 @@ class Recorder:
             ),
             **self.timers,
         )
-        if self._writes:
+        if self._is_chief:
             records.write_result(self.workdir, result)
         return json_files.dump(result)
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from scalelab.config.pretraining import resolve
 from scalelab.interop import exporting, importing, maps
-from scalelab.runs import pretrained, warm_start
+from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -131,7 +131,7 @@ def test_a_pre_training_must_say_that_it_goes_on_untied(tmp_path, theirs, system
         f"system={system},shape=3x24x2", machine__init=str(tmp_path / "run"), **given
     )
     with pytest.raises(ValueError, match="output_embedding"):
-        warm_start.begin(resolve(begun), tmp_path / "new")
+        pretrained.begin(resolve(begun), tmp_path / "new")
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)

@@ -17,7 +17,7 @@ from scalelab.data import prepare
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.interop import exporting, importing
 from scalelab.lab.show import card
-from scalelab.runs import pretrained, warm_start
+from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
 # No rate, no change: what is validated after the first steps is what it began with.
@@ -127,10 +127,10 @@ def test_continuing_from_others_is_refused(
     def refused(message: str, **fields: Any) -> None:
         given = lab.config("system=bert,steps=4", **fields, **ONE_PHASE)
         with pytest.raises(ValueError, match=message):
-            warm_start.begin(given, tmp_path / "run")
+            pretrained.begin(given, tmp_path / "run")
 
     other = str(pretrained_runs("bert"))
-    refused("run began with .*, digest .*; --init=.* has others, digest ", machine__init=other)
+    refused("--init=.* other parameters .* began with .*: leave --init out", machine__init=other)
     refused("no run folder .*elsewhere.* began with .*: leave --init out to continue it",
             machine__init=str(tmp_path / "elsewhere"))  # fmt: skip
     refused("not those that config.init names", init="01234567")
@@ -141,7 +141,7 @@ def test_continuing_from_others_is_refused(
         lab.run_together([*both, (new, tmp_path / "new")])
     shutil.copytree(first.workdir, tmp_path / "moved")
     moved = lab.config("system=bert,steps=4", machine__init=str(tmp_path / "moved"), **ONE_PHASE)
-    made, start = warm_start.begin(moved, tmp_path / "run")  # the same parameters
+    made, start = pretrained.begin(moved, tmp_path / "run")  # the same parameters
     assert start is not None and start.opened is not None and made.init == start.digest
     for step in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         shutil.rmtree(step)
@@ -194,7 +194,7 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (dict(net__width=16), r"width is 8 there, 16 here.*norm/bias: \[8\] there, \[16\] here"),
+        (dict(net__width=16), r"width is 8 there, 16 here.*: \[8\] there, \[16\] here"),
         (dict(net__max_len=32), r"max_len is 64 there, 32 here.*embed/positions/table: \[64, 8\]"),
         (dict(net__num_heads=1), "num_heads is 2 there, 1 here"),
         (dict(net__num_layers=2), "num_layers is 1 there, 2 here"),
@@ -208,13 +208,13 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     given = {"machine__init": str(pretrained_runs("bert"))} | ONE_PHASE | fields
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        warm_start.begin(lab.config("system=bert,steps=2", **given), pathlib.Path("new"))
+        pretrained.begin(lab.config("system=bert,steps=2", **given), pathlib.Path("new"))
 
 
 def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
     config = lab.config("system=roberta,steps=2", machine__init=str(pretrained_runs("bert")))
     with pytest.raises(ValueError, match="a run of bert, config.system is 'roberta'"):
-        warm_start.begin(config, pathlib.Path("new"))
+        pretrained.begin(config, pathlib.Path("new"))
 
 
 def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
