@@ -227,7 +227,9 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Net:
+class NetSizes:
+    """The part of a net's config that every reader takes for granted."""
+
     num_heads: int
     width: int
     num_layers: int
@@ -239,7 +241,7 @@ class _Config:
 
     system: str
     seed: int
-    net: _Net
+    net: NetSizes
     task: str | None = None
     machine: dict[str, Any] | None = None
     data: dict[str, Any] | None = None

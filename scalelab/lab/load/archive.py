@@ -7,7 +7,6 @@ scratch/<task>/seed<k>, stay likewise, with predictions.npz for predictions.tsv:
 set, no probabilities; runs of a recipe's grid go. The same runs give the same bytes.
 """
 
-import contextlib
 import functools
 import io
 import json
@@ -16,7 +15,7 @@ import pathlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from scalelab.helpers import files
 from scalelab.runs import predictions, records
@@ -65,23 +64,14 @@ def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
         with tarfile.open(path, "r:xz") as archive:
             total = 0
             for member in archive:
-                _check(member, total := total + member.size)
+                total += member.size
+                if total > LARGEST or not (member.isreg() or member.isdir()):
+                    raise ValueError(f"{member.name!r} is no file, or too large")
                 archive.extract(member, folder.name, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError) as error:
         folder.cleanup()
         raise ValueError(f"{path} is damaged: {error}") from None
     return folder
-
-
-def _check(member: tarfile.TarInfo, total: int) -> None:
-    """Raises ValueError for what is no plain file below runs/."""
-    parts = pathlib.PurePosixPath(member.name).parts
-    if parts[:1] != ("runs",) or ".." in parts or "\\" in member.name:
-        raise ValueError(f"the path {member.name!r} leads out of runs/")
-    if not (member.isreg() or member.isdir()):
-        raise ValueError(f"{member.name!r} is neither a file nor a folder")
-    if total > LARGEST:
-        raise ValueError(f"it unpacks to more than {LARGEST:,} bytes")
 
 
 def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
@@ -99,70 +89,39 @@ def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
       OSError: a file cannot be read or written.
     """
     to.mkdir(parents=True, exist_ok=True)
-    before = unpacked(to) if (to / NAME).exists() else None
-    there = {path.name for path in before.iterdir()} if before else set[str]()
     with tempfile.TemporaryDirectory(prefix="scalelab-pack-") as name:
         folder = pathlib.Path(name)
-        if before:
-            shutil.copytree(before, folder / "runs")
-        for run, source in runs.items():
-            if run not in there:
-                copy_run(source, folder / "runs" / run)
-        with files.whole(to / NAME) as path:
-            _write(folder, path)
-    return len(runs.keys() - there), len(runs.keys() & there)
-
-
-def _write(folder: pathlib.Path, path: pathlib.Path) -> None:
-    """Writes all files below a folder in the order of their names, without times and owners."""
-    with tarfile.open(path, "w:xz", preset=6) as archive:
-        for source in sorted(folder.rglob("*")):
-            if source.is_file():
-                content = source.read_bytes()
+        if (to / NAME).exists():
+            shutil.copytree(unpacked(to), folder / "runs")
+        added = [run for run in runs if not (folder / "runs" / run).exists()]
+        for run in added:
+            _copy_run(runs[run], folder / "runs" / run)
+        with files.whole(to / NAME) as path, tarfile.open(path, "w:xz", preset=6) as archive:
+            for source in sorted(path for path in folder.rglob("*") if path.is_file()):
                 member = tarfile.TarInfo(source.relative_to(folder).as_posix())
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+                member.size = source.stat().st_size  # without times and owners
+                archive.addfile(member, io.BytesIO(source.read_bytes()))
+    return len(added), len(runs) - len(added)
 
 
-def copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
-    """Copies a finished pre-training and its fine-tunings, without what is large.
-
-    Args:
-      source: the run folder.
-      to: the folder to make; nothing is left of it if anything goes wrong.
-
-    Raises:
-      ValueError: a run is not finished or not whole, or `to` exists.
-      OSError: a file cannot be read or written.
-    """
-    if to.exists():
-        raise ValueError(f"{to} exists; choose a folder that does not, or delete it")
-    with _removed_on_error(to):
-        record = _copy_files(source, to, MAX_LINES["pre-training"])
-        if not isinstance(record.result, RunResult):
-            raise ValueError(f"{source}: expected a finished pre-training")
-        for seed in sorted(path for part in ("tasks", "scratch")
-                           for path in source.glob(f"{part}/*/seed*/")):  # fmt: skip
-            copy = to / seed.relative_to(source)
-            _copy_files(seed, copy, MAX_LINES["fine-tuning"])
-            for path in sorted(seed.glob("predictions*.tsv")):
-                predictions.pack(copy / f"{path.stem}.npz", predictions.read(path))
-            for path in sorted(seed.glob("predictions*.npz")):
-                if not path.with_suffix(".tsv").exists():
-                    shutil.copyfile(path, copy / path.name)
-
-
-@contextlib.contextmanager
-def _removed_on_error(folder: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
+    """Copies a finished pre-training and its fine-tunings, without what is large."""
+    record = _copy_files(source, to, MAX_LINES["pre-training"])
+    if not isinstance(record.result, RunResult):
+        raise ValueError(f"{source}: expected a finished pre-training")
+    seeds = (path for part in ("tasks", "scratch") for path in source.glob(f"{part}/*/seed*/"))
+    for seed in sorted(seeds):
+        copy = to / seed.relative_to(source)
+        _copy_files(seed, copy, MAX_LINES["fine-tuning"])
+        for path in seed.glob("predictions*.tsv"):
+            predictions.pack(copy / f"{path.stem}.npz", predictions.read(path))
+        for path in seed.glob("predictions*.npz"):
+            if not path.with_suffix(".tsv").exists():
+                shutil.copyfile(path, copy / path.name)
 
 
 def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> records.RunRecord:
-    """Copies what pre-trainings and fine-tunings have in common; returns what it says."""
+    """Copies the files that pre-trainings and fine-tunings have in common; returns the record."""
     record = records.read_run(source)
     if record.result is None:
         raise ValueError(f"{source} is not finished; let it finish, or delete it")
@@ -177,14 +136,9 @@ def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> recor
 
 
 def thin(text: str, max_lines: int) -> str:
-    """Thins the content of metrics.jsonl.
+    """Returns the content of metrics.jsonl with at most `max_lines` lines of training.
 
-    Args:
-      text: its content.
-      max_lines: lines of training to keep; evaluations stay all.
-
-    Returns:
-      The content with every k-th line of training, k the least that is enough, the last among them.
+    Evaluations stay all. Of the others every k-th stays, k the least that is enough, and the last.
     """
     lines = text.splitlines(keepends=True)
     trained = [i for i, line in enumerate(lines)

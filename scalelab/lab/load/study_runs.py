@@ -23,9 +23,6 @@ its fine-tunings are in tasks/<task>/seed<k> below it, those of the same net fro
 scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
-# pyright: reportCallIssue=false
-
 import dataclasses
 import pathlib
 import re
@@ -52,16 +49,12 @@ class PretrainRun:
     Attributes:
       name: its folder's name.
       stage: the study's stage that wants it.
-      seed: its seed.
-      folder: its run folder, which need not exist yet.
-      config: the resolved config that the study wants, nested.
+      config: the resolved config that the study wants, nested; the folder need not exist yet.
       result: of result.json; None until it is finished.
-      damaged: what is wrong with its folder; None: nothing.
+      damaged: what is wrong with its folder, such as another config; None: nothing.
       tasks: its fine-tunings by task.
       scratch: those of the same net from random weights.
-      environment: of environment.json.
       lines: of metrics.jsonl.
-      trained: the config that it was trained with; None until it has begun.
     """
 
     name: str
@@ -75,7 +68,6 @@ class PretrainRun:
     scratch: Mapping[str, TaskRuns]
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()
-    trained: Mapping[str, Any] | None = None
 
     @property
     def finished(self) -> bool:
@@ -175,18 +167,6 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     Raises:
       ValueError: there is no such study, or its file is damaged. A damaged run is read as such.
     """
-    path = find(workdir, name)
-    facts = read_facts(path)
-    points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
-    for run in facts["runs"]:
-        key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
-        folder = archive.find_run(workdir, run["name"])
-        points.setdefault(key, []).append(read_run(folder, run, facts["finetune_seeds"]))
-    return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
-
-
-def find(workdir: pathlib.Path, name: str | None) -> pathlib.Path:
-    """Returns the path of a study's file; arguments and errors as for `read`."""
     files = {path.stem: path for path in sorted((workdir / "studies").glob("*.json"))}
     if not files:
         raise ValueError(f"{workdir} holds no study: expected {workdir}/studies/<name>.json")
@@ -195,7 +175,13 @@ def find(workdir: pathlib.Path, name: str | None) -> pathlib.Path:
     name = name or next(iter(files))
     if name not in files:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
-    return files[name]
+    facts = read_facts(files[name])
+    points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    for run in facts["runs"]:
+        key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
+        folder = archive.find_run(workdir, run["name"])
+        points.setdefault(key, []).append(read_run(folder, run, facts["finetune_seeds"]))
+    return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
 
 
 def read_run(
@@ -208,59 +194,79 @@ def read_run(
       planned: what the study's file says of it.
       finetune_seeds: read this many seeds of each task; None: all that are there.
     """
-    record, damaged = None, None
+    record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):
         try:
             record = records.read_run(folder)
         except Unreadable as error:
             damaged = f"{error.path.name} {error.reason}"
-    result = record.result if record else None
+    result = record.result
     if result is not None and (not isinstance(result, RunResult) or result.status != "completed"):
         result, damaged = None, "result.json is not that of a completed pre-training"
-    found = [
+    elif result is not None and (lines := science_diff(planned["config"], record.config)):
+        more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
+        damaged = f"config.json is not what the study planned: {'; '.join(lines[:SHOWN])}{more}"
+        result = None
+    tasks, scratch = (
         task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
         for part in ("tasks", "scratch")
-    ]
-    record = record or RunRecord(folder, {}, Environment(), None)
+    )
     return PretrainRun(
         planned["name"], planned["stage"], planned["seed"], folder, planned["config"], result,
-        damaged, *found, record.environment, record.lines, record.config or None,
+        damaged, tasks, scratch, record.environment, record.lines,
     )  # fmt: skip
 
 
-def check_plan(study: Study) -> Study:
-    """Returns the study with each finished run of another config than planned as damaged."""
-    points = []
-    for point in study.points:
-        runs = []
-        for run in point.runs:
-            why = differs_from_plan(run)
-            runs.append(dataclasses.replace(run, result=None, damaged=why) if why else run)
-        points.append(dataclasses.replace(point, runs=tuple(runs)))
-    return dataclasses.replace(study, points=tuple(points))
+# --- The study's file and its plan ----------------------------------------------------------------
 
 
-def differs_from_plan(run: PretrainRun) -> str | None:
-    """Says in which science fields a finished run differs from the plan; None if in none."""
-    if run.result is None or run.trained is None:
-        return None
-    lines = science_diff(run.config, run.trained)
-    more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
-    said = f"config.json is not what the study planned: {'; '.join(lines[:SHOWN])}{more}"
-    return said if lines else None
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    title: str
+    stages: tuple[str, ...]
+    shapes: tuple[str, ...]
+    variants: tuple[str, ...]
 
 
-# --- The study's file -----------------------------------------------------------------------------
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    net: records.NetSizes
 
-FACTS = {
-    "name": str, "title": str, "question": str, "scale": str, "matched": str, "free": list,
-    "allow": list, "tables": list, "figures": list, "hypotheses": list, "tasks": list,
-    "recipe": str, "finetune_seeds": int, "finetune": dict, "departures": dict, "variants": dict,
-    "stages": dict, "runs": list,
-}  # fmt: skip
-RUN = {"name": str, "stage": str, "system": str, "variant": str, "seed": int, "config": dict,
-       "shape": dict}  # fmt: skip
-ROWS = {"title": str, "stages": list, "shapes": list, "variants": list}
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    name: str
+    stage: str
+    system: str
+    variant: str
+    seed: int
+    shape: Shape
+    config: _Config
+
+
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """What every reader takes for granted in a study's file."""
+
+    name: str
+    title: str
+    question: str
+    scale: str
+    matched: str
+    free: tuple[str, ...]
+    allow: tuple[str, ...]
+    tables: tuple[str, ...]
+    figures: tuple[str, ...]
+    hypotheses: tuple[str, ...]
+    tasks: tuple[str, ...]
+    recipe: str
+    finetune_seeds: int
+    finetune: dict[str, Any]
+    departures: dict[str, Any]
+    variants: dict[str, Any]
+    stages: dict[str, Any]
+    runs: tuple[_Run, ...]
+    rows: dict[str, _Rows] = dataclasses.field(default_factory=dict)
 
 
 def read_facts(path: pathlib.Path) -> dict[str, Any]:
@@ -270,102 +276,39 @@ def read_facts(path: pathlib.Path) -> dict[str, Any]:
       ValueError: it is damaged, or a name in it could lead out of the study's folder.
     """
     try:
-        facts = json_files.read_object(path) or {}
+        values = json_files.read_object(path) or {}
+        facts = json_files.fill(_Facts, values, path)
+        for name in (facts.name, *facts.tasks, *facts.rows, *(run.name for run in facts.runs)):
+            if not SAFE.fullmatch(name):
+                raise Unreadable(path, f"has {name!r}, no name of a folder")
     except Unreadable as error:
-        raise ValueError(f"{path} is damaged ({error.reason}); {_REMEDY}") from None
-    problems = [f"{n} is missing" if n not in facts else f"{n} is no {kind.__name__}"
-                for n, kind in FACTS.items() if not isinstance(facts.get(n), kind)]  # fmt: skip
-    rows = facts.get("rows", {})  # files from before tables had rows have none
-    whole = isinstance(rows, Mapping) and all(_is_rows(*item) for item in rows.items())
-    problems += [] if whole else ["rows are not what they should be"]
-    if not problems:
-        problems += [f"run {i} is damaged" for i, r in enumerate(facts["runs"]) if not _is_run(r)]
-    if not problems:
-        names = [facts["name"], *facts["tasks"], *(run["name"] for run in facts["runs"])]
-        problems += [f"{n!r} is no name of a folder" for n in names if not is_safe(n)]
-    if problems:
-        raise ValueError(f"{path} is damaged ({'; '.join(problems[:SHOWN])}); {_REMEDY}")
-    return facts
+        raise ValueError(
+            f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
+            " writes it anew"
+        ) from None
+    return values
 
-
-_REMEDY = "move it away, and `study plan` or `study run` writes it anew"
-
-
-def is_safe(name: object) -> bool:
-    """Returns True if a name is one path component that stays inside its folder."""
-    return isinstance(name, str) and SAFE.fullmatch(name) is not None
-
-
-def _is_rows(name: str, rows: Any) -> bool:
-    """Returns True if it is what a study's file says of some rows; a file is named after them."""
-    return (
-        name.isidentifier()
-        and isinstance(rows, Mapping)
-        and rows.keys() == ROWS.keys()
-        and all(isinstance(rows[part], kind) for part, kind in ROWS.items())
-        and all(isinstance(x, str) for part in ROWS if part != "title" for x in rows[part])
-    )
-
-
-def _is_run(run: Any) -> bool:
-    """Returns True if it is what a study's file says of a run, with a net in its config."""
-    if not isinstance(run, Mapping) or not all(isinstance(run.get(n), k) for n, k in RUN.items()):
-        return False
-    net, sizes = run["config"].get("net"), ("num_heads", "width", "num_layers")
-    return (
-        all(isinstance(run["shape"].get(k), int) for k in "AHL")
-        and isinstance(net, Mapping)
-        and all(isinstance(net.get(size), int) for size in sizes)
-    )
-
-
-# --- The plan -------------------------------------------------------------------------------------
 
 Plan = Mapping[str, Mapping[str, Any]]
-NUMBERS = ("secs", "peak_bytes", "n_model", "steps", "tokens", "flops")
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     """Returns what `study plan` expected of each run, by the run's name; empty without a plan."""
-    try:
-        plan = json_files.read_object(workdir / "plans" / f"{name}.json") or {}
-    except Unreadable:
-        return {}
-    found = plan.get("runs")
-    return {
-        run["name"]: run for run in found if isinstance(run, dict) and _is_planned(run)
-    } if isinstance(found, list) else {}  # fmt: skip
-
-
-def _is_planned(run: Mapping[str, Any]) -> bool:
-    numbers = (run.get(field) for field in NUMBERS)
-    return isinstance(run.get("name"), str) and all(
-        x is None or isinstance(x, int | float) for x in numbers
-    )
+    plan = json_files.read_object(workdir / "plans" / f"{name}.json") or {"runs": []}
+    return {run["name"]: run for run in plan["runs"]}
 
 
 def planned(plan: Plan, name: str, stage: str, n_model: int) -> Mapping[str, Any] | None:
-    """Returns what the plan expected of a run; where its shape was not known, of the nearest size.
+    """Returns what the plan expected of a run; None if the plan does not know it.
 
-    Args:
-      plan: from `read_plan`.
-      name: of the run.
-      stage: likewise.
-      n_model: of its shape.
-
-    Returns:
-      None if the plan does not know it.
+    A run whose shape was not known when the plan was made has the entry of the nearest size.
     """
     if name in plan:
         return plan[name]
-
-    def without_shape(run: str) -> list[str]:
-        system, _, *rest = run.split("-")
-        return [system, *rest]
-
+    system, _, *rest = name.split("-")
     alike = [
         entry for other, entry in plan.items()
         if entry.get("foreseen") and entry.get("stage") == stage
-        and without_shape(other) == without_shape(name)
+        and other.split("-")[:1] + other.split("-")[2:] == [system, *rest]
     ]  # fmt: skip
     return min(alike, key=lambda entry: abs(entry["n_model"] - n_model), default=None)

@@ -9,7 +9,6 @@ import dataclasses
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from scalelab.lab.scores import metrics
@@ -41,7 +40,7 @@ DEV_SIZES = {
     "wnli": {"dev": 71},
 }
 SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
-FROM_SCRATCH = (None, "none")  # what `init` says of random weights
+FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 
 Key = tuple[str, str]  # split, metric
 
@@ -63,8 +62,8 @@ class SeedRun:
 
     folder: pathlib.Path
     seed: int
-    result: TaskResult | None
-    scores: dict[Key, float]
+    result: TaskResult | None = None
+    scores: dict[Key, float] = dataclasses.field(default_factory=dict)
     unfinished: bool = False
     failed: str | None = None
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -88,26 +87,9 @@ class SeedRun:
         return self.result.init_digest or self.result.init
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """How it was adapted: field -> value, as far as its result tells."""
-        return (self.result.settings if self.result else None) or {}
-
-    @property
-    def chosen(self) -> dict[str, Any]:
-        """The fields, with their values, that a grid chose on dev; none without a grid."""
-        return (self.result.chosen if self.result else None) or {}
-
-    @property
     def degenerate(self) -> str | None:
         """Why it counts as having learnt nothing; None: it learnt."""
         return self.result.degenerate if self.result else None
-
-    def best(self, key: Key) -> float | None:
-        """Returns the score at the step that is best on dev; None if it was not recorded."""
-        dev: Any = ((self.result.best if self.result else None) or {}).get("dev")
-        for name in key:
-            dev = dev.get(name) if isinstance(dev, dict) else None
-        return float(dev) if isinstance(dev, int | float) else None
 
     def predictions(self, split: str) -> predictions.Predictions:
         """Reads what it predicted on a dev split.
@@ -116,8 +98,7 @@ class SeedRun:
           Unreadable: the file is missing or not whole.
         """
         splits = list(dict.fromkeys(name for name, _ in self.scores))
-        ending = f"-{split}" if splits.index(split) else ""
-        path = self.folder / f"predictions{ending}.tsv"
+        path = self.folder / f"predictions{f'-{split}' * (splits.index(split) > 0)}.tsv"
         packed = path.with_suffix(".npz")
         return predictions.read(packed if packed.exists() and not path.exists() else path)
 
@@ -165,20 +146,29 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
     """
     if not workdir.is_dir():
         raise ValueError(f"no such folder: {workdir}")
-    folders = [workdir] if _seeds(workdir) else sorted(p for p in workdir.iterdir() if _seeds(p))
-    if not folders:
-        raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
+    folders = {path: _seeds(path) for path in (workdir, *sorted(workdir.iterdir()))}
+    if folders[workdir]:
+        folders = {workdir: folders[workdir]}
     found: dict[str, TaskRuns] = {}
-    for folder in folders:
-        seeds = sorted(_seeds(folder).items())
-        every = [read_seed(path, k) for k, path in seeds if num_seeds is None or k < num_seeds]
-        runs = _fail_others(every)
-        sound_first = sorted(runs, key=lambda run: run.failed is not None)
-        named = [str(run.config["task"]) for run in sound_first if run.config.get("task")]
+    for folder, seeds in folders.items():
+        if not seeds:
+            continue
+        runs = [read_seed(path, k) for k, path in sorted(seeds.items())
+                if num_seeds is None or k < num_seeds]  # fmt: skip
+        kinds = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
+        for place, run in enumerate(runs if kinds else ()):
+            task, keys = kinds.most_common(1)[0][0]
+            other = run.result and run.result.task != task
+            if other or (run.finished and tuple(run.scores) != keys):
+                why = "of another task, or scored otherwise"
+                runs[place] = SeedRun(run.folder, run.seed, failed=why)
+        named = [r.config["task"] for r in runs if r.failed is None and r.config.get("task")]
         name = named[0] if named else folder.name
         if name in found:
             raise ValueError(f"{workdir} holds {name} twice, in {folder.name} too")
         found[name] = TaskRuns(name, tuple(runs))
+    if not found:
+        raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
     order = [*TITLES, *sorted(found.keys() - TITLES.keys())]
     return {name: found[name] for name in order if name in found}
 
@@ -186,17 +176,17 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
 def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     """Reads one fine-tuning; one that cannot be read is failed, with the reason."""
     if not (folder / "result.json").exists() and not (folder / "config.json").exists():
-        return SeedRun(folder, seed, None, {}, unfinished=True)
+        return SeedRun(folder, seed, unfinished=True)
     try:
         record = records.read_run(folder, metrics=False)
     except Unreadable as error:
-        return SeedRun(folder, seed, None, {}, failed=f"{error.path.name} {error.reason}")
+        return SeedRun(folder, seed, failed=f"{error.path.name} {error.reason}")
     result, config, environment = record.result, record.config, record.environment
     if result is None:
-        return SeedRun(folder, seed, None, {}, True, None, config, environment)
+        return SeedRun(folder, seed, unfinished=True, config=config, environment=environment)
     if not isinstance(result, TaskResult):
-        return SeedRun(folder, seed, None, {}, failed="result.json is not that of a fine-tuning")
-    values = {(s, m): value for s, metrics in result.eval.items() for m, value in metrics.items()}
+        return SeedRun(folder, seed, failed="result.json is not that of a fine-tuning")
+    values = {(s, m): value for s, by_name in result.eval.items() for m, value in by_name.items()}
     known = {key: value for key, value in values.items() if value is not None}
     unknown = [metric for _, metric in values if metric not in metrics.METRICS]
     failed = None
@@ -204,8 +194,8 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
         failed = result.degenerate or f"its status is {result.status!r}"
     elif unknown or not values or len(known) < len(values):
         failed = f"unknown metric {unknown[0]}" if unknown else "a score is missing"
-    return SeedRun(folder, seed, result, {} if failed else known, False, failed, config,
-                   environment)  # fmt: skip
+    scores = {} if failed else known
+    return SeedRun(folder, seed, result, scores, False, failed, config, environment)
 
 
 def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None:
@@ -221,33 +211,8 @@ def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None
     return None
 
 
-def distinct(runs: Sequence[SeedRun], field: str) -> list[Any]:
-    """Returns the different values of a field of result.json, in the order of the runs."""
-    values = []
-    for run in runs:
-        if run.result and (value := getattr(run.result, field)) not in values:
-            values.append(value)
-    return values
-
-
 def _seeds(folder: pathlib.Path) -> dict[int, pathlib.Path]:
     """Returns the run folders in a folder, by seed."""
-    if not folder.is_dir():
-        return {}
-    named = {path: re.fullmatch(r"seed(\d{1,9})", path.name) for path in folder.iterdir()}
+    paths = folder.iterdir() if folder.is_dir() else ()
+    named = {path: re.fullmatch(r"seed(\d{1,9})", path.name) for path in paths}
     return {int(m[1]): path for path, m in named.items() if m and path.is_dir()}
-
-
-def _fail_others(runs: Sequence[SeedRun]) -> list[SeedRun]:
-    """Returns the runs, those failed that are of another task or scored otherwise than most."""
-    counts = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
-    if not counts:
-        return list(runs)
-    task, keys = counts.most_common(1)[0][0]
-    why = {"result": None, "scores": {}, "failed": "of another task, or scored otherwise"}
-    return [
-        dataclasses.replace(run, **why)
-        if run.result and (run.result.task != task or (run.finished and tuple(run.scores) != keys))
-        else run
-        for run in runs
-    ]
