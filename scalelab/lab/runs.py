@@ -14,54 +14,51 @@ import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
 
 from scalelab.config import cli, pretraining
+from scalelab.lab import tables
+from scalelab.lab.load import archive, run_table
+from scalelab.runs import records
 
 COMMANDS = ("list", "compare", "card", "pack")
-PROGRAM = "python -m scalelab.lab.runs"
+SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
+         "loss", "scores", "note")  # fmt: skip
+NUM_TEXTS = 5  # of these, which come first
+FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 
 
 def parser() -> cli.Parser:
     """Returns the parser of the command line."""
     made = cli.Parser(
-        prog=PROGRAM,
-        description=__doc__,
+        prog="python -m scalelab.lab.runs", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    )  # fmt: skip
     commands = made.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser(
-        "list", allow_abbrev=False, help="the table; also without this word"
-    )
-    listing.add_argument("folders", metavar="DIR", nargs="+", type=pathlib.Path)
-    listing.add_argument(
-        "--where",
-        default="",
-        metavar="CONDITIONS",
+    listing, comparing, carding, packing = (
+        commands.add_parser(name, allow_abbrev=False, help=text)
+        for name, text in zip(COMMANDS, (
+            "the table; also without this word", "config, curves and scores of two runs",
+            "a run in Markdown", "a finished run, small enough for git",
+        ), strict=True)
+    )  # fmt: skip
+    add = listing.add_argument
+    add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
+    add("--where", default="", metavar="CONDITIONS",
         help="such as system=bert,width>=128,status=completed,corpus=*wiki*,loss!=none; any column,"
         " any config field (optim.learning_rate>1e-3); or an expression of pandas'"
-        " DataFrame.query, such as 'width >= 128 and system == \"bert\"'",
-    )
-    listing.add_argument(
-        "--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first"
-    )
-    listing.add_argument(
-        "--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate"
-    )
-    listing.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser(
-        "compare", allow_abbrev=False, help="config, curves and scores of two runs"
-    )
+        " DataFrame.query, such as 'width >= 128 and system == \"bert\"'")  # fmt: skip
+    add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
+    add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
+    add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
     comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
     comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
     comparing.add_argument("--points", type=int, default=10, help="rows of each table; default: 10")
     comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
-    carding = commands.add_parser("card", allow_abbrev=False, help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
-    packing = commands.add_parser(
-        "pack", allow_abbrev=False, help="a finished run, small enough for git"
-    )
     packing.add_argument("run", metavar="RUN", type=pathlib.Path)
     packing.add_argument("--to", metavar="DIR", type=pathlib.Path, required=True)
     return made
@@ -73,18 +70,55 @@ def show(given: argparse.Namespace) -> str:
     Raises:
       ValueError: a folder or a column does not exist, or a condition is not written as one.
     """
-    from scalelab.lab.load import query, run_table
-
     frame = run_table.as_frame(run_table.load_runs(given.folders))
     columns = given.columns.split(",") if given.columns else None
-    if columns is not None:
-        query.check_columns(columns, frame.columns)
-    chosen = query.sort(query.where(frame, given.where), given.sort)
+    run_table.check_columns(columns or (), frame.columns)
+    chosen = sort(run_table.where(frame, given.where), given.sort)
     if given.csv:
-        given.csv.write_text(query.csv(chosen, columns), encoding="utf-8")
+        names = columns or [name for name in frame.columns if "." not in name]
+        chosen[names].to_csv(given.csv, index=False)
     if chosen.empty:
         return f"no run: 0 of {len(frame)}\n"
-    return query.plain(chosen, columns) + f"{len(chosen)} of {len(frame)} runs\n"
+    return plain(chosen, columns) + f"{len(chosen)} of {len(frame)} runs\n"
+
+
+def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Sorts rows by columns such as "system,-tokens", most tokens first; unknown cells come last.
+
+    Raises:
+      ValueError: there is no such column.
+    """
+    keys = [key.strip() for key in by.split(",") if key.strip()]
+    run_table.check_columns([key.removeprefix("-") for key in keys], frame.columns)
+
+    def key(values: pd.Series) -> pd.Series:
+        if pd.api.types.is_numeric_dtype(values):
+            return values
+        return values.astype(object).map(lambda x: run_table.natural(str(x)), na_action="ignore")
+
+    for name in reversed(keys):
+        frame = frame.sort_values(
+            name.removeprefix("-"), ascending=name[0] != "-", kind="stable", key=key
+        )
+    return frame
+
+
+def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    """Returns the table for a terminal; without `columns` the usual ones that are not empty."""
+    num_texts = 1
+    if columns is None:
+        columns = [name for name in SHOWN if frame[name].notna().any()]
+        num_texts = sum(name in SHOWN[:NUM_TEXTS] for name in columns)
+    cells = [[_cell(name, x) for x in frame[name].astype(object)] for name in columns]
+    return tables.plain(columns, list(zip(*cells, strict=True)), num_texts)
+
+
+def _cell(name: str, value: Any) -> str:
+    if pd.isna(value) or isinstance(value, str):
+        return value if isinstance(value, str) else "-"
+    if name in FORMATS or not float(value).is_integer():
+        return format(float(value), FORMATS.get(name, ",.6g" if abs(value) < 1e6 else ".4g"))
+    return str(value) if name in ("seed", "numerics") else f"{int(value):,}"
 
 
 def compare(given: argparse.Namespace) -> str:
@@ -94,7 +128,6 @@ def compare(given: argparse.Namespace) -> str:
       ValueError: one is no run, cannot be read, or has no metrics.
     """
     from scalelab.lab.compare import pair
-    from scalelab.runs import records
 
     if given.points < 1:
         raise ValueError(f"--points={given.points}: expected at least 1")
@@ -126,8 +159,6 @@ def pack(given: argparse.Namespace) -> str:
     Raises:
       ValueError: the run is not finished, or the archive has one of its name.
     """
-    from scalelab.lab.load import archive
-
     name = given.run.absolute().name
     added, _ = archive.pack({name: given.run}, given.to)
     if not added:
@@ -143,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words.insert(0, "list")
     given = parser().parse_args(words)
     with cli.one_message("nothing was changed"):
-        run = {"list": show, "compare": compare, "card": card, "pack": pack}[given.command]
+        run = dict(zip(COMMANDS, (show, compare, card, pack), strict=True))[given.command]
         print(run(given), end="", flush=True)
 
 

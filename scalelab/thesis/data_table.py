@@ -75,7 +75,7 @@ def _of_run(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cel
     """A row for each phase of a finished run, and one for both together."""
     tokenizer, found = run.config["tokenizer"], phases.read_phases(run)
     printed = published_tables.epochs() if is_published else {}
-    text = phases.num_text_tokens(run)
+    text = run.result.corpus.tokens if run.result and run.result.corpus else None
     if run.config["long"].get("epoch_rate") == 0:
         text = None  # it left out the documents of the second phase: how much is not known
     names = (system, tokenizer["kind"])

@@ -57,7 +57,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     """Checks all finished runs of a study, and all their fine-tunings.
 
     Args:
-      study: after `study_runs.check_plan`: its runs have the planned configs.
+      study: its finished runs have the planned configs.
       allow: fields that may differ beyond those of the study's own `allow`.
 
     Returns:

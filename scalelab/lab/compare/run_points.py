@@ -17,7 +17,7 @@ from typing import Any
 
 from scalelab.config.fields import flatten
 from scalelab.lab.compare.comparability import PREFIX
-from scalelab.lab.load import query, run_table
+from scalelab.lab.load import run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import TITLES
 from scalelab.runs.records import RunRecord, RunResult, TaskResult
@@ -78,7 +78,7 @@ def read(
     Args:
       folders: of runs, however deep.
       measure: "loss", a task, or one of MEANS.
-      where: conditions as `query.where` takes them.
+      where: conditions as `run_table.where` takes them.
 
     Returns:
       The points, and what has to be said about them.
@@ -91,7 +91,7 @@ def read(
         known = ", ".join([LOSS, *MEANS, *TITLES])
         raise ValueError(f"unknown measure {measure!r}; there are {known}")
     everyone = run_table.load_runs(folders)
-    runs = [everyone[i] for i in query.where(run_table.as_frame(everyone), where).index]
+    runs = [everyone[i] for i in run_table.where(run_table.as_frame(everyone), where).index]
     notes = describe_damaged(_concerned(everyone, runs))
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
     if not runs:

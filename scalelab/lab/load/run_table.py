@@ -1,34 +1,35 @@
-"""Every run below some folders, pre-trainings and fine-tunings, in whatever state: a pandas frame.
+"""The run table: every run below some folders, in whatever state, as a pandas frame; its queries.
 
 A run is a folder with metrics.jsonl, or with a config.json that names a system; before it has
 either, one that a process holds locked. Reading changes nothing and may go on while runs write. A
 run whose files cannot be read has the status "damaged", and its note says which file and why.
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
+# The stubs of pandas are narrower than what it accepts.
 # pyright: reportArgumentType=false
+# pyright: reportAssignmentType=false
+# pyright: reportGeneralTypeIssues=false
 
-import contextlib
 import dataclasses
 import fcntl
+import fnmatch
 import json
+import operator
 import os
 import pathlib
-import platform
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from scalelab.config.fields import flatten
+from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive
 from scalelab.runs import json_files, records
 from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
 
-Value = str | int | float | None
-Row = dict[str, Value]
+Row = dict[str, str | int | float | None]
 
 # What every row has; besides, each config field by its dotted name, and a task's score by its name.
 COLUMNS = (
@@ -39,7 +40,12 @@ COLUMNS = (
 CLOCKS = {"steps": "step", "tokens": "tokens", "flops": "flops", "seconds": "seconds"}
 SEED = re.compile(r"seed\d+")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
-RECENT_SECS = 600  # what wrote so lately on another host runs: its lock may not show on this one
+CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
+EXPRESSION = re.compile(r"""["'`()\[\]&|]|\b(and|or|not|in)\b""")  # what only pandas understands
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +64,8 @@ class LoadedRun:
 def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
     """Loads all runs below some folders, these themselves included, by folder.
 
-    Symbolic links are not followed, hidden folders left out; packed runs (archive.py) are read.
+    Symbolic links are not followed, hidden folders left out; packed runs (archive.py) are read. A
+    pre-training gets the mean main scores of the finished fine-tunings in its tasks/.
 
     Raises:
       ValueError: one is no folder.
@@ -69,31 +76,28 @@ def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
             raise ValueError(f"no such folder: {folder}")
         for run in _walk(folder):
             found.setdefault(run.place, run)
-    _gather_scores(found)
+    scores: dict[pathlib.Path, dict[str, list[float]]] = {}
+    for place, run in found.items():
+        task, score = run.row["task"], run.row["score"]
+        if run.row["status"] == "completed" and isinstance(task, str) and score is not None:
+            run.row[task] = score
+            if SEED.fullmatch(place.name) and place.parent.parent.name == "tasks":
+                by_task = scores.setdefault(place.parent.parent.parent, {})
+                by_task.setdefault(task, []).append(float(score))
+    for place, by_task in scores.items():
+        if place in found and found[place].record:
+            means = {task: sum(values) / len(values) for task, values in by_task.items()}
+            text = " ".join(f"{task} {100 * mean:.1f}" for task, mean in means.items())
+            found[place].row.update(means, scores=text)
     return list(found.values())
 
 
 def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """Returns the table of runs: COLUMNS, then tasks, then config fields; unknown cells are NA."""
     rows = [run.row for run in runs]
-    others = sorted({name for row in rows for name in row} - {*COLUMNS})
+    others = {name for row in rows for name in row} - {*COLUMNS}
     columns = [*COLUMNS, *sorted(others, key=lambda name: ("." in name, name))]
-    frame = pd.DataFrame(rows, columns=columns, dtype=object)
-    return frame.astype({name: _dtype(frame[name]) for name in columns})
-
-
-def _dtype(values: pd.Series) -> str:
-    """Returns the type of a column in which any cell may be unknown."""
-    kinds = {type(value) for value in values if not pd.isna(value)}
-    if kinds and kinds <= {int, float}:
-        return "Int64" if kinds == {int} else "Float64"
-    return "string" if kinds == {str} else "object"
-
-
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Returns a key by which texts are sorted with the numbers in them as numbers."""
-    parts = re.split(r"(\d+)", text)
-    return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
+    return pd.DataFrame(rows, columns=columns, dtype=object).convert_dtypes()
 
 
 def is_locked(folder: pathlib.Path) -> bool:
@@ -102,8 +106,7 @@ def is_locked(folder: pathlib.Path) -> bool:
     A shared lock is tried, for as long as it takes to give it back, which `run_folder.locked`
     outwaits; where files cannot be locked, nobody does.
     """
-    places = [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]
-    for place in places:
+    for place in [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]:
         try:
             with (place / ".lock").open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -120,12 +123,11 @@ def is_locked(folder: pathlib.Path) -> bool:
 def _walk(top: pathlib.Path) -> Iterator[LoadedRun]:
     refused: list[OSError] = []
     for path, names, files in os.walk(top, onerror=refused.append):
-        folder = pathlib.Path(path)
-        run = None
+        folder, run = pathlib.Path(path), None
         if {"config.json", "metrics.jsonl"} & set(files) or (
             ".lock" in files and not any(SEED.fullmatch(name) for name in names)
         ):
-            run = load_run(folder)
+            run = _load_run(folder)
         if run is not None:
             yield run
         if archive.NAME in files:
@@ -145,12 +147,12 @@ def _walk_packed(folder: pathlib.Path) -> Iterator[LoadedRun]:
         yield _damaged(folder / archive.NAME, str(error), {})
         return
     for run in _walk(unpacked):
-        name = pathlib.Path(str(run.row["run"])).relative_to(unpacked)
-        if not (folder / "runs" / name).exists():
-            yield LoadedRun(run.row | {"run": str(folder / "runs" / name)}, run.record)
+        place = folder / "runs" / pathlib.Path(str(run.row["run"])).relative_to(unpacked)
+        if not place.exists():
+            yield LoadedRun(run.row | {"run": str(place)}, run.record)
 
 
-def load_run(folder: pathlib.Path) -> LoadedRun | None:
+def _load_run(folder: pathlib.Path) -> LoadedRun | None:
     """Loads one run; None if the folder holds none, or is gone."""
     locked = is_locked(folder)  # asked first: a run that ends meanwhile has its result
     logged = (folder / "metrics.jsonl").exists()
@@ -167,114 +169,130 @@ def load_run(folder: pathlib.Path) -> LoadedRun | None:
         if not folder.is_dir():
             return None
         return _damaged(folder, f"{error.path.name} {error.reason}", config or {})
-    row = dict.fromkeys(COLUMNS) | {"run": str(folder)} | _describe_config(record.config)
-    row |= _describe_progress(record) | _describe_origin(record)
-    row["status"], row["note"] = _status(record, locked or _wrote_lately(record))
+    row = _describe_config(folder, record.config) | _describe_result(record)
+    if record.result is None:
+        step = record.lines[-1]["step"] if record.lines else 0
+        state = ("running", None) if locked else ("stopped", f"at step {step}")
+        row["status"], row["note"] = state
     return LoadedRun(row, record)
 
 
 def _damaged(folder: pathlib.Path, why: str, config: Mapping[str, Any]) -> LoadedRun:
     """Returns the row of a run of which only the config, if anything, can be read."""
-    row = dict.fromkeys(COLUMNS) | {"run": str(folder)} | _describe_config(config)
+    row = _describe_config(folder, config)
     return LoadedRun(row | {"status": "damaged", "note": why}, None)
 
 
-def _gather_scores(runs: Mapping[pathlib.Path, LoadedRun]) -> None:
-    """Gives a pre-training the mean main scores of the finished fine-tunings in its tasks/."""
-    gathered: dict[pathlib.Path, dict[str, list[float]]] = {}
-    for run in runs.values():
-        row = run.row
-        task, score = row["task"], row["score"] if row["status"] == "completed" else None
-        if isinstance(task, str) and isinstance(score, int | float):
-            row[task] = score
-            folder = pathlib.Path(str(row["run"]))
-            if SEED.fullmatch(folder.name) and folder.parent.parent.name == "tasks":
-                tasks = gathered.setdefault(run.place.parent.parent.parent, {})
-                tasks.setdefault(task, []).append(score)
-    for path, tasks in gathered.items():
-        if path in runs and runs[path].row["status"] != "damaged":
-            means = {task: sum(scores) / len(scores) for task, scores in tasks.items()}
-            row = runs[path].row
-            row |= means
-            row["scores"] = " ".join(f"{t} {100 * mean:.1f}" for t, mean in means.items())
-
-
-def _wrote_lately(record: RunRecord) -> bool:
-    """Returns True if a run of another host has written within RECENT_SECS."""
-    if record.environment.host in (None, platform.node()):
-        return False
-    with contextlib.suppress(OSError):
-        return time.time() - (record.folder / "metrics.jsonl").stat().st_mtime < RECENT_SECS
-    return False
-
-
-# --- Columns --------------------------------------------------------------------------------------
-
-
-def _describe_config(config: Mapping[str, Any]) -> Row:
-    flat = {name: _plain(value) for name, value in flatten(config).items()}
-    sizes = [flat.get(f"net.{name}") for name in ("num_heads", "width", "num_layers")]
-    whole = all(type(size) is int for size in sizes)
-    shape = records.Shape(*sizes) if whole else None  # type: ignore
-    return flat | {
-        "system": flat.get("system"),
+def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
+    flat: Row = {
+        name: x if type(x) in (str, int, float) or x is None else json.dumps(x)
+        for name, x in flatten(config).items()
+    }
+    sizes = {name: flat.get(f"net.{field}") for name, field in
+             (("heads", "num_heads"), ("width", "width"), ("layers", "num_layers"))}  # fmt: skip
+    whole = all(type(size) is int for size in sizes.values())
+    shape = records.Shape(*sizes.values()) if whole else None
+    return dict.fromkeys(COLUMNS) | flat | sizes | {
+        "run": str(folder),
         "shape": str(shape) if shape else None,
-        **dict(zip(("heads", "width", "layers"), sizes, strict=True)),
         "n_model": shape.n_model if shape else None,
-        "seed": flat.get("seed"),
-        "task": flat.get("task"),
-        "recipe": flat.get("recipe"),
         "init": flat.get("machine.init"),
-        "objective": flat.get("objective"),
         "corpus": flat.get("data.corpus"),
-    }
+    }  # fmt: skip
 
 
-def _describe_progress(record: RunRecord) -> Row:
-    """Returns clocks, loss and scores: those of the result, or as far as metrics.jsonl goes."""
-    result, last = record.result, record.lines[-1] if record.lines else {}
+def _describe_result(record: RunRecord) -> Row:
+    """Returns clocks, loss, scores and origin: of the result, or as far as metrics.jsonl goes."""
+    result, environment = record.result, record.environment
+    last = record.lines[-1] if record.lines else {}
+    commit, dirty = environment.git_commit, "+" if environment.git_dirty else ""
     row: Row = {
-        clock: getattr(result, clock) if result else last.get(name)
-        for clock, name in CLOCKS.items()
+        "data": record.data_hash,
+        "numerics": environment.numerics,
+        "commit": f"{commit[:12]}{dirty}" if commit else None,
+        "started": environment.started,
     }
-    row["params"] = result.params if result else None
-    if isinstance(result, RunResult):
-        row["loss"] = result.loss
-    elif isinstance(result, TaskResult):
+    for clock, name in CLOCKS.items():
+        row[clock] = getattr(result, clock) if result else last.get(name)
+    if result is not None:
+        row |= {"params": result.params, "status": result.status}
+    if isinstance(result, TaskResult):
         split = next(iter(result.eval.values()), {})
         scores = {name: value for name, value in split.items() if value is not None}
         row["score"] = next(iter(scores.values()), None)
         row["scores"] = " ".join(f"{n} {100 * value:.1f}" for n, value in scores.items()) or None
+        done = result.degenerate and result.status == records.COMPLETED
+        row["note"] = f"degenerate: {result.degenerate}" if done else result.degenerate
+    elif isinstance(result, RunResult):
+        row["loss"] = result.loss
     else:
         losses = [line["eval/loss"] for line in record.lines if "eval/loss" in line]
         row["loss"] = losses[-1] if losses else None
     return row
 
 
-def _describe_origin(record: RunRecord) -> Row:
-    environment = record.environment
-    commit, dirty = environment.git_commit, "+" if environment.git_dirty else ""
-    return {
-        "data": record.data_hash,
-        "numerics": environment.numerics,
-        "commit": f"{commit[:12]}{dirty}" if commit else None,
-        "started": environment.started,
-    }
+# --- Queries --------------------------------------------------------------------------------------
 
 
-def _status(record: RunRecord, running: bool) -> tuple[str, str | None]:
-    result = record.result
-    if result is not None:
-        degenerate = result.degenerate if isinstance(result, TaskResult) else None
-        if result.status == records.FAILED:
-            return "failed", degenerate
-        return "completed", f"degenerate: {degenerate}" if degenerate else None
-    step = record.lines[-1]["step"] if record.lines else 0
-    return ("running", None) if running else ("stopped", f"at step {step}")
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Returns a key by which texts are sorted with the numbers in them as numbers."""
+    parts = re.split(r"(\d+)", text)
+    return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
 
 
-def _plain(value: Any) -> Value:
-    """Returns a value as cells have it: numbers and text; others as JSON writes them."""
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
-        return value
-    return json.dumps(value)
+def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
+    """Returns the rows that satisfy all conditions.
+
+    Args:
+      frame: the run table.
+      conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none", where a column of numbers is
+        compared as numbers, a text equals a pattern with * and ?, and "none" is what is not known;
+        or an expression of `DataFrame.query`: 'system == "bert" and width >= 128'. Backquotes
+        enclose names with dots: '`optim.learning_rate` > 1e-3'.
+
+    Raises:
+      ValueError: a condition is not written so, or names no column.
+    """
+    if EXPRESSION.search(conditions):
+        try:
+            return frame.query(conditions, engine="python", local_dict={}, global_dict={})
+        except Exception as error:  # the expression is the user's: whatever is wrong with it
+            name = re.findall(r"name '(.+?)' is not", str(error))
+            known = f"; {nearest(name[0], frame.columns)}" if name else ""
+            raise ValueError(f"condition {conditions!r}: {error}{known}") from None
+    for text in filter(str.strip, conditions.split(",")):
+        found = CONDITION.fullmatch(text)
+        if found is None:
+            raise ValueError(
+                f"condition {text!r}: expected column, one of = != < <= > >=, and a value"
+            )
+        check_columns([found[1]], frame.columns)
+        frame = frame[_matches(frame[found[1]], *found.groups())]
+    return frame
+
+
+def _matches(values: pd.Series, column: str, compare: str, wanted: str) -> pd.Series:
+    """Returns which cells satisfy a condition; unknown ones only "=none"."""
+    test, there = COMPARE[compare], values.notna()
+    equality = compare in ("=", "==", "!=")
+    if wanted.lower() == "none":
+        if not equality:
+            raise ValueError(f"condition {column}{compare}{wanted}: none is neither more nor less")
+        return there if compare == "!=" else ~there
+    if pd.api.types.is_numeric_dtype(values):
+        try:
+            return there & test(values.astype("Float64"), float(wanted)).fillna(False)
+        except ValueError:
+            raise ValueError(f"condition {column}{compare}{wanted}: it holds numbers") from None
+    texts = values.astype(object).map(str)
+    if equality:
+        same = texts.map(lambda text: fnmatch.fnmatchcase(text, wanted))
+        return there & same.eq(compare != "!=")
+    return there & texts.map(lambda text: test(natural(text), natural(wanted)))
+
+
+def check_columns(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ValueError with the nearest names for a column that the table has not."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown column {name!r}: {nearest(name, known)}")

@@ -65,7 +65,7 @@ def make(
       ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
         undeclared fields. A damaged run is named in the notes, and the others are reported.
     """
-    study = study_runs.check_plan(study_runs.read(workdir, name))
+    study = study_runs.read(workdir, name)
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
     evidence = StudyScores(study, treatments=comparison.TREATMENTS)
