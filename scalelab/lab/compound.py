@@ -20,17 +20,22 @@ are not in proportion to N: use --costs there. `scalelab.lab.compare.shape_rules
 are rounded.
 """
 
+# The stubs of pandas are narrower than what it accepts.
+# pyright: reportAttributeAccessIssue=false
+
 import argparse
 import pathlib
 from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import grid_results, shape_rules
-from scalelab.lab.compare.grid_results import Source
-from scalelab.lab.compare.law_fits import MAX_EXTRAPOLATION
+from scalelab.lab.compare import law_fits, law_forms, run_points, shape_rules
+from scalelab.lab.compare.law_fits import MAX_EXTRAPOLATION, Law
 from scalelab.lab.compare.shape_rules import Scaling
 
 PROGRAM = "python -m scalelab.lab.compound"
@@ -47,15 +52,128 @@ def describe_grid(n_model: float, depths: Sequence[int]) -> str:
     return text + note * bool(missing)
 
 
+def read_results(
+    path: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
+) -> pd.DataFrame:
+    """Reads what was measured of shapes, from a CSV or from a folder of comparable runs.
+
+    Args:
+      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones, in
+        which a field may be empty; or the folder.
+      columns: the measured ones; of runs, clocks and what `run_points.read` measures.
+      notes: receives remarks on runs: those left out, and fields that were allowed to differ.
+      where: conditions on runs.
+      allow: fields, joined by commas, in which runs may differ.
+
+    Returns:
+      The columns, with "n_model" and, where there are shapes, "shape"; a row a run or line.
+
+    Raises:
+      ValueError: a column is missing, or runs differ in more than their shape.
+      OSError: the CSV cannot be read.
+    """
+    if path.is_dir():
+        parts = []
+        for name in columns:
+            measure = run_points.LOSS if name in run_points.CLOCKS else name
+            points, remarks = run_points.read([path], measure, where)
+            allowed = run_points.parse_allowed(allow, points)
+            place = f"{path}" + (f" where {where}" if where else "")
+            remarks += run_points.check_one_pool(points, run_points.SHAPE, allowed, place)
+            notes += [remark for remark in remarks if remark not in notes]
+            for p in points:
+                y = p.clocks.get(name) if name in run_points.CLOCKS else p.value
+                parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
+        return pd.DataFrame(parts)
+    try:
+        rows = pd.read_csv(path, dtype=str)
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no CSV: {error}") from error
+    if "shape" not in rows and {"A", "H", "L"} <= {*rows}:
+        rows["shape"] = rows["A"] + "x" + rows["H"] + "x" + rows["L"]
+    missing = [name for name in columns if name not in rows]
+    if rows.empty or missing or not {"shape", "n_model"} & {*rows}:
+        need = missing or ["shape, or A, H and L"]
+        raise ValueError(f"{path}: {len(rows)} rows with {', '.join(rows)}; it needs {need}")
+    if "shape" in rows:
+        rows["n_model"] = [str(shape_rules.parse(str(text)).n_model) for text in rows["shape"]]
+    for name in ("n_model", *columns):
+        values = pd.to_numeric(rows[name], errors="coerce").astype(float)
+        for text in rows[name][rows[name].notna() & ~np.isfinite(values)]:
+            raise ValueError(f"{path}: {text!r} in column {name} is no number")
+        rows[name] = values
+    return rows
+
+
+def read_grid(
+    path: pathlib.Path, loss: str, score: str | None, notes: list[str], where: str = "",
+    allow: str = "",
+) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
+    """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
+
+    Args:
+      path: as for `read_results`.
+      loss: its column.
+      score: its column; None: no score.
+      notes: as for `read_results`.
+      where: likewise.
+      allow: likewise.
+
+    Raises:
+      ValueError: as `read_results`, or the shapes are not of one size.
+    """
+    rows = read_results(path, [loss, *([score] if score else [])], notes, where, allow)
+    if "shape" not in rows:
+        raise ValueError(f"{path} needs a column 'shape', or A, H and L")
+    sizes, most = rows["n_model"], shape_rules.EQUAL
+    if sizes.max() > most * sizes.min():
+        raise ValueError(
+            f"{path}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has one"
+            f" size, to a factor {most:g}: choose, for runs as"
+            f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
+        )
+    found = []
+    for name in (loss, score):
+        means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
+        found.append({shape_rules.parse(shape): float(x) for shape, x in means.items()})
+    return found[0], found[1]
+
+
+def fit_cost(rows: pd.DataFrame, clock: str) -> Law:
+    """Fits cost = A N^-a, with a below 0, to measured costs.
+
+    Raises:
+      ValueError: sizes are too few or too close, or the cost does not rise.
+    """
+    known = rows.dropna(subset=clock)
+    law = law_fits.fit(law_forms.gather(known["n_model"], known[clock]), "plain")
+    if law.parameters["a"].value >= 0:
+        raise ValueError(f"{clock} do not rise with N; were the runs trained alike?")
+    return law
+
+
+def size_at(cost: float, law: Law, limit: float = MAX_EXTRAPOLATION) -> float:
+    """Returns the size N of a cost.
+
+    Raises:
+      ValueError: N is farther outside the measured sizes than `limit` allows, or the points do not
+        determine the law.
+    """
+    law.check_determined()
+    size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
+    law.predict([size], limit=limit)
+    return size
+
+
 def choose_base(given: argparse.Namespace, notes: list[str]) -> tuple[Shape, str]:
     """Returns the base shape and how it was chosen; `notes` receives remarks on runs."""
     if given.base:
         return shape_rules.parse(given.base), ""
     score = None if given.score.lower() == "none" else given.score
-    if score == "score" and given.results.is_dir():
-        score = "glue_large"
-    source = Source(given.results, given.where, given.allow)
-    losses, scores = grid_results.losses_and_scores(source, given.loss, score, notes)
+    loss = given.loss
+    if given.results.is_dir():
+        loss, score = run_points.LOSS, "glue_large" if score == "score" else score
+    losses, scores = read_grid(given.results, loss, score, notes, given.where, given.allow)
     base, best = shape_rules.choose(losses, scores, given.best)
     rows = [
         [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
@@ -81,8 +199,9 @@ def read_targets(
         return [(f"N = {text}", shape_rules.phi_of(quantities.parse(text)))
                 for text in given.target_n.split(",")]  # fmt: skip
     clock = "flops" if given.target_flops else "seconds"
-    source = Source(given.costs, given.where, given.allow) if given.costs else None
-    law = grid_results.cost_law(source, clock, notes) if source else None
+    law = None
+    if given.costs:
+        law = fit_cost(read_results(given.costs, [clock], notes, given.where, given.allow), clock)
     found = []
     costs = given.target_flops or given.target_secs
     for text in costs.split(",") if costs else ():
@@ -90,7 +209,7 @@ def read_targets(
         if law is None:
             size = scaling.base.n_model * cost / quantities.parse(given.base_flops)
         else:
-            size = grid_results.size_at(cost, law, given.limit)
+            size = size_at(cost, law, given.limit)
         found.append((f"{text} {clock}", shape_rules.phi_of(size)))
     return found
 

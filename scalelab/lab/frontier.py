@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.lab import tables
-from scalelab.lab.compare import pooling, run_points
+from scalelab.lab.compare import run_points
 from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.show import plots
 
@@ -53,7 +53,7 @@ def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> 
 
 def group_runs(
     points: Sequence[RunPoint], allow: Collection[str] = ()
-) -> tuple[dict[str, pooling.Pools], list[str]]:
+) -> tuple[dict[str, run_points.Pools], list[str]]:
     """Returns the nets of each envelope by name for each clock, and notes on what differs.
 
     Args:
@@ -61,23 +61,23 @@ def group_runs(
       allow: fields in which those of one envelope may differ beyond what an axis shows.
     """
     nets = run_points.means(points)
-    found: dict[str, pooling.Pools] = {}
+    found: dict[str, run_points.Pools] = {}
     notes: dict[str, list[str]] = {}
     for clock, title in CLOCKS.items():
-        free = pooling.SHAPE if clock == "n_model" else pooling.SHAPE | pooling.BUDGET
+        free = run_points.SHAPE if clock == "n_model" else run_points.SHAPE | run_points.BUDGET
         found[clock] = {}
         for own in run_points.by_system(nets).values():
-            parts, remarks = pooling.pool(own, free, allow)
+            parts, remarks = run_points.pool(own, free, allow)
             found[clock] |= parts
             mixed = [
                 name
                 for name, group in parts.items()
-                if pooling.BUDGET & {*pooling.differing(group)}
+                if run_points.BUDGET & {*run_points.differing(group)}
             ]
             remarks += [f"{name}: nets of different budgets on one envelope" for name in mixed]
             for note in remarks:
                 notes.setdefault(note, []).append(title)
-        for note in pooling.describe_undeclared(found[clock], free, allow):
+        for note in run_points.describe_undeclared(found[clock], free, allow):
             notes.setdefault(note, []).append(title)
     return found, [f"against {', '.join(titles)}: {note}" for note, titles in notes.items()]
 
@@ -99,7 +99,7 @@ def draw(
     found, _ = group_runs(points, allow)
     points = run_points.means(points)
     known = [name for name in CLOCKS if any(name in p.clocks for p in points)]
-    clocks = [name for name in known if run_points.differing(points, name)] or known[:1]
+    clocks = [name for name in known if run_points.clock_differs(points, name)] or known[:1]
     names = list(dict.fromkeys(name for clock in clocks for name in found[clock]))
     rows = _rows(points, measure)
     figure = plots.canvas(3.6 * len(clocks) + 0.6, 3.1 * len(rows) + 0.8)
@@ -159,7 +159,7 @@ def _draw_envelope(
         )  # fmt: skip
 
 
-def describe(found: Mapping[str, pooling.Pools], measure: str) -> str:
+def describe(found: Mapping[str, run_points.Pools], measure: str) -> str:
     """Formats the nets on each envelope for each clock as a terminal table."""
     rows = []
     for clock, title in CLOCKS.items():
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with cli.one_message("start the same command again"):
         points, notes = run_points.read(given.folders, given.y, given.where)
-        allow = pooling.parse_allowed(given.allow, points)
+        allow = run_points.parse_allowed(given.allow, points)
         found, more = group_runs(points, allow)
         made = draw(points, given.y, given.figure, allow)
         print(describe(found, given.y), end="")

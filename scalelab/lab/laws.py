@@ -33,7 +33,7 @@ import pandas as pd
 from scalelab.config import cli
 from scalelab.helpers import quantities
 from scalelab.lab import tables
-from scalelab.lab.compare import law_fits, law_points, pooling, run_points
+from scalelab.lab.compare import law_fits, law_forms, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.law_forms import FORMS
 from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
@@ -48,57 +48,51 @@ Check = tuple[list[HeldOut], str | None]  # on the largest size, or the reason f
 
 def group_runs(
     points: Sequence[RunPoint], clocks: Sequence[str], allow: str
-) -> tuple[pooling.Pools, list[str]]:
+) -> tuple[run_points.Pools, list[str]]:
     """Returns the points of each law by its name, and notes on what differs among them.
 
     Raises:
       ValueError: no run has a field of `allow`.
     """
-    allowed = pooling.parse_allowed(allow, points)
-    found: pooling.Pools = {}
+    allowed = run_points.parse_allowed(allow, points)
+    found: run_points.Pools = {}
     notes, free = [], set[str]()
     for own in run_points.by_system(points).values():
-        groups, remarks = pooling.pool(own, free_fields(own, clocks), allowed)
+        groups, remarks = run_points.pool(own, free_fields(own, clocks), allowed)
         found |= groups
         free |= free_fields(own, clocks)
         notes += remarks
     other = "tokens" if clocks == ("n_model",) else "n_model"
     for name, own in found.items():
-        if other not in clocks and run_points.differing(own, other):
+        if other not in clocks and run_points.clock_differs(own, other):
             notes.append(f"{name}: runs differ in {other} too, and the law mixes both")
         notes += [
             f"{name}: seeds of one net differ in {clock}, and are a point at their mean"
             for clock in clocks
-            if any(run_points.differing(seeds, clock) for seeds in run_points.settings(own))
+            if any(run_points.clock_differs(seeds, clock) for seeds in run_points.settings(own))
         ]
-    return found, notes + pooling.describe_undeclared(found, free, allowed)
+    return found, notes + run_points.describe_undeclared(found, free, allowed)
 
 
 def free_fields(points: Sequence[RunPoint], clocks: Sequence[str]) -> frozenset[str]:
     """Returns the fields in which the runs of one law may differ; `clocks` are its inputs."""
     if len(clocks) > 1:
-        return pooling.SHAPE | pooling.BUDGET
+        return run_points.SHAPE | run_points.BUDGET
     if clocks[0] == "tokens":
-        return pooling.BUDGET
+        return run_points.BUDGET
     several = len({p.shape for p in points}) > 1
-    return pooling.SHAPE if clocks[0] == "n_model" or several else pooling.BUDGET
+    return run_points.SHAPE if clocks[0] == "n_model" or several else run_points.BUDGET
 
 
 def fit_runs(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:
     """Fits the law of comparable runs.
 
     Raises:
-      ValueError: a run lacks a clock, or the points are too few.
+      ValueError: the points are too few.
     """
-    for clock in clocks:
-        if not all(clock in p.clocks for p in points):
-            raise ValueError(
-                f"some run has no {clock}: fine-tunings outside tasks/ of their pre-training have"
-                " only --x=n_model"
-            )
     x = [[p.clocks[clock] for clock in clocks] for p in points]
     settings = [p.setting for p in points]
-    return law_fits.fit(law_points.gather(x, [p.value for p in points], settings), form)
+    return law_fits.fit(law_forms.gather(x, [p.value for p in points], settings), form)
 
 
 def validate(law: Law) -> Check:

@@ -21,7 +21,7 @@ from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare import base_shape, shape_rules
+from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import archive, study_runs
 from scalelab.lab.load.study_runs import BASELINE, PretrainRun
 from scalelab.studies import finetunings, passes, sharing
@@ -117,8 +117,8 @@ def _scaling_base(
     for run in earlier:
         state = study_runs.read_run(archive.find_run(workdir, run.name), describe(run), seeds)
         grid.setdefault(run.shape, []).append(state)
-    best = base_shape.candidates(grid, tasks, seeds)
-    return base_shape.choose(grid, tasks, best) if best else None
+    found = shape_rules.find_base(grid, tasks, seeds) if grid else None
+    return found and found[0]
 
 
 class _Level(NamedTuple):

@@ -9,7 +9,7 @@ exactly as there are parameters, and a bootstrap of such residuals is too narrow
 scipy minimises its smooth form of Huber's loss, soft_l1, with bounds.
 
 Intervals are a parametric bootstrap at the measured sizes: a resample is the fitted law plus noise
-drawn over points and over seeds (`law_points.Noise`), fitted again.
+drawn over points and over seeds (`law_forms.Noise`), fitted again.
 """
 
 # The stubs of pandas and altair are narrower than what they accept.
@@ -22,15 +22,16 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.optimize
 
-from scalelab.lab.compare import law_points
+from scalelab.lab.compare import law_forms
 from scalelab.lab.compare.estimates import LEVEL
-from scalelab.lab.compare.law_forms import FORMS, Form
-from scalelab.lab.compare.law_points import MIN_SPAN, MORE_POINTS, Noise, Points
+from scalelab.lab.compare.law_forms import FORMS, Form, Noise, Points
 
 # Residuals below the scale of the loss count by their square, above it by their size.
 SEARCH_SCALE, SCALE = 0.05, 1e-3  # of the search and of the second step
 HUBER = 1.345 * 1.4826  # scale of the last step, in median absolute residuals
 RESAMPLES = 200
+MORE_POINTS = 2  # a fit needs this many different x more than it has parameters
+MIN_SPAN = 4.0  # a fit needs this ratio of the largest x to the smallest
 MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
 LIMIT = 1e-6  # a parameter this close to a bound is at the bound
 NEGLIGIBLE = math.log(10)  # so is a floor this close to its lower bound: the law does not change
@@ -220,7 +221,7 @@ def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed
     """
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; there are {', '.join(FORMS)}")
-    law_points.check(points, FORMS[form], MORE_POINTS, MIN_SPAN)
+    law_forms.check(points, FORMS[form], MORE_POINTS, MIN_SPAN)
     return _fit(points, FORMS[form], resamples, seed)
 
 
@@ -238,7 +239,7 @@ def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
     """
     largest = law.points.x[:, 0] == law.points.x[:, 0].max()
     rest, last = law.points.subset(~largest), law.points.subset(largest)
-    law_points.check(rest, law.form, MORE_POINTS - 1, 1.0)
+    law_forms.check(rest, law.form, MORE_POINTS - 1, 1.0)
     again = _fit(rest, law.form, len(law.samples), seed, only_seeds=True)
     return [
         HeldOut(tuple(x.tolist()), float(runs.mean()), again.predict(x, len(runs), math.inf))
@@ -282,7 +283,7 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     theta, _ = _minimise(form, u, z, theta, bounds, scale)
     centers = form.value(theta, _centered(points.x, points.x))
     groups = _groups(form, points, unit)
-    noise = law_points.estimate_noise(groups, centers, len(theta), only_seeds=only_seeds)
+    noise = law_forms.estimate_noise(groups, centers, len(theta), only_seeds=only_seeds)
     rng, law = np.random.default_rng(seed), form.value(theta, u)
     samples = [
         _minimise(form, u, law + np.concatenate(noise.draw(rng, counts)), theta, bounds, scale)[0]

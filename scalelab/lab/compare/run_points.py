@@ -1,22 +1,28 @@
-"""Finished runs as points: a measurement against the clocks and the size.
+"""Finished runs as points: a measurement against the clocks and the size; which may be pooled.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or the mean
 main score over seeds of its fine-tunings in tasks/: of one task by name, of GLUE-Large's three as
-"glue_large", of all nine as "glue". Where fine-tunings lie elsewhere, each of them is a point, and
-only the size is known: their own tokens and seconds are not those of the pre-training.
+"glue_large", of all nine as "glue".
 
 `fields` is what comparability looks at: of a pre-training its science fields, "data", a digest of
 its texts, and "numerics", the numerics versions of its starts; of its fine-tunings
 "finetune.epochs" and so on. Seeds are left out, and what is off, which is None.
+
+Runs share a pool (a curve, or a grid) if they agree in all fields but those that the caller sets
+free: SHAPE, or BUDGET where that is what an axis shows. Other pools are shown apart or refused.
+Runs are seeds of one point only if nothing but their seed differs, whatever is set free.
 """
 
 import dataclasses
+import itertools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.fields import flatten
-from scalelab.lab.compare.comparability import PREFIX
+from scalelab.helpers.names import nearest
+from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
+from scalelab.lab.compare.evidence import LARGE_TASKS
 from scalelab.lab.load import run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import TITLES
@@ -28,16 +34,19 @@ CLOCKS = {
     "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
-MEANS = {"glue_large": ("mnli", "qqp", "qnli"), "glue": tuple(TITLES)}
+MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
 DAMAGED = "runs are damaged, and left out"
-SHOWN = 8
 EQUAL = 1.05  # clocks that differ by less count as equal
-INIT = PREFIX + "init"  # the weights that a fine-tuning began with
-OWN = ("task", "seed", "system", "net", "machine", "init", "tokenizer_digest")  # of a fine-tuning
-
-Fields = dict[str, Any]
-Tuned = Mapping[str, Sequence[RunRecord]]  # task -> the fine-tunings of one run
+# Fields of a fine-tuning that its pools do not look at.
+OWN = ("task", "seed", "system", "net", "machine", "init", "tokenizer_digest")
+# The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
+SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
+TOTALS, WARMUPS = (
+    tuple(f"optim.{part}_{clock}" for clock in ("epochs", "flops", "secs", "steps", "tokens"))
+    for part in ("total", "warmup")
+)
+BUDGET = frozenset(TOTALS + WARMUPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +79,9 @@ class RunPoint:
         return repr((self.system, self.shape, self.objective, sorted(self.fields.items())))
 
 
+Pools = dict[str, list[RunPoint]]
+
+
 def read(
     folders: Sequence[pathlib.Path], measure: str, where: str = ""
 ) -> tuple[list[RunPoint], list[str]]:
@@ -90,52 +102,40 @@ def read(
     if measure != LOSS and measure not in TITLES and measure not in MEANS:
         known = ", ".join([LOSS, *MEANS, *TITLES])
         raise ValueError(f"unknown measure {measure!r}; there are {known}")
-    everyone = run_table.load_runs(folders)
-    runs = [everyone[i] for i in run_table.where(run_table.as_frame(everyone), where).index]
-    notes = describe_damaged(_concerned(everyone, runs))
+    runs = run_table.load_runs(folders)
+    asked = {*run_table.where(run_table.as_frame(runs), where).index}
+    chosen = [run for place, run in enumerate(runs) if place in asked]
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
-    if not runs:
+    if not chosen:
         raise ValueError(f"no runs in {places}")
-    done = [run for run in runs if run.row["status"] == "completed"]
-    pretrained = [run for run in done if run.row["task"] is None]
-    found = [(run, y) for run in pretrained if (y := value(run.row, measure)) is not None]
     tasks = () if measure == LOSS else MEANS.get(measure, (measure,))
-    tuned = _group_tuned(everyone, tasks)
-    points = [_make_point(run, y, CLOCKS, tuned.get(run.place, {})) for run, y in found]
-    unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in runs)
-    if unfinished:
-        notes.append(f"{unfinished} runs are not finished, and left out")
-    if not points and measure in TITLES:
-        scored = [(run, run.row["score"]) for run in done if run.row["task"] == measure]
-        points = [_make_point(run, y, ("n_model",), {}) for run, y in scored
-                  if isinstance(y, float)]  # fmt: skip
-        notes += ["each point is one fine-tuning: they do not lie below a pre-training, so what"
-                  " those have in common is not known"]  # fmt: skip
-    elif len(points) < len(pretrained):
-        notes.append(f"{len(pretrained) - len(points)} runs have no {measure}, and are left out")
-    if not points:
+    tuned: dict[pathlib.Path, list[RunRecord]] = {}  # of a pre-training, which is RUN
+    for run in runs:
+        if run.record and run.row["status"] == "completed" and run.row["task"] in tasks:
+            tuned.setdefault(run.place.parents[2], []).append(run.record)  # RUN/tasks/TASK/seedN
+    broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
+    notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
+    finished = [run for run in chosen if run.row["status"] == "completed"]
+    pretrained = [run for run in finished if run.row["task"] is None]
+    found = []
+    for run in pretrained:
+        parts = [run.row.get(name) for name in tasks or (LOSS,)]
+        numbers = [float(part) for part in parts if isinstance(part, int | float)]
+        if len(numbers) == len(parts):
+            found.append((run, sum(numbers) / len(numbers)))
+    if not found:
         raise ValueError(
-            f"no finished run with {measure} in {places}, of {len(runs)} runs: wait for them,"
-            " fine-tune them, or ask for something else that was measured"
-            + "".join(f"; {note}" for note in notes if DAMAGED in note)
+            f"no finished run with {measure} in {places}, of {len(chosen)} runs: wait for them,"
+            f" fine-tune them, or ask for something else that was measured{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
         _check_lengths([run.row for run, _ in found])
-    return points, notes
-
-
-def describe_damaged(runs: Sequence[LoadedRun]) -> list[str]:
-    """Names the runs that cannot be read, with the reason: one line, or none."""
-    found = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
-    more = f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
-    return [f"{len(found)} {DAMAGED}: {'; '.join(found[:SHOWN])}{more}"] if found else []
-
-
-def value(row: Row, measure: str) -> float | None:
-    """Returns the measurement of a pre-training; None if it has not all of it."""
-    parts = [row.get(name) for name in MEANS.get(measure, (measure,))]
-    numbers = [float(part) for part in parts if isinstance(part, int | float)]
-    return sum(numbers) / len(numbers) if len(numbers) == len(parts) else None
+    unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in chosen)
+    if unfinished:
+        notes.append(f"{unfinished} runs are not finished, and left out")
+    if len(found) < len(pretrained):
+        notes.append(f"{len(pretrained) - len(found)} runs have no {measure}, and are left out")
+    return [_make_point(run, y, tuned.get(run.place, [])) for run, y in found], notes
 
 
 def means(points: Sequence[RunPoint]) -> list[RunPoint]:
@@ -146,9 +146,8 @@ def means(points: Sequence[RunPoint]) -> list[RunPoint]:
             name: sum(p.clocks[name] for p in own) / len(own)
             for name in own[0].clocks if all(name in p.clocks for p in own)
         }  # fmt: skip
-        value = sum(p.value for p in own) / len(own)
-        num = sum(p.num_seeds for p in own)
-        found.append(dataclasses.replace(own[0], clocks=clocks, value=value, num_seeds=num))
+        mean, num = sum(p.value for p in own) / len(own), sum(p.num_seeds for p in own)
+        found.append(dataclasses.replace(own[0], clocks=clocks, value=mean, num_seeds=num))
     return found
 
 
@@ -166,50 +165,146 @@ def by_system(points: Sequence[RunPoint]) -> dict[str, list[RunPoint]]:
     return {name: [p for p in points if p.system == name] for name in names}
 
 
-def differing(points: Sequence[RunPoint], clock: str) -> bool:
+def clock_differs(points: Sequence[RunPoint], clock: str) -> bool:
     """Returns True if a clock differs between points by more than 5%."""
     readings = [p.clocks[clock] for p in points if clock in p.clocks]
     return bool(readings) and max(readings) > EQUAL * min(readings)
 
 
-def _concerned(everyone: Sequence[LoadedRun], asked: Sequence[LoadedRun]) -> list[LoadedRun]:
-    """Returns all runs but fine-tunings that neither were asked for nor belong to one that was.
+# --- Pools ----------------------------------------------------------------------------------------
 
-    A damaged pre-training may be any, so that each may have been meant.
+
+def pool(
+    points: Sequence[RunPoint], free: Collection[str], allow: Collection[str] = ()
+) -> tuple[Pools, list[str]]:
+    """Sorts the points of one system into pools.
+
+    Runs of one budget and different warm-ups are not pooled, even where the budget is free.
+
+    Args:
+      points: all of one system.
+      free: fields in which runs of a pool may differ.
+      allow: likewise, because the user says so.
+
+    Returns:
+      The points of each pool by its name, "bert" or "bert, optim.total_steps=400", and what has to
+      be said.
     """
-    places = {run.place for run in asked}
-    return [
-        run for run in everyone
-        if run.row["task"] is None or run.place in places or _pretraining(run) in places
-    ]  # fmt: skip
+    system, let = points[0].system, {*free, *allow}
+    groups = _group(points, let)
+    by_total = (same for group in groups for same in _group(group, let.difference(TOTALS)))
+    if any(differing(same, let.difference(WARMUPS).union(allow)) for same in by_total):
+        let = let.difference(WARMUPS).union(allow)
+        groups = _group(points, let)
+    firsts = [group[0] for group in groups]
+    fields = differing(firsts, let)
+    labels: list[tuple[str, ...]] = [(system,)] * len(groups)
+    for field in fields:  # those that tell the pools apart
+        texts = (f"{field}={_text(p.fields.get(field))}" for p in firsts)
+        longer = [(*label, text) for label, text in zip(labels, texts, strict=True)]
+        labels = longer if len(set(longer)) > len(set(labels)) else labels
+    names, notes = [", ".join(label) for label in labels], []
+    if len(groups) > 1:
+        notes.append(
+            f"{system}: runs differ in {', '.join(fields)}, which the comparability contract holds"
+            f" equal, and are not pooled ({'; '.join(names)}): --where=FIELD=VALUE chooses,"
+            f" --allow={','.join(fields)} pools them all the same"
+        )
+    for field in sorted({f for group in groups for f in differing(group, free) if f in allow}):
+        values = ", ".join(sorted({_text(p.fields.get(field)) for p in points}))
+        notes.append(f"{system}: allowed to differ, against the contract: {field}: {values}")
+    return dict(zip(names, groups, strict=True)), notes
 
 
-def _group_tuned(
-    runs: Sequence[LoadedRun], tasks: Iterable[str]
-) -> dict[pathlib.Path, dict[str, list[RunRecord]]]:
-    """Groups the fine-tunings whose scores count by the folder of their pre-training."""
-    tasks, found = set(tasks), dict[pathlib.Path, dict[str, list[RunRecord]]]()
-    for run in runs:
-        if run.record and run.row["status"] == "completed" and run.row["task"] in tasks:
-            of_run = found.setdefault(_pretraining(run), {})
-            of_run.setdefault(str(run.row["task"]), []).append(run.record)
-    return found
+def check_one_pool(
+    points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
+) -> list[str]:
+    """Refuses runs of several systems or pools, whose place is `where`; else as `pool`.
+
+    Raises:
+      ValueError: with the fields in which they differ, and the remedy.
+    """
+    systems = by_system(points)
+    if len(systems) > 1:
+        raise ValueError(f"{where} holds {', '.join(systems)}: choose, as --where=system=bert does")
+    found, notes = pool(points, free, allow)
+    if len(found) > 1:
+        raise ValueError(f"{where}: {notes[0]}")
+    return notes
 
 
-def _pretraining(run: LoadedRun) -> pathlib.Path:
-    """Returns where the pre-training of a fine-tuning is that lies in RUN/tasks/TASK/seedN."""
-    return run.place.parent.parent.parent
+def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
+    """Reads the fields that a user allows to differ: names with commas between.
+
+    Raises:
+      ValueError: no run has such a field; with the nearest names.
+    """
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    known = BUDGET | {field for p in points for field in p.fields}
+    for name in sorted(names - known):
+        raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
+    return names
 
 
-def _make_point(run: LoadedRun, y: float, clocks: Iterable[str], tuned: Tuned) -> RunPoint:
+def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
+    """Returns the fields in which points differ, but for those set free."""
+    names = {field for p in points for field in p.fields}.difference(free)
+    return [name for name in sorted(names) if len({repr(p.fields.get(name)) for p in points}) > 1]
+
+
+def describe_undeclared(
+    pools: Pools, free: Collection[str], allow: Collection[str] = ()
+) -> list[str]:
+    """Names the systems that differ in more than they declare; the two most alike pools count."""
+    systems = by_system([pool[0] for pool in pools.values()])
+    notes = []
+    for ours, theirs in itertools.combinations(systems, 2):
+        found = min(
+            (differing((a, b), {"system", *free, *allow, *a.departures, *b.departures})
+             for a, b in itertools.product(systems[ours], systems[theirs])), key=len,
+        )  # fmt: skip
+        if found:
+            notes.append(
+                f"{ours} and {theirs} differ in {', '.join(found)}, which neither declares as a"
+                " departure: only a study that declares them may compare the two"
+            )
+    return notes
+
+
+def _group(points: Sequence[RunPoint], free: Collection[str]) -> list[list[RunPoint]]:
+    """Groups points that agree in all fields that are not free."""
+    found: dict[str, list[RunPoint]] = {}
+    for p in points:
+        key = repr(sorted((k, v) for k, v in p.fields.items() if k not in free))
+        found.setdefault(key, []).append(p)
+    return list(found.values())
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+# --- A run's fields -------------------------------------------------------------------------------
+
+
+def _make_point(run: LoadedRun, y: float, tuned: Sequence[RunRecord]) -> RunPoint:
+    """Makes the point of a pre-training with its fine-tunings on the measured tasks."""
     row, record = run.row, run.record
     assert record is not None
-    known = {name: float(x) for name in clocks if isinstance(x := row[name], int | float)}
-    if record.task is None:
-        fields = _describe_pretraining(record) | _describe_tasks(tuned)
-    else:
-        net = {k: v for k, v in record.config["net"].items() if k != "dropout_rate"}
-        fields = flatten({"net": net}) | {INIT: record.config.get("init")} | _adaptation(record)
+    known = {name: float(x) for name in CLOCKS if isinstance(x := row[name], int | float)}
+    fields = flatten({k: v for k, v in record.config.items() if k not in ("machine", "seed")})
+    fields |= {"task": None, "data": record.data_hash,
+               "numerics": record.environment.numerics_versions}  # fmt: skip
+    adapted = []
+    for seed in tuned:
+        own = flatten({name: x for name, x in seed.config.items() if name not in OWN})
+        chosen = (seed.result.chosen if isinstance(seed.result, TaskResult) else None) or {}
+        own = {name: x for name, x in own.items() if name not in chosen}
+        adapted.append((str(seed.task), own | {"numerics": seed.environment.numerics_versions}))
+    for name in sorted({name for _, own in adapted for name in own}):
+        values = {(task, repr(own.get(name))): own.get(name) for task, own in adapted}
+        alike = len({text for _, text in values}) == 1  # else the values by task, as text
+        fields[PREFIX + name] = next(iter(values.values())) if alike else repr(sorted(values))
     fields = {name: x for name, x in fields.items() if x is not None}
     declared = record.result.departures if isinstance(record.result, RunResult) else ()
     return RunPoint(
@@ -218,53 +313,16 @@ def _make_point(run: LoadedRun, y: float, clocks: Iterable[str], tuned: Tuned) -
     )  # fmt: skip
 
 
-def _describe_pretraining(record: RunRecord) -> Fields:
-    own = flatten({k: v for k, v in record.config.items() if k not in ("machine", "seed")})
-    own.pop("task", None)
-    return own | {"data": record.data_hash, "numerics": record.environment.numerics_versions}
-
-
-def _describe_tasks(tuned: Tuned) -> Fields:
-    """Returns each field's value where all fine-tunings agree, else the values by task, as text."""
-    by_task = {task: [_adaptation(seed) for seed in seeds] for task, seeds in tuned.items()}
-    names = sorted({name for seeds in by_task.values() for seed in seeds for name in seed})
-    found: Fields = {}
-    for name in names:
-        values = {task: _distinct(x.get(name) for x in seeds) for task, seeds in by_task.items()}
-        everywhere = _distinct(value for seeds in values.values() for value in seeds)
-        found[name] = everywhere[0] if len(everywhere) == 1 else repr(values)
-    return found
-
-
-def _adaptation(record: RunRecord) -> Fields:
-    """Returns how a fine-tuning adapts a net; what its recipe's grid chose on dev is its own."""
-    own = flatten({name: value for name, value in record.config.items() if name not in OWN})
-    result = record.result
-    chosen = (result.chosen if isinstance(result, TaskResult) else None) or {}
-    found = {PREFIX + name: value for name, value in own.items() if name not in chosen}
-    return found | {PREFIX + "numerics": record.environment.numerics_versions}
-
-
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
-
-
-def _left_out(row: Row) -> bool:
-    """Returns True if a run has no second phase."""
-    return not row.get("long.example_rate") or row.get("long.epoch_rate") == 0
-
-
 def _check_lengths(rows: Sequence[Row]) -> None:
     """Refuses losses at different lengths, which do not compare."""
-    lengths = {row.get("short.max_len" if _left_out(row) else "long.max_len") for row in rows}
+    lengths = set()
+    for row in rows:
+        one_phase = not row.get("long.example_rate") or row.get("long.epoch_rate") == 0
+        lengths.add(str(row.get("short.max_len" if one_phase else "long.max_len")))
     if len(lengths) > 1:
-        listed = ", ".join(sorted(map(str, lengths)))
         field = "epoch" if any(row.get("long.epoch_rate") == 0 for row in rows) else "example"
         raise ValueError(
-            f"the losses are of inputs of different lengths, {listed} tokens, and do not compare:"
-            f" --where=long.{field}_rate=0 takes the runs that saw short ones alone"
+            f"the losses are of inputs of different lengths, {', '.join(sorted(lengths))} tokens,"
+            f" and do not compare: --where=long.{field}_rate=0 takes the runs that saw short ones"
+            " alone"
         )

@@ -25,10 +25,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scalelab.config.pretraining import Shape
+
+if TYPE_CHECKING:
+    from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 
 HEAD_SIZE = 64
 MIN_HEADS = 2
@@ -141,6 +145,9 @@ def size_of(phi: float) -> float:
     return PER_SQUARE * 2**phi
 
 
+# --- The base shape of a grid of one size ---------------------------------------------------------
+
+
 def choose(
     losses: Mapping[Shape, float], scores: Mapping[Shape, float], num_best: int = NUM_BEST
 ) -> tuple[Shape, list[Shape]]:
@@ -169,6 +176,64 @@ def choose(
             " fine-tune it, or choose from fewer"
         )
     return max(best, key=scores.__getitem__), best
+
+
+def find_base(
+    grid: "Mapping[Shape, Sequence[PretrainRun]]", tasks: Sequence[str], num_seeds: int
+) -> tuple[Shape, list[Shape]] | None:
+    """Returns what `choose` does for a study's grid; None while its runs are unfinished.
+
+    Args:
+      grid: the runs of each shape, by seed.
+      tasks: that the best shapes are fine-tuned on; empty: the least loss wins. A score is the mean
+        main score of GLUE-Large's tasks, or of all tasks if none of them is there.
+      num_seeds: of each task.
+    """
+    from scalelab.lab.compare.evidence import LARGE_TASKS
+
+    losses, scores = dict[Shape, float](), dict[Shape, float]()
+    for shape, runs in grid.items():
+        known = [run.loss for run in runs if run.loss is not None]
+        if len(known) < len(runs):
+            return None
+        losses[shape] = float(np.mean(known))
+    best = choose(losses, {})[1]
+    for shape in best if tasks else ():
+        found = []
+        for run in grid[shape]:
+            ended = (run.tasks[t].runs if t in run.tasks else () for t in tasks)
+            if any(sum(not r.unfinished for r in runs) < num_seeds for runs in ended):
+                return None
+            own = {name: task for name, task in run.tasks.items() if task.finished}
+            for name in set(LARGE_TASKS) & own.keys() or own.keys():
+                found.append(float(np.mean(own[name].values(own[name].keys[0]))))
+        scores[shape] = float(np.mean(found)) if found else -np.inf
+    return choose(losses, scores)
+
+
+def describe_bases(study: "Study", points: "Sequence[Point]") -> list[str]:
+    """Returns base, alpha and beta of each grid of one size among the rows of a table."""
+    found, facts = [], study.facts
+    for system, variant in dict.fromkeys((p.system, p.variant) for p in points):
+        own = [p for p in points if (p.system, p.variant) == (system, variant)]
+        sizes = [p.shape.n_model for p in own]
+        if len(own) < NUM_BEST or max(sizes) > EQUAL * min(sizes):
+            continue
+        ended = all(p.finished == p.runs for p in own)
+        grid = {p.shape: p.runs for p in own}
+        chosen = find_base(grid, facts["tasks"], facts["finetune_seeds"]) if ended else None
+        if chosen:
+            base, best = chosen
+            scaling = Scaling(base)
+            reason = "best mean score" if facts["tasks"] else "least loss"
+            found.append(
+                f"Compound scaling of {system} starts from {base}, the {reason} among the shapes of"
+                f" least mean loss ({', '.join(map(str, best))}); the differences may be small."
+                f" phi = log2(L H^2) = {scaling.phi:.3f}, alpha = L^(1/phi) = {scaling.alpha:.4f},"
+                f" beta = H^(1/phi) = {scaling.beta:.4f}. One step of phi up is"
+                f" {scaling.at(scaling.phi + 1)}."
+            )
+    return found
 
 
 def _round(value: float) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from scalelab.lab.compare import base_shape
+from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import notes as notes_lib
@@ -174,7 +174,7 @@ def build_scores(request: TableRequest, layout: Layout) -> Table | None:
     left_out = [c.title for c in layout.columns if not planned.issuperset(c.tasks)]
     left_out = [] if layout.columns is TASKS else left_out
     notes = _make_notes(request, points, table, left_out)
-    notes += base_shape.describe(study, points) if layout.scaling else []
+    notes += shape_rules.describe_bases(study, points) if layout.scaling else []
     return dataclasses.replace(table, notes=tuple(notes))
 
 

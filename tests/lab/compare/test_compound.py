@@ -11,7 +11,7 @@ import run_folders
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import compound
-from scalelab.lab.compare import grid_results, shape_rules
+from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.shape_rules import Scaling
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
@@ -103,8 +103,7 @@ def test_shapes_and_numbers_are_read() -> None:
 
 
 def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
-    source = grid_results.Source(grid)
-    losses, scores = grid_results.losses_and_scores(source, COLUMNS[0][7:], COLUMNS[1][8:])
+    losses, scores = compound.read_grid(grid, COLUMNS[0][7:], COLUMNS[1][8:], [])
     base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
@@ -153,9 +152,7 @@ def test_what_lists_a_grid_takes_it_back(tmp_path, n_model: float) -> None:
     shapes = shape_rules.grid(n_model)
     path = tmp_path / "grid.csv"
     path.write_text("shape,loss\n" + "".join(f"{shape},1.0\n" for shape in shapes))
-    assert set(grid_results.losses_and_scores(grid_results.Source(path), score=None)[0]) == {
-        *shapes
-    }
+    assert set(compound.read_grid(path, "loss", None, [])[0]) == {*shapes}
 
 
 OTHERWISE = [
@@ -214,7 +211,7 @@ def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> No
     path = tmp_path / "runs/2x64x8/environment.json"
     path.write_text(path.read_text().replace('"numerics": 1', '"numerics": 2'))
     said = fails(capsys, results)
-    assert "--where=numerics=2" in said
+    assert "numerics=2" in said and "--where=" in said
     assert "of 4 shapes" in output(capsys, results, "--where=numerics=1")
 
 
@@ -233,15 +230,14 @@ def test_costs_of_a_table(tmp_path) -> None:
     path = tmp_path / "costs.csv"
     rows = [f"{n:.0f},{2e-3 * n**0.8}" for n in sizes]
     path.write_text("\n".join(["n_model,seconds", *rows]))
-    source = grid_results.Source(path)
-    law = grid_results.cost_law(source, "seconds")
+    law = compound.fit_cost(compound.read_results(path, ["seconds"], []), "seconds")
     assert law.parameters["a"].value == pytest.approx(-0.8, abs=1e-6)
-    assert grid_results.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
+    assert compound.size_at(2e-3 * 2e7**0.8, law) == pytest.approx(2e7, rel=1e-4)
     with pytest.raises(ValueError, match="'flops'"):
-        grid_results.cost_law(source, "flops")
+        compound.read_results(path, ["flops"], [])
     path.write_text("\n".join(["n_model,seconds", *(f"{n},{1e6 / n}" for n in sizes)]))
     with pytest.raises(ValueError, match="seconds"):
-        grid_results.cost_law(source, "seconds")
+        compound.fit_cost(compound.read_results(path, ["seconds"], []), "seconds")
 
 
 def test_the_binary_lists_the_grid(capsys) -> None:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from scalelab.lab.compare import law_fits, law_points
-from scalelab.lab.compare.law_forms import FORMS
-from scalelab.lab.compare.law_points import gather
+from scalelab.lab.compare import law_fits, law_forms
+from scalelab.lab.compare.law_forms import FORMS, gather
 
 SIZES = np.geomspace(1e5, 5e7, 8)
 FLOOR, SCALE, EXPONENT = 2.0, 40.0, 0.25
@@ -146,13 +145,13 @@ def test_noise_by_hand() -> None:
     Variance of means: 2 / 2 = 1, of which seeds explain 0.5 / 2 = 0.25.
     """
     groups = [np.array([1.5, 0.5]), np.array([-0.5, -1.5]), np.array([0.5, -0.5])]
-    noise = law_points.estimate_noise(groups, np.zeros(3), 1)
+    noise = law_forms.estimate_noise(groups, np.zeros(3), 1)
     assert np.square(noise.between).mean() == pytest.approx(0.75)
     assert np.square(noise.within).mean() == pytest.approx(0.5)
     degrees = 1 / (0.75**2 / 2 + 0.25**2 / 3)
     t = scipy.stats.t.ppf(0.975, degrees) / scipy.stats.norm.ppf(0.975)
     assert noise.widening == pytest.approx(t)
-    seeds = law_points.estimate_noise(groups, np.zeros(3), 1, only_seeds=True)
+    seeds = law_forms.estimate_noise(groups, np.zeros(3), 1, only_seeds=True)
     assert not seeds.between.any()
     assert seeds.widening == pytest.approx(3.18245 / 1.95996, abs=1e-4)  # Student's, 3 degrees
     rng = np.random.default_rng(0)
