@@ -5,77 +5,235 @@
 RUN_A and RUN_B are folders that fine-tunings left: of many tasks (<task>/seed<k>) or of one
 (seed<k>). A system that was pre-trained several times has several folders, joined by commas: the
 Multi-Bootstrap then resamples the pre-trainings too, and only then does the answer hold for the
-system and not for these weights alone. Differences are B minus A; `scalelab.lab.scores.comparison`
-says how they are tested.
+system and not for these weights alone.
+
+Differences are B minus A. A task's claim is about its main metric on its main dev set; Holm's
+correction is over these claims, and what else the task is scored by is shown beside. Runs are
+paired where A and B began with the same weights and the same seeds; otherwise their seeds are drawn
+apart. A degenerate run counts like any other.
 """
 
 import argparse
 import pathlib
+import zlib
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from scalelab.config import cli
 from scalelab.lab import tables
-from scalelab.lab.scores import comparison
-from scalelab.lab.scores.comparison import Claim
+from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import SHORT, TITLES, SeedRun, TaskRuns
+from scalelab.lab.scores import glue_table
+from scalelab.lab.scores.predictions import stack_runs
 
+NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
 HEADER = ("task", "metric", "A", "B", "B - A", "95% interval", "p", "p (Holm)", "B is")
 HEADER += ("detectable",)
+NOTES = (
+    "Scores x 100, means over all finished seeds; 95% intervals and p-values by the Multi-Bootstrap"
+    " over seeds and dev examples together.",
+    "Detectable: the smallest true difference that these seeds would show (two-sided 5%, power 80%;"
+    " Holm's correction for several tasks asks for more; none: not even 100 points); a smaller one"
+    " may well be there where B is undecided.",
+)
+
+System = list[dict[str, TaskRuns]]  # one a pre-training
 
 
-def cells(claim: Claim) -> list[str]:
-    """A line of the table."""
-    d = claim.difference
-    points = [f"{100 * x:.1f}" for x in (claim.a, claim.b)]
-    ends = f"[{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
-    corrected = "" if claim.corrected is None else f"{claim.corrected:.4f}"
-    known = None if min(claim.num_seeds) == 1 else d.detectable
-    detectable = "-" if known is None else f"{100 * known:.1f}" if known < 1 else "none"
-    line = [claim.label, claim.metric, *points, f"{100 * d.value:+.1f}", ends]
-    return [*line, f"{d.p_value:.4f}", corrected, claim.verdict, detectable]
+def open_system(folders: str) -> System:
+    """Reads the folders of one system, joined by commas.
+
+    Raises:
+      ValueError: one is no folder or holds no fine-tuning.
+    """
+    if not all(name.strip() for name in folders.split(",")):
+        raise ValueError(f"{folders!r}: one of them is empty; expected folders joined by commas")
+    return [task_runs.read(pathlib.Path(name)) for name in folders.split(",")]
 
 
-def csv(claims: Sequence[Claim], said: Sequence[str]) -> str:
-    """The table for programs: fractions with all digits, and in each row what is said below it."""
-    header = ["name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm"]
-    header += ["verdict", "standard_error", "detectable", "paired", "seeds_a", "seeds_b"]
-    rows = []
-    for c in claims:
-        d = c.difference
-        row = [c.label, c.task, c.split, c.metric, c.a, c.b, d.value, d.low, d.high, d.p_value]
-        detectable = d.detectable if min(c.num_seeds) > 1 else None
-        row += [c.corrected, c.verdict, d.standard_error, detectable, c.paired, *c.num_seeds]
-        rows.append([*row, " ".join(said)])
-    header.append("footnotes")
-    return tables.comma_separated(header, rows)
+def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.DataFrame, list[str]]:
+    """Compares two systems on every task that both have.
+
+    Args:
+      a: what `open_system` gave.
+      b: likewise.
+      allow_recipe: whether their recipes may differ.
+
+    Returns:
+      A line a metric and the mean over tasks, if there are several, with the columns of the CSV but
+      its last; and notes.
+
+    Raises:
+      ValueError: dev sets, gold labels or recipes differ, or there is no task that both have.
+    """
+    done = [
+        {name: None for runs in side for name, task in runs.items() if task.finished}
+        for side in (a, b)
+    ]
+    shared = [name for name in done[0] if name in done[1]]
+    if not shared:
+        ours, theirs = (", ".join(map(_title, names)) or "none" for names in done)
+        raise ValueError(f"no task that both have finished: A has {ours}, B has {theirs}")
+    lines = [line for name in shared for line in _compare_task(name, a, b, allow_recipe)]
+    frame = pd.DataFrame(lines)
+    main = ~frame["task"].duplicated()
+    frame["holm"] = pd.Series(estimates.holm(list(frame["p"][main])), frame.index[main])
+    few = frame[["seeds_a", "seeds_b"]].min(axis=1) < 2
+    certain = ~few & (frame["holm"] < 1 - estimates.LEVEL)
+    better = np.where(frame["difference"] > 0, "better", "worse")
+    frame["verdict"] = np.where(main, np.where(certain, better, "undecided"), "")
+    if len(shared) > 1:
+        means = frame.groupby("task", sort=False)[["a", "b"]].mean().mean()
+        by_task = [bootstrap.mean(list(own), same_runs=True)
+                   for _, own in frame.groupby("task", sort=False)["estimate"]]  # fmt: skip
+        least = frame[["seeds_a", "seeds_b"]].min()
+        mean = {"name": f"mean of {len(shared)} tasks", "split": "", "metric": "", "verdict": ""}
+        mean |= {"a": means["a"], "b": means["b"], "paired": frame["paired"].all()}
+        mean |= _describe(bootstrap.mean(by_task), least["seeds_a"], least["seeds_b"])
+        frame = pd.concat([frame, pd.DataFrame([mean])], ignore_index=True)
+    order = ["name", "task", "split", "metric", "a", "b", "difference", "low", "high", "p", "holm",
+             "verdict", "standard_error", "detectable", "paired", "seeds_a", "seeds_b"]  # fmt: skip
+    return frame[order], _describe_sides(a, b, shared, frame)
+
+
+def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[dict[str, Any]]:
+    """Returns the differences on one task, its main metric first."""
+    title, sides = _title(name), []
+    for letter, system in (("A", a), ("B", b)):
+        side = [runs[name] for runs in system if name in runs and runs[name].finished]
+        counts = {len(task.finished) for task in side}
+        if len(side) < len(system):
+            raise ValueError(f"{title}: a folder of {letter} has no finished run of it")
+        if len(counts) > 1:
+            numbers = ", ".join(str(len(task.finished)) for task in side)
+            raise ValueError(f"{title}: the folders of {letter} have {numbers} seeds: not as many")
+        sides.append(side)
+    recipes = [{str(r.result.recipe) for r in _finished(x, name) if r.result} for x in (a, b)]
+    if recipes[0] != recipes[1] and not allow_recipe:
+        ours, theirs = (" and ".join(sorted(found)) for found in recipes)
+        raise ValueError(
+            f"{title}: A was adapted by recipe {ours}, B by {theirs}; the difference would be"
+            " theirs too: --allow compares all the same"
+        )
+    keys = sides[0][0].keys
+    for task in sides[0] + sides[1]:
+        if set(task.keys) != set(keys):
+            raise ValueError(f"{title}: dev splits or metrics differ: {keys} and {task.keys}")
+    pairs = zip(_finished(a, name), _finished(b, name), strict=False)
+    paired = len(_finished(a, name)) == len(_finished(b, name)) and all(
+        x.seed == y.seed and x.weights is not None and x.weights == y.weights for x, y in pairs
+    )
+    lines = []
+    for split, metric in keys:
+        one, two = (stack_runs(side, split) for side in sides)
+        if different := task_runs.differ(one.examples, two.examples):
+            raise ValueError(f"{title} {split}: A and B were not scored on the same: {different}")
+        found = bootstrap.compare(
+            one.examples.gold, one.predicted, two.predicted, metric, paired=paired,
+            num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
+        )  # fmt: skip
+        scores = [np.mean([x for task in side for x in task.values((split, metric))])
+                  for side in sides]  # fmt: skip
+        lines.append({
+            "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
+            "split": split, "metric": metric, "a": scores[0], "b": scores[1], "paired": paired,
+            **_describe(found, one.predicted[..., 0].size, two.predicted[..., 0].size),
+        })  # fmt: skip
+    return lines
+
+
+def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str, Any]:
+    """Returns the columns of an estimate and its numbers of seeds."""
+    return {
+        "estimate": found, "difference": found.value, "low": found.low, "high": found.high,
+        "p": found.p_value, "standard_error": found.standard_error,
+        "detectable": found.detectable if min(seeds_a, seeds_b) > 1 else None,
+        "seeds_a": int(seeds_a), "seeds_b": int(seeds_b),
+    }  # fmt: skip
+
+
+def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame) -> list[str]:
+    """Returns the notes below the table."""
+    sides = {name: (_finished(a, name), _finished(b, name)) for name in shared}
+    pairs = {_title(name): side for name, side in sides.items()}
+    apart = glue_table.differing_settings(pairs, ("in A", "in B"))
+    paired = frame[frame["paired"] & frame["task"].notna()]["task"].unique()
+    found = [*NOTES, "Seeds are independent: the runs did not begin with the same weights."]
+    if len(paired):
+        where = "" if len(paired) == len(shared) else f" in {', '.join(map(_title, paired))} alone"
+        found[-1] = f"Seeds are paired{where}: both began with the same weights and the same seeds."
+    for titles, fields in apart:
+        found.append(
+            f"Adapted with other settings in {titles}: {fields}. What B - A is there is theirs too,"
+            " and says nothing of the systems alone."
+        )
+    if frame[["seeds_a", "seeds_b"]].min(axis=None) < 2:
+        found.append("With a single seed nothing can be said of a system: p is of these very runs.")
+    if len(a) == 1 or len(b) == 1:
+        found.append("One pre-training: what is said holds for these weights, not for the system.")
+    trained = [
+        _title(name) for name, (one, two) in sides.items()
+        if len({((r.result and r.result.data) or {}).get("train") for r in one + two}) > 1
+    ]  # fmt: skip
+    if trained:
+        names = ", ".join(trained)
+        found.append(f"A and B were fine-tuned on different training sets of {names}.")
+    for letter, side in (("A", a), ("B", b)):
+        others = {name: None for runs in side for name in runs if name not in shared}
+        if others:
+            names = ", ".join(map(_title, others))
+            found.append(f"Not compared, as not finished in both; in {letter}: {names}.")
+        for runs in side:
+            kept = {name: task for name, task in runs.items() if name in shared}
+            found += [f"{letter}: {note}" for note in glue_table.describe_runs(kept)]
+    return list(dict.fromkeys(found))
+
+
+def _title(name: str) -> str:
+    return TITLES.get(name, name)
+
+
+def _finished(system: System, name: str) -> list[SeedRun]:
+    return [run for runs in system if name in runs for run in runs[name].finished]
+
+
+def cells(frame: pd.DataFrame) -> list[list[str]]:
+    """Returns the lines of the table for a terminal, in points."""
+    lines = []
+    for row in frame.itertuples():
+        known = None if pd.isna(row.detectable) else row.detectable
+        detectable = "-" if known is None else f"{100 * known:.1f}" if known < 1 else "none"
+        lines.append([
+            row.name, row.metric, f"{100 * row.a:.1f}", f"{100 * row.b:.1f}",
+            f"{100 * row.difference:+.1f}", f"[{100 * row.low:+.1f}, {100 * row.high:+.1f}]",
+            f"{row.p:.4f}", "" if pd.isna(row.holm) else f"{row.holm:.4f}", row.verdict, detectable,
+        ])  # fmt: skip
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program; a mistake in its arguments or folders is one message and exit code 2."""
     parser = cli.Parser(
-        prog="python -m scalelab.eval.compare",
-        description=__doc__,
+        prog="python -m scalelab.eval.compare", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    )  # fmt: skip
     parser.add_argument("a", metavar="RUN_A", help="folder of system A, or several with commas")
     parser.add_argument("b", metavar="RUN_B", help="folder of system B, likewise")
     parser.add_argument("--allow", action="store_true", help="compare though recipes differ")
     parser.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):
-        if given.csv and not given.csv.absolute().parent.is_dir():
-            raise ValueError(f"--csv={given.csv}: there is no folder {given.csv.parent}")
-        if given.csv and given.csv.is_dir():
-            raise ValueError(f"--csv={given.csv}: expected a file, not a folder")
-        claims, said = comparison.compare(
-            comparison.open_system(given.a),
-            comparison.open_system(given.b),
-            allow_recipe=given.allow,
-        )
+        a, b = open_system(given.a), open_system(given.b)
+        frame, notes = compare(a, b, allow_recipe=given.allow)
         if given.csv:
-            given.csv.write_text(csv(claims, said), encoding="utf-8")
+            frame.assign(footnotes=" ".join(notes)).to_csv(given.csv, index=False)
         print(f"A: {given.a}\nB: {given.b}\n")
-        print(tables.plain(HEADER, [cells(claim) for claim in claims], 2), end="")
-        print("".join(f"* {note}\n" for note in said), end="")
+        print(tables.plain(HEADER, cells(frame), 2), end="")
+        print("".join(f"* {note}\n" for note in notes), end="")
 
 
 if __name__ == "__main__":

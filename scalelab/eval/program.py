@@ -79,7 +79,7 @@ def run(task: Task | Callable[[], Task]) -> None:
         finetune.fine_tune(chosen, start, cli.config_values(), workdir, options(), overrides)
         if SUBMIT.value and chosen.name in task_lib.task_names():
             submission.pack(workdir)
-        print(glue_table.of_task(workdir, chosen.name, best=BEST.value))
+        print(glue_table.write(workdir, only=chosen.name, best=BEST.value))
 
     program(main)
 

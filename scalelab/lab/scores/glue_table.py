@@ -7,65 +7,75 @@ percent; in glue.csv they are fractions with all digits.
 
 import dataclasses
 import pathlib
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare.estimates import Estimate
+from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.load import task_runs
-from scalelab.lab.scores import glue_rows, notes
-from scalelab.lab.scores.glue_rows import Row, Score
+from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, SeedRun, TaskRuns
+from scalelab.lab.scores.predictions import stack_runs
+from scalelab.runs.records import TaskResult
 
+Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
+
+# GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
+LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
 NO_BASELINE = "no baseline run"
+BEST = "Best on dev: chosen by the very score that is shown, so too high; not the protocol's score."
+NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
+SCORES = (
+    "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
+    " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
+    " examples together; pre-training was not repeated, and its chance is not in it."
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows, and what has to be said below them."""
+    """Rows, with the columns of glue.csv and Estimates, and the notes below them."""
 
     rows: list[Row]
     notes: list[str]
 
 
-def write(workdir: pathlib.Path, *, best: bool = False) -> str:
+def write(workdir: pathlib.Path, *, only: str | None = None, best: bool = False) -> str:
     """Writes glue.md and glue.csv and returns the table for a terminal.
 
     Args:
-      workdir: the folder of all tasks.
+      workdir: the folder of all tasks, or of the seeds of one.
+      only: shows this task alone, without averages, and writes no file.
       best: whether to show the best-on-dev score too, labelled.
 
     Raises:
       ValueError: the folder holds no fine-tuning, or files that do not go together.
       OSError: a file cannot be read or written.
     """
-    table = read(workdir)
-    for name, text in (("glue.md", markdown(table, best=best)), ("glue.csv", csv(table))):
-        part = workdir / f"{name}.tmp"
-        part.write_text(text, encoding="utf-8")
-        part.replace(workdir / name)
-    return plain(table, best=best)
-
-
-def of_task(workdir: pathlib.Path, task: str, *, best: bool = False) -> str:
-    """The table of one task for a terminal; arguments and errors as for `write`.
-
-    Args:
-      workdir: holds seed0, seed1, ... or the folder of all tasks.
-      task: its name.
-      best: as for `write`.
-    """
-    return plain(read(workdir, only=task), best=best)
+    table = read(workdir, only=only)
+    notes = table.notes + [BEST] * best
+    texts = _texts(table.rows)
+    texts = texts if best else texts.drop(columns="best on dev")
+    cells: list[list[str]] = texts.to_numpy().tolist()
+    if only is None:
+        sides = ["left"] * 2 + ["right"] * (len(texts.columns) - 2)
+        markdown = texts.to_markdown(index=False, colalign=sides, disable_numparse=True)
+        bullets = "".join(f"- {note}\n" for note in notes)
+        files.write_text(workdir / "glue.md", f"{markdown}\n\n{bullets}")
+        names = [f"{prefix}{name}" for prefix in ("", "scratch_") for name in NUMBERS]
+        columns = ["name", "task", "split", "metric", *names, "best_on_dev"]
+        numbers = pd.DataFrame(table.rows, columns=columns, dtype=object)
+        numbers = numbers.assign(footnotes=" ".join(table.notes))
+        files.write_text(workdir / "glue.csv", numbers.to_csv(index=False))
+    return tables.plain(list(texts), cells, 2) + "".join(f"* {note}\n" for note in notes)
 
 
 def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
-    """Makes the table of the fine-tunings in a folder.
-
-    Args:
-      workdir: see above.
-      only: leave out all other tasks, and the averages.
-
-    Raises:
-      ValueError: the folder holds no fine-tuning, or files that do not go together.
-      OSError: a file cannot be read.
-    """
+    """Makes the table of the fine-tunings in a folder; arguments and errors as for `write`."""
     runs = task_runs.read(workdir)
     scratch = workdir / "scratch"
     begun = any(scratch.glob("seed*")) or any(scratch.glob("*/seed*"))
@@ -74,89 +84,236 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
         if only not in runs:
             raise ValueError(f"{workdir} holds no fine-tuning on {only}; on {', '.join(runs)}")
         runs = {only: runs[only]}
+    baselines = {name: task for name, task in baselines.items() if name in runs}
     missing: list[str] = []
+    rows = [row for name, task in runs.items()
+            for row in _rows_of_task(task, baselines.get(name), missing)]  # fmt: skip
+    notes = [SCORES, *describe_runs(runs)]
+    if only is None:
+        absent, others = _not_of_glue(rows)
+        averages = _averages(rows, whole=not absent + others)
+        rows += averages
+        if averages:
+            notes.append("Averages: means over tasks of the mean of a task's metrics and splits.")
+            if absent:
+                notes.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
+            if others:
+                notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(others)}.")
+    return Table(rows, notes + _describe_baselines(runs, baselines, scratch, only) + missing)
+
+
+# --- Rows -----------------------------------------------------------------------------------------
+
+
+def _rows_of_task(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
+    """Returns a row for every metric on every split; one without scores if no run is finished."""
     rows = []
-    for name, task in runs.items():
-        rows += glue_rows.of_task(task, baselines.get(name), missing)
-    absent, others = glue_rows.not_of_glue(rows)
-    averages = [] if only is not None else glue_rows.averages(rows, whole=not absent + others)
-    said = notes.of_table(runs, baselines, [row.label for row in averages])
-    said += (notes.of_averages(absent, others) if averages else []) + missing
-    if only is not None and only not in baselines:
-        said += notes.without_baseline(runs[only], scratch)
-    return Table(rows + averages, said)
+    for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
+        label = SHORT.get(key[0], task.title) if task.name == "mnli" else task.title
+        split, metric = key if task.keys else ("", "")
+        row = {"name": label, "task": task.name, "split": split, "metric": metric}
+        row |= _score(task, key, "", missing) | _score(baseline, key, "scratch_", missing)
+        best = [((r.result and r.result.best) or {}).get("dev", {}).get(split, {}).get(metric)
+                for r in task.finished]  # fmt: skip
+        row["best_on_dev"] = None if None in best or not best else sum(best) / len(best)
+        rows.append(row)
+    return rows
 
 
-def plain(table: Table, *, best: bool = False) -> str:
-    """The table for a terminal, notes below."""
-    header, rows = _cells(table, best)
-    return tables.plain(header, rows, 2) + "".join(
-        f"* {note}\n" for note in _table_notes(table, best)
-    )
+def _score(task: TaskRuns | None, key: task_runs.Key, prefix: str, missing: list[str]) -> Row:
+    """Returns the columns of some runs; `missing` gets a note where there is no interval."""
+    found: Row = dict.fromkeys((*NUMBERS, "estimate", "examples"))
+    if task and (key in task.keys or not prefix):
+        values = task.values(key) if task.finished else []
+        summary = estimates.summarise(values)
+        found |= {
+            "median": summary.median, "mean": summary.mean, "sd": summary.sd, "seeds": len(values),
+            "failed": sum(run.failed is not None for run in task.runs),
+            "unfinished": sum(run.unfinished for run in task.runs),
+            "degenerate": sum(bool(run.degenerate) for run in task.finished),
+        }  # fmt: skip
+        try:
+            if values:
+                stack, seed = stack_runs([task], key[0]), zlib.crc32(task.name.encode())
+                gold = stack.examples.gold
+                e = bootstrap.multi_bootstrap(gold, stack.predicted, key[1], seed=seed)
+                found |= {"estimate": e, "low": e.low, "high": e.high, "examples": len(gold)}
+        except ValueError as error:
+            note = f"{task.title}: no interval: {error}"
+            missing += [] if note in missing else [note]
+    return {prefix + name: value for name, value in found.items()}
 
 
-def markdown(table: Table, *, best: bool = False) -> str:
-    """The table in Markdown, notes below."""
-    header, rows = _cells(table, best)
-    said = "".join(f"- {note}\n" for note in _table_notes(table, best))
-    return tables.markdown(header, rows, 2) + "\n" + said
+def _not_of_glue(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Returns the tasks and splits of GLUE without scores, and the dev sets that are not GLUE's."""
+    absent, others = [], []
+    for name, sizes in DEV_SIZES.items():
+        scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["split"]}
+        for split, size in sizes.items() if scored else ():
+            label, found = SHORT.get(split, TITLES[name]), scored.get(split)
+            if split not in scored:
+                absent.append(label)
+            elif found not in (None, size):
+                how = " carved or cut" if found < size else ""
+                others.append(f"{label} {found:,}{how} (GLUE's {size:,})")
+        absent += [] if scored else [TITLES[name]]
+    return absent, others
 
 
-def csv(table: Table) -> str:
-    """The table for programs: fractions with all digits, an empty field for what is unknown.
+def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
+    """Returns the average over tasks, and GLUE-Large by QQP's accuracy and by its F1.
 
-    Each row repeats in its last column what is said below the table.
+    Args:
+      rows: the tasks'.
+      whole: whether they are GLUE's nine, on every one of GLUE's dev sets.
     """
-    numbers = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
-    header = ["name", "task", "split", "metric", *numbers]
-    header += [f"scratch_{name}" for name in numbers] + ["best_on_dev", "footnotes"]
+    scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in TITLES}
+    tasks = [own for own in scored.values() if own]
+    found = {"GLUE average" if whole else f"mean of {len(tasks)} tasks": tasks * (len(tasks) > 1)}
+    for metric, label in (("accuracy", "QQP acc."), ("f1", "QQP F1")):
+        found[f"GLUE-Large, {label}"] = [
+            [r for r in scored[task] if r["split"] == split
+             and r["metric"] == (metric if task == "qqp" else "accuracy")]
+            for task, split in LARGE
+        ]  # fmt: skip
+    return [
+        {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),
+         **_average(parts, "scratch_"), "best_on_dev": None}
+        for label, parts in found.items() if parts and all(parts)
+    ]  # fmt: skip
+
+
+def _average(parts: Sequence[Sequence[Row]], prefix: str) -> Row:
+    """Returns the mean over tasks of the mean of a task's rows; no column if one is missing.
+
+    A median or sd over seeds would need the same seeds in every task.
+    """
+    found: Row = dict.fromkeys((*NUMBERS, "estimate", "examples"))
+    tasks = [[{name: row[prefix + name] for name in found} for row in rows] for rows in parts]
+    if all(row["seeds"] for rows in tasks for row in rows):
+        found["mean"] = np.mean([np.mean([row["mean"] for row in rows]) for rows in tasks])
+        found["seeds"] = min(row["seeds"] for rows in tasks for row in rows)
+        for name in ("failed", "unfinished", "degenerate"):
+            found[name] = sum(rows[0][name] for rows in tasks)
+        if all(row["estimate"] for rows in tasks for row in rows):
+            means = [bootstrap.mean([r["estimate"] for r in t], same_runs=True) for t in tasks]
+            e = bootstrap.mean(means)
+            found |= {"estimate": e, "low": e.low, "high": e.high}
+    return {prefix + name: value for name, value in found.items()}
+
+
+def _texts(rows: Sequence[Row]) -> pd.DataFrame:
+    """Returns the table for people, in percent."""
+
+    def percent(x: float | None) -> str:
+        return "-" if x is None or x != x else f"{100 * x:.1f}"
+
+    def interval(low: float | None, high: float | None) -> str:
+        return "-" if low is None else f"[{percent(low)}, {percent(high)}]"
+
     lines = []
-    for row in table.rows:
-        line: list[object] = [row.label, row.task, row.split, row.metric]
-        for score in (row.score, row.baseline):
-            line += [None] * len(numbers) if score is None else _numbers(score)
-        line = [None if x != x else x for x in [*line, row.best]]  # NaN is unknown too
-        lines.append([*line, " ".join(table.notes)])
-    return tables.comma_separated(header, lines)
+    for row in rows:
+        scratch = f"{percent(row['scratch_mean'])} "
+        scratch += interval(row["scratch_low"], row["scratch_high"])
+        absent = NO_BASELINE if row["task"] else "-"
+        lines.append(
+            {"task": row["name"], "metric": row["metric"]}
+            | {name: percent(row[name]) for name in ("median", "mean", "sd")}
+            | {"95% interval": interval(row["low"], row["high"])}
+            | {name: str(row[name]) for name in ("seeds", "failed", "unfinished", "degenerate")}
+            | {"from scratch": absent if row["scratch_mean"] is None else scratch}
+            | {"best on dev": percent(row["best_on_dev"])}
+        )
+    return pd.DataFrame(lines)
 
 
-# --- Words ----------------------------------------------------------------------------------------
+# --- Notes ----------------------------------------------------------------------------------------
 
 
-def _table_notes(table: Table, best: bool) -> list[str]:
-    return table.notes + ([notes.BEST] if best else [])
+def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
+    """Returns how runs were adapted, which failed or learnt nothing, and what their data lacks."""
+    runs = [run.result for task in tasks.values() for run in task.finished if run.result]
+    names = {"System": "system", "recipe": "recipe", "initial weights": "init"}
+    parts = {label: dict.fromkeys(str(v) for r in runs if (v := getattr(r, field)) is not None)
+             for label, field in names.items()}  # fmt: skip
+    found = ["; ".join(f"{label} {' and '.join(x)}" for label, x in parts.items() if x) + "."]
+    marks: dict[str, Callable[[TaskResult], object]] = {
+        "mnli-first: started from weights fine-tuned on MNLI": lambda r: r.mnli_first,
+        "Early stopping on dev: scores chosen by themselves, too high": lambda r: r.early_stopping,
+        "Grid: settings chosen on dev with the first seed, whose score is among those shown, so"
+        " they are too high": lambda r: r.chosen,
+    }  # fmt: skip
+    for note, marked in marks.items():
+        titles = dict.fromkeys(TITLES.get(r.task, r.task) for r in runs if marked(r))
+        found += [f"{note}: {', '.join(titles)}."] if titles else []
+    for task in tasks.values():
+        for run in task.runs:
+            state = f"degenerate: {run.degenerate}" if run.degenerate else ""
+            state = f"failed: {run.failed}" if run.failed is not None else state
+            state = "unfinished" if run.unfinished else state
+            found += [f"{task.title}: seed {run.seed} {state}"] if state else []
+        sound = [run.scores[task.keys[0]] for run in task.finished if not run.degenerate]
+        if 0 < len(sound) < len(task.finished):
+            mean = f"{100 * sum(sound) / len(sound):.1f}"
+            found.append(f"{task.title}: mean {task.keys[0][1]} of the other {len(sound)}: {mean}")
+        if len(task.finished) == 1:
+            found.append(f"{task.title}: one seed: its interval is over examples alone")
+    return found + list(dict.fromkeys(remark for r in runs for remark in r.remarks))
 
 
-def _numbers(score: Score) -> list[object]:
-    s, e = score.summary, score.estimate
-    ends = [None, None] if e is None else [e.low, e.high]
-    counts = [s.num, s.num_failed, score.num_unfinished, s.num_degenerate]
-    return [s.median, s.mean, s.sd, *ends, *counts]
+def differing_settings(
+    pairs: Mapping[str, tuple[Sequence[SeedRun], Sequence[SeedRun]]], sides: tuple[str, str]
+) -> list[tuple[str, str]]:
+    """Returns titles of tasks that two sides were adapted to differently, and the fields.
+
+    A field that one of the two does not tell counts as equal: earlier results have but a few.
+
+    Args:
+      pairs: by title the runs to be compared.
+      sides: names of the two sides, such as "in A" and "in B".
+
+    Returns:
+      Such as ("RTE, WNLI", "epochs 1 in A, 6 in B").
+    """
+    found: dict[str, list[str]] = {}
+    for title, both in pairs.items():
+        seen: list[dict[str, dict[str, None]]] = [{}, {}]
+        for runs, values in zip(both, seen, strict=True):
+            for result in (run.result for run in runs if run.result):
+                own = {"recipe": result.recipe, "mnli_first": result.mnli_first}
+                for field, x in (own | (result.settings or {})).items():
+                    values.setdefault(field, {})["off" if x is None else str(x)] = None
+        fields = [
+            f"{field} {' and '.join(sorted(one))} {sides[0]}, "
+            f"{' and '.join(sorted(two))} {sides[1]}"
+            for field, one in seen[0].items() if set(one) != set(two := seen[1].get(field, one))
+        ]  # fmt: skip
+        if fields:
+            found.setdefault("; ".join(fields), []).append(title)
+    return [(", ".join(titles), fields) for fields, titles in found.items()]
 
 
-def _cells(table: Table, best: bool) -> tuple[list[str], list[list[str]]]:
-    header = ["task", "metric", "median", "mean", "sd", "95% interval", "seeds"]
-    header += ["failed", "unfinished", "degenerate", "from scratch"]
-    rows = []
-    for row in table.rows:
-        s = row.score.summary
-        line = [row.label, row.metric, *map(percent, (s.median, s.mean, s.sd))]
-        line += [interval(row.score.estimate), str(s.num), str(s.num_failed)]
-        line += [str(row.score.num_unfinished), str(s.num_degenerate)]
-        if row.baseline is None:
-            line.append(NO_BASELINE if row.task else "-")
-        else:
-            mean = percent(row.baseline.summary.mean)
-            line.append(f"{mean} {interval(row.baseline.estimate)}")
-        rows.append(line + ([percent(row.best)] if best else []))
-    return header + (["best on dev"] if best else []), rows
-
-
-def percent(value: float | None) -> str:
-    """A fraction as percent with one decimal; "-" for what is unknown."""
-    return "-" if value is None or value != value else f"{100 * value:.1f}"
-
-
-def interval(estimate: Estimate | None) -> str:
-    """The interval of an estimate in percent."""
-    return "-" if estimate is None else f"[{percent(estimate.low)}, {percent(estimate.high)}]"
+def _describe_baselines(
+    runs: Mapping[str, TaskRuns],
+    baselines: Mapping[str, TaskRuns],
+    scratch: pathlib.Path,
+    only: str | None,
+) -> list[str]:
+    """Returns what the column "from scratch" shows, or how to get it."""
+    done = [run for task in runs.values() for run in task.finished]
+    if done and all(run.from_scratch for run in done):
+        return ["These runs themselves start from random weights."]
+    if not baselines:
+        init = done[0].result.init if done and done[0].result else None
+        command = f"--init=none --like={init} --workdir={scratch}"
+        how = f"No baseline run: the same command with {command} trains the net from random weights"
+        return [f"{how}, and this table then shows it beside."] if only and done else []
+    found = ["From scratch: the same net from random weights, mean and 95% interval."]
+    pairs = {task.title: (runs[name].finished, task.finished) for name, task in baselines.items()}
+    for titles, fields in differing_settings(pairs, ("here", "from scratch")):
+        found.append(
+            f"From scratch was fine-tuned with other settings in {titles}, and what lies between"
+            f" the two is theirs too: {fields}."
+        )
+    states = describe_runs(baselines)[1:]
+    return found + [f"From scratch: {note}" for note in states if ": seed " in note]
