@@ -33,15 +33,10 @@ from scalelab.finetuning.plan import (
     vmappable,
     write_choice,
 )
-from scalelab.finetuning.progress import (
-    Progress,
-    check_same,
-    remove_checkpoints,
-    warn_of_other_checkpoints,
-)
+from scalelab.finetuning.progress import Progress, checkpoint_folder, remove_checkpoints
 from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
-from scalelab.finetuning.step import Program, compiled
+from scalelab.finetuning.step import FinetuneState, Metrics, Params, Program, compiled
 from scalelab.finetuning.warm_start import WarmStart
 from scalelab.helpers.progress import Eta
 from scalelab.helpers.progress import Progress as ProgressLine
@@ -107,22 +102,17 @@ def fine_tune(
                 print(f"{task.title} seed {seed}: {scores}")
         else:
             print(results.describe(run))
-            _train_unfinished(run, options)
+            finished = [seed for seed in seeds if run.claim(seed) is not None]
+            if finished:
+                named = ", ".join(map(str, finished))
+                print(f"{task.title} seed {named}: finished already, not trained again")
+            left = [seed for seed in seeds if seed not in finished]
+            for i in range(0, len(left), options.together):
+                part = left[i : i + options.together]
+                train([run] * len(part), part)
     if options.submit:
         results.submit(run, seeds)
     return [run.result(seed) for seed in seeds]
-
-
-def _train_unfinished(run: TaskRun, options: Options) -> None:
-    """Trains the seeds that have no result yet."""
-    finished = [seed for seed in options.seeds if run.claim(seed) is not None]
-    if finished:
-        named = ", ".join(map(str, finished))
-        print(f"{run.task.title} seed {named}: finished already, not trained again")
-    left = [seed for seed in options.seeds if seed not in finished]
-    for i in range(0, len(left), options.together):
-        part = left[i : i + options.together]
-        train([run] * len(part), part)
 
 
 def _choose(
@@ -166,10 +156,8 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
         name += f" rate {','.join(f'{rate:g}' for rate in rates)}" * (len(set(rates)) > 1)
         configs = [each.describe(seed) for each, seed in zip(runs, seeds, strict=True)]
         batches = [each.batches(seed) for each, seed in zip(runs, seeds, strict=True)]
-        schedule, warmup = (
-            adamw.get_schedule(run.config.optim.schedule),
-            run.config.optim.warmup_rate,
-        )
+        schedule = adamw.get_schedule(run.config.optim.schedule)
+        warmup_steps = run.config.optim.warmup_rate * num_steps
         program = compiled(run.trained, run.mesh, count)
         first = [each.first_params(seed) for each, seed in zip(runs, seeds, strict=True)]
         states = [r.first_state(s, params) for r, s, params in zip(runs, seeds, first, strict=True)]
@@ -177,17 +165,13 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
         tables = [] if rows is None else [np.asarray(token_table(params)) for params in first]
         del first, states
 
-        # --- Restore: the checkpoint of the same seeds in one program, if there is one ----------
-        narrow = "" if rows is None else f".{rows.size}"  # the shape of its token table
-        directory = run.workdir / f".resume-{'-'.join(map(str, seeds))}{narrow}"
+        # --- Restore: the checkpoint of the same seeds and configs in one program, if any ------
+        directory = checkpoint_folder(run.workdir, seeds, configs, 0 if rows is None else rows.size)
         checkpoints = Checkpoints(directory, 1)
         files.callback(checkpoints.close)
         progress, restored = [Progress() for _ in runs], checkpoints.restore(state)
-        if restored is None:
-            warn_of_other_checkpoints(run.workdir, seeds, directory, name)
-        else:
+        if restored is not None:
             state, meta = restored
-            check_same(directory, meta["configs"], configs)
             progress = [Progress.from_json(values) for values in meta["progress"]]
         step = int(state.step)
         writers = []
@@ -214,7 +198,7 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                 length = max(each.length(step) for each in batches)
                 parts = [each(step, length) for each in batches]
                 batch = vmapped.stack_host(parts if rows is None else [*map(rows.renumber, parts)])
-                factor = schedule(step, warmup * num_steps, num_steps)
+                factor = schedule(step, warmup_steps, num_steps)
                 rate = vmapped.stack_host([np.float32(each * factor) for each in rates])
                 is_new = length not in step_flops
                 if is_new:  # it compiles, which is not training: this one step is not timed
@@ -260,13 +244,13 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                     if run.trained.keep_best:
                         state = state.replace(best=_keep(better, state.params, state.best))
                 if saves:
-                    _save(checkpoints, state, progress, configs)
+                    _save(checkpoints, state, progress)
                 if logs or evaluates or saves:
                     begun = time.perf_counter()
             over = step == num_steps or all(each.over for each in progress)
             if not over:
                 _collect(pending, progress, active, begun, step, run.steps_per_epoch)
-                _save(checkpoints, state, progress, configs)
+                _save(checkpoints, state, progress)
 
         # --- End: parameters and results; a checkpoint is no longer needed ----------------
         files.close()
@@ -292,15 +276,17 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
         )
 
 
-def evaluate(run: TaskRun, program: Program, params: Any, fixed: Any) -> list[results.Outputs]:
+def evaluate(
+    run: TaskRun, program: Program, params: Params, fixed: Params
+) -> list[results.Outputs]:
     """Computes each seed's outputs on the dev splits, given the parameters of a state."""
+
+    def predict(batch: dict[str, np.ndarray]) -> jax.Array:
+        narrow = batch if run.rows is None else run.rows.renumber(batch)
+        return program.predict(params, fixed, narrow)
+
     found = {
-        split: run.predict(
-            lambda batch: program.predict(params, fixed, batch),
-            examples,
-            program.num_seeds,
-            narrow=True,
-        )
+        split: run.predict(predict, examples, program.num_seeds)
         for split, examples in run.dev.items()
         if examples is not None
     }
@@ -308,7 +294,7 @@ def evaluate(run: TaskRun, program: Program, params: Any, fixed: Any) -> list[re
 
 
 def _collect(
-    pending: list[Any], progress: list[Progress], active: list[int], begun: float, step: int,
+    pending: list[Metrics], progress: list[Progress], active: list[int], begun: float, step: int,
     steps_per_epoch: int,
 ) -> float:  # fmt: skip
     """Waits for the steps under way and adds their metrics and time; returns the time now.
@@ -325,7 +311,7 @@ def _collect(
     return now
 
 
-def _keep(better: np.ndarray, new: Any, old: Any) -> Any:
+def _keep(better: np.ndarray, new: Params, old: Params) -> Params:
     """Takes the new parameters of the seeds that are better, the old ones of the others."""
     if len(better) == 1:
         return jax.tree.map(jnp.copy, new) if better[0] else old
@@ -336,7 +322,6 @@ def _keep(better: np.ndarray, new: Any, old: Any) -> Any:
     return jax.tree.map(choose, new, old)
 
 
-def _save(checkpoints: Checkpoints, state: Any, progress: list[Progress], configs: Any) -> None:
+def _save(checkpoints: Checkpoints, state: FinetuneState, progress: list[Progress]) -> None:
     """Saves a checkpoint from which the same command continues."""
-    meta = {"progress": [dataclasses.asdict(each) for each in progress], "configs": configs}
-    checkpoints.save(state, meta)
+    checkpoints.save(state, {"progress": [dataclasses.asdict(each) for each in progress]})

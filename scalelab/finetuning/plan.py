@@ -23,23 +23,14 @@ Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The requests to a fine-tuning beside its config.
-
-    Attributes:
-      seeds: the seeds to run.
-      together: how many of them train in one program.
-      data: folder of the tasks' data; None: TensorFlow Datasets.
-      eval_only: evaluate finished runs again.
-      submit: predict the test sets too.
-      fixed: dotted fields that the user has set; a recipe's overrides and grid leave them as set.
-    """
+    """The requests to a fine-tuning beside its config."""
 
     seeds: tuple[int, ...] = (0,)
-    together: int = 1
-    data: str | None = None
-    eval_only: bool = False
-    submit: bool = False
-    fixed: tuple[str, ...] = ()
+    together: int = 1  # seeds that train in one program
+    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets
+    eval_only: bool = False  # evaluate finished runs again
+    submit: bool = False  # predict the test sets too
+    fixed: tuple[str, ...] = ()  # dotted fields set by the user; a recipe leaves them as set
 
 
 def plan(
@@ -48,7 +39,7 @@ def plan(
     values: Mapping[str, Any],
     options: Options,
     overrides: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
     A recipe's max_len is lowered to the net's positions, and its lm_weight to 0 on a frozen net.
@@ -134,8 +125,7 @@ def write_choice(
         {"fields": fields, "score": scores[name] if math.isfinite(scores[name]) else None}
         for name, fields in named.items()
     ]
-    content = {"points": made, "chosen": named[best], "seed": seed}
-    write_json(workdir / "grid.json", content)
+    write_json(workdir / "grid.json", {"points": made, "chosen": named[best], "seed": seed})
     return named[best]
 
 
@@ -147,7 +137,5 @@ def read_choice(workdir: pathlib.Path, axes: Axes) -> dict[str, Any]:
     """
     made = run_folder.read_json(workdir / "grid.json")
     if made is None:
-        raise ValueError(
-            f"{workdir} has no grid.json: the grid has not been run; leave out --eval_only"
-        )
+        raise ValueError(f"{workdir} has no grid.json: run the grid first, without --eval_only")
     return {field: value for field, value in made["chosen"].items() if field in axes}

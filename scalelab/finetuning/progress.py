@@ -1,39 +1,32 @@
 """The progress of a seed of a fine-tuning, early stopping, and the checkpoints of its group."""
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scalelab.config.pretraining import science_diff
 from scalelab.runs import metrics
 from scalelab.runs.metrics import Clocks
 
 
 @dataclasses.dataclass
 class Progress:
-    """How far a seed has come, beside its parameters; plain JSON in checkpoints.
-
-    Attributes:
-      clocks: its clocks.
-      totals: (sum, weight) pairs of the steps that are not logged yet.
-      epoch: (sum, weight) of the training loss of each step of the last epoch, newest last.
-      evals: the evaluations: {"step", "dev": {split: {metric: value}}}.
-      best: index in `evals` of the best one.
-      stopped: step at which early stopping ended it; None: it did not.
-      failed: the reason of a failure; None: there is none.
-      over: whether it takes no more steps: an evaluation found it stopped or failed.
-    """
+    """How far a seed has come, beside its parameters; plain JSON in checkpoints."""
 
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    # (sum, weight) pairs of the steps that are not logged yet.
     totals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    # (sum, weight) of the training loss of each step of the last epoch, newest last.
     epoch: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+    # The evaluations: {"step", "dev": {split: {metric: value}}}.
     evals: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best: int | None = None
-    stopped: int | None = None
-    failed: str | None = None
-    over: bool = False
+    best: int | None = None  # index in `evals` of the best one
+    stopped: int | None = None  # step at which early stopping ended it; None: it did not
+    failed: str | None = None  # the reason of a failure
+    over: bool = False  # an evaluation found it stopped or failed: it takes no more steps
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":
@@ -78,41 +71,29 @@ class Progress:
         return False
 
 
-# --- Checkpoints of seeds that train in one program: WORKDIR/.resume-0-1 ----------------
+# --- Checkpoints of seeds that train in one program: WORKDIR/.resume-0-1.<digest> ----------------
 
 
-def check_same(directory: pathlib.Path, before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Refuses a checkpoint that runs with other configs left."""
-    for config, other in zip(now, before, strict=True):
-        differing = science_diff(config, other)
-        if differing:
-            raise ValueError(
-                f"{directory} has a checkpoint of a run with another config; choose another"
-                " --workdir, remove that folder, or undo:\n  " + "\n  ".join(differing)
-            )
+def checkpoint_folder(
+    workdir: pathlib.Path, seeds: Sequence[int], configs: Sequence[Mapping[str, Any]], rows: int
+) -> pathlib.Path:
+    """Returns the folder of the checkpoints of runs; other configs have another one.
 
-
-def warn_of_other_checkpoints(
-    workdir: pathlib.Path, seeds: Sequence[int], directory: pathlib.Path, name: str
-) -> None:
-    """Notes seeds whose steps lie in a checkpoint of other seeds, which does not fit."""
-    for folder in workdir.glob(".resume-*"):
-        again = sorted(_seeds_in(folder) & set(seeds))
-        if again and folder != directory:
-            print(
-                f"note: {name} begins at step 0, and {folder} has steps of seed"
-                f" {', '.join(map(str, again))} that trained in another group; to continue them use"
-                " the --seeds_together of that start"
-            )
+    Args:
+      workdir: of the task.
+      seeds: the seed of each run.
+      configs: the content of config.json of each.
+      rows: trained rows of the token table.
+    """
+    science = [{k: v for k, v in config.items() if k != "machine"} for config in configs]
+    content = json.dumps([science, rows], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return workdir / f".resume-{'-'.join(map(str, seeds))}.{digest}"
 
 
 def remove_checkpoints(workdir: pathlib.Path) -> None:
     """Removes every checkpoint with a finished seed: it can serve no later start."""
     for folder in workdir.glob(".resume-*"):
-        if any((workdir / f"seed{seed}" / "result.json").exists() for seed in _seeds_in(folder)):
+        seeds = folder.name.split(".")[1].split("-")[1:]
+        if any((workdir / f"seed{seed}" / "result.json").exists() for seed in seeds):
             shutil.rmtree(folder)
-
-
-def _seeds_in(folder: pathlib.Path) -> set[int]:
-    """Returns the seeds of a checkpoint, from the name of its folder."""
-    return set(map(int, folder.name.split(".")[1].split("-")[1:]))

@@ -12,6 +12,7 @@ from scalelab.config.finetuning import FinetuneConfig, override, resolve, settin
 from scalelab.config.pretraining import Shape
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
+from scalelab.finetuning.step import Params
 from scalelab.lab.scores import metrics
 from scalelab.lab.show import confusion, plots
 from scalelab.resources import flops
@@ -62,20 +63,17 @@ def judge(
     return best, {name: value for name, value in named.items() if value is not None}
 
 
-def dev_outputs(run: TaskRun, params: Any) -> Outputs:
+def dev_outputs(run: TaskRun, params: Params) -> Outputs:
     """Computes the head's outputs on each dev split with parameters {"body", "head"}."""
-    return {
-        split: run.predict_with(params, examples)
-        for split, examples in run.dev.items()
-        if examples is not None
-    }
+    there = {split: examples for split, examples in run.dev.items() if examples is not None}
+    return {split: run.predict_with(params, examples) for split, examples in there.items()}
 
 
 # --- Files ----------------
 
 
-def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params: Any) -> None:
-    """Writes predictions, pictures and, last, result.json.
+def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params: Params) -> None:
+    """Writes predictions, pictures and, last, result.json of a seed.
 
     Args:
       run: the task's run.
@@ -84,8 +82,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
       outputs: its outputs on the dev splits.
       params: the parameters {"body", "head"} that gave them.
     """
-    task, start = run.task, run.start
-    opened, folder = start.opened, run.folder(seed)
+    task, opened, folder = run.task, run.start.opened, run.folder(seed)
     write_predictions(run, folder, outputs)
     title = f"{task.title} seed {seed}, {opened.config.system}"
     plots.draw_curves(folder, title, "squared error" if task.regression else "nats")
@@ -99,7 +96,6 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         train_gold=run.train.labels,
         regression=task.regression,
     )
-    chosen = run_folder.read_json(run.workdir / "grid.json") or {}
     net, clocks = opened.config.net, progress.clocks
     shape = Shape(net.num_heads, net.width, net.num_layers)
     read = {"train": run.train, **run.dev}
@@ -113,9 +109,9 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         seed=seed,
         pretrain_seed=opened.config.seed,
         recipe=run.config.recipe,
-        init=start.label,
-        init_digest=start.digest(seed),
-        mnli_first=start.mnli_first,
+        init=run.start.label,
+        init_digest=run.start.digest(seed),
+        mnli_first=run.start.mnli_first,
         steps=clocks.steps,
         tokens=clocks.tokens,
         flops=clocks.flops,
@@ -130,7 +126,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         truncated={name: e.num_truncated for name, e in read.items() if e is not None},
         data=run.splits.digests,
         settings=settings(run.config),
-        chosen=chosen.get("chosen"),
+        chosen=(run_folder.read_json(run.workdir / "grid.json") or {}).get("chosen"),
         peak_memory_bytes=environment.peak_memory_bytes(),
     )
     records.write_result(folder, result)
@@ -165,7 +161,7 @@ def evaluate_again(run: TaskRun, seed: int) -> Scores:
     Raises:
       ValueError: the seed is not finished, or has another config or other data.
     """
-    params = load_params(run, seed)
+    params = pretrained.load_trained(run.folder(seed))
     run.claim(seed)
     outputs = dev_outputs(run, params)
     write_predictions(run, run.folder(seed), outputs)
@@ -182,23 +178,15 @@ def score_import(run: TaskRun) -> None:
       ValueError: its classes do not fit the task's, or the folder holds another run.
     """
     if run.head is None:
-        reason = run.head_note.partition(": ")[2]
         raise ValueError(
-            f"--eval_only scores the classifier as it was imported, and it does not fit: {reason};"
-            " without --eval_only it is fine-tuned, with a new head"
+            "--eval_only scores the classifier as it was imported, and it does not fit:"
+            f" {run.head_note}; without --eval_only it is fine-tuned, with a new head"
         )
     run.claim(0)
     run_folder.describe(run.folder(0), run.describe(0))
-    params = load_params(run, 0)
+    params = run.first_params(0)
     write(run, 0, Progress(), dev_outputs(run, params), params)
     print(run.head_note)
-
-
-def load_params(run: TaskRun, seed: int) -> Any:
-    """Returns {"body", "head"} of a finished seed, or of an imported classifier as it is."""
-    if not run.config.epochs:
-        return {"body": run.start.opened.params, "head": run.head}
-    return pretrained.load_trained(run.folder(seed))
 
 
 def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
@@ -207,7 +195,7 @@ def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
     If every seed has failed, nothing is predicted, and files of an earlier start are removed.
     """
     results = {seed: run.result(seed) for seed in seeds}
-    sound = [seed for seed in seeds if results[seed]["status"] == "completed"]
+    sound = [seed for seed in seeds if results[seed]["status"] == COMPLETED]
     if not sound:
         shutil.rmtree(run.workdir / "submission", ignore_errors=True)
         print(f"{run.task.title}: every seed has failed; the test sets are not predicted")
@@ -215,7 +203,9 @@ def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
     seed = max(sound, key=lambda s: main_score(run.task, results[s]["eval"]))
     if why := results[seed]["degenerate"]:
         print(f"{run.task.title}: seed {seed}, the best on dev, is degenerate: {why}")
-    params = load_params(run, seed)
+    params = (
+        pretrained.load_trained(run.folder(seed)) if run.config.epochs else run.first_params(seed)
+    )
     found = {
         split: answers(run.task, run.predict_with(params, examples))
         for split, examples in run.test.items()
@@ -256,10 +246,6 @@ def remarks(run: TaskRun) -> list[str]:
     elif own := beyond_recipe(config, run.task.name):
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
         lines.append(f"{title}: other than recipe {config.recipe} has it: {fields}")
-    if len(run.train) < len(run.splits.train):
-        lines.append(
-            f"{title} trained on the first {len(run.train):,} of {len(run.splits.train):,} examples"
-        )
     cut = [
         f"{examples.num_truncated:,} of {len(examples):,} ({name})"
         for name, examples in {"train": run.train, **run.dev}.items()
@@ -267,29 +253,17 @@ def remarks(run: TaskRun) -> list[str]:
     ]
     if cut:
         lines.append(f"{title}: cut to {config.max_len} tokens: {', '.join(cut)}")
-    fixed = {
-        "the order of the examples": config.order_seed,
-        "head and dropout": config.weights_seed,
-    }
-    for what, seed in fixed.items():
-        if seed is not None:
-            lines.append(f"{title}: {what} of seed {seed} in all seeds' runs")
     return lines
 
 
 def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
-    """Returns the fields that differ from the recipe's for a task.
-
-    Left out: the fields of the recipe's grid, and `max_train_examples` and the fixed seeds, which
-    have remarks of their own.
-    """
+    """Returns the fields that differ from the recipe's for a task; not those of its grid."""
     recipe = recipes.get(config.recipe)
     own = {**recipe.fields, **recipe.tasks.get(task, {})}
     plain = settings(resolve(override(dataclasses.asdict(FinetuneConfig()), own)))
-    known = {"max_train_examples", "order_seed", "weights_seed", *recipe.grid}
-    known |= {name.removeprefix("optim.") for name in recipe.grid}
+    grid = {name.removeprefix("optim.") for name in recipe.grid}
     return {
         name: value
         for name, value in settings(config).items()
-        if name not in known and plain[name] != value
+        if name not in grid and plain[name] != value
     }

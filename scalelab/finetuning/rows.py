@@ -8,12 +8,12 @@ what a small net's step spends on its update.
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scalelab.finetuning.step import Params
 from scalelab.tasks.examples import TaskExamples
 
 # Updates of a parameter that must be saved for it to pay: each saves some 2 ns on two cores, and
@@ -44,13 +44,13 @@ class NamedRows:
         """Returns a batch whose tokens are rows of the narrow table."""
         return batch | {"tokens": self._places[batch["tokens"]]}
 
-    def narrow(self, params: Any) -> Any:
+    def narrow(self, params: Params) -> Params:
         """Returns parameters with the narrow table, [size, D]."""
         table = token_table(params)
         ones = jnp.ones((self.size - len(self.ids), table.shape[1]), table.dtype)
         return _with_table(params, jnp.concatenate([table[self.ids], ones]))
 
-    def widen(self, params: Any, first: np.ndarray) -> Any:
+    def widen(self, params: Params, first: np.ndarray) -> Params:
         """Returns parameters with the whole table again.
 
         Args:
@@ -81,11 +81,11 @@ def find(
     return rows if saved >= WORTH else None
 
 
-def token_table(params: Any) -> Any:
+def token_table(params: Params) -> jax.Array:
     """Returns the token table [V, D] of {"body", "head"}."""
     return params["body"]["embed"]["tokens"]["table"]
 
 
-def _with_table(params: Any, table: jax.Array) -> Any:
+def _with_table(params: Params, table: jax.Array) -> Params:
     embed = params["body"]["embed"] | {"tokens": {"table": table}}
     return params | {"body": params["body"] | {"embed": embed}}

@@ -12,18 +12,17 @@ import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
 from scalelab import sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import rows
-from scalelab.finetuning.step import FinetuneState, FinetuneStep, compiled
+from scalelab.finetuning.step import FinetuneState, FinetuneStep, Params, compiled, make_head
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
-from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import run_folder
@@ -34,20 +33,12 @@ from scalelab.tasks.examples import TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Splits, Task, is_known
 
-Predict = Callable[[dict[str, np.ndarray]], jax.Array]
-HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
-
 
 @flax.struct.dataclass
 class Trained:
-    """The checkpoint of a finished fine-tuning.
+    """The checkpoint of a finished fine-tuning: {"body", "head"}, and the steps taken."""
 
-    Attributes:
-      params: {"body", "head"}.
-      step: steps taken.
-    """
-
-    params: Any  # in the order of a dict's keys, as which they are read back
+    params: ArrayPytree  # in the order of a dict's keys, as which they are read back
     step: jax.Array
 
 
@@ -91,6 +82,10 @@ class TaskRun:
         check_fits(opened, config, task.title, len(splits.train))
         self.tokenizer = opened.tokenizer.with_added(added)
         self.tokenizer_digest = tokenizer_digest(opened.tokenizer_dir)
+        frame = self.tokenizer.frame()
+        if not classifier:
+            parts = (adaptation.begin, adaptation.between, adaptation.end)
+            frame = Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
         num_rows = opened.config.tokenizer.vocab_size + len(added)
         self.learner = self._learner(2 if both_orders else 1, num_rows)
         self.head, self.head_note = self._head()
@@ -100,7 +95,7 @@ class TaskRun:
                 records.texts,
                 records.labels,
                 self.tokenizer,
-                self._frame(),
+                frame,
                 max_len=config.max_len,
                 both_orders=both_orders,
                 cache_dir=config.machine.cache_dir,
@@ -119,27 +114,15 @@ class TaskRun:
         if self.rows is not None:
             self.trained = self._learner(self.learner.net.num_orders, self.rows.size)
 
-    def _frame(self) -> Frame:
-        """Returns the special tokens around and between texts."""
-        if self.start.classifier:
-            return self.tokenizer.frame()
-        adaptation = self.start.opened.system.ADAPTATION
-        parts = (adaptation.begin, adaptation.between, adaptation.end)
-        return Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
-
     def _learner(self, num_orders: int, num_rows: int) -> FinetuneStep:
         """Builds the classifier, with `num_rows` rows of tokens, and its optimizer."""
         config, opened = self.config, self.start.opened
-        pretraining = opened.config
+        pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
         body = systems.make_net(
             opened.system, sizes, vocab_size=num_rows, remat=pretraining.machine.remat
         )
-        rate = config.head.dropout_rate
-        if config.head.kind == "double":
-            head = TwoLayerHead(self.task.num_outputs, sizes.width, rate, HEAD_INIT)
-        else:
-            head = OneLayerHead(self.task.num_outputs, rate, HEAD_INIT)
+        head = config.head
         objectives = ()
         if config.lm_weight and opened.system.CAUSAL:
             objectives = objectives_lib.make(
@@ -148,40 +131,41 @@ class TaskRun:
                 special_ids=self.tokenizer.special_ids,
                 mask_rate=pretraining.mask_rate,
             )
-        o = config.optim
         return FinetuneStep(
-            Classifier(body, head, opened.system.ADAPTATION.reads, num_orders),
+            Classifier(
+                body,
+                make_head(head.kind, self.task.num_outputs, sizes.width, head.dropout_rate),
+                opened.system.ADAPTATION.reads,
+                num_orders,
+            ),
             adamw.adamw(
-                beta1=o.beta1,
-                beta2=o.beta2,
-                eps=o.eps,
-                weight_decay=o.weight_decay,
-                clip_norm=o.clip_norm,
+                beta1=optim.beta1,
+                beta2=optim.beta2,
+                eps=optim.eps,
+                weight_decay=optim.weight_decay,
+                clip_norm=optim.clip_norm,
             ),
             self.task.regression,
             objectives,
             config.lm_weight,
             config.feature_layers,
-            config.optim.layer_decay,
-            pretrained_head=config.head.pretrained,
+            optim.layer_decay,
+            pretrained_head=head.pretrained,
             keep_best=config.patience is not None,
         )
 
-    def _head(self) -> tuple[Any, str]:
+    def _head(self) -> tuple[ArrayPytree | None, str]:
         """Returns the head's initial parameters, None for new ones, and how that was decided."""
-        classifier = self.start.classifier
+        title, classifier = self.task.title, self.start.classifier
         if classifier is None or self.start.bodies is None:
             return None, ""
         try:
             head, matching = classifier.head_for(self.task)
         except ValueError as error:
-            return None, f"{self.task.title} gets a new head: {error}"
+            return None, f"{title} gets a new head: {error}"
         if self.config.feature_layers or self.config.head.kind != classifier.kind:
-            return None, (
-                f"{self.task.title} gets a new head: the head of {classifier.path} is"
-                f" {classifier.kind!r} and reads the last layer, which the config changes"
-            )
-        return head, f"{self.task.title} has the head of {classifier.path}: {matching}"
+            return None, f"{title} gets a new head: the config changes that of {classifier.path}"
+        return head, f"{title} has the head of {classifier.path}: {matching}"
 
     # --- Devices, parameters, batches ----------------
 
@@ -191,12 +175,12 @@ class TaskRun:
         machine = self.config.machine
         return sharding.make_mesh(fsdp=machine.fsdp_parallel, tensor=machine.tensor_parallel)
 
-    def first_params(self, seed: int) -> Any:
+    def first_params(self, seed: int) -> Params:
         """Returns the parameters {"body", "head"} that a seed begins with."""
         body = None if self.start.bodies is None else self.start.bodies(seed)
         return self.learner.first_params(self.weights_seed(seed), body, self.head)
 
-    def first_state(self, seed: int, params: Any) -> FinetuneState:
+    def first_state(self, seed: int, params: Params) -> FinetuneState:
         """Returns the state before a seed's first step, given its first parameters."""
         narrow = params if self.rows is None else self.rows.narrow(params)
         return self.trained.init(self.weights_seed(seed), narrow)
@@ -205,13 +189,9 @@ class TaskRun:
         """Returns the training batches of a seed."""
         config = self.config
         order = seed if config.order_seed is None else config.order_seed
+        ways = sharding.batch_ways(self.mesh)
         return TaskBatches(
-            self.train,
-            config.batch_size,
-            config.max_len,
-            order,
-            config.group_batches,
-            sharding.batch_ways(self.mesh),
+            self.train, config.batch_size, config.max_len, order, config.group_batches, ways
         )
 
     def weights_seed(self, seed: int) -> int:
@@ -219,7 +199,10 @@ class TaskRun:
         return seed if self.config.weights_seed is None else self.config.weights_seed
 
     def predict(
-        self, predict: Predict, split: TaskExamples, num_seeds: int = 1, *, narrow: bool = False
+        self,
+        predict: Callable[[dict[str, np.ndarray]], jax.Array],
+        split: TaskExamples,
+        num_seeds: int = 1,
     ) -> np.ndarray:
         """Computes the head's outputs for every example once: float32 [K, n, C].
 
@@ -227,27 +210,23 @@ class TaskRun:
           predict: batch -> scores [B, C], or [K, B, C] of several seeds.
           split: the examples.
           num_seeds: K.
-          narrow: whether the net has the narrow token table.
         """
         found = np.zeros((num_seeds, len(split), self.task.num_outputs), np.float32)
         ways = sharding.batch_ways(self.mesh)
         size = -(-self.config.machine.eval_batch_size // ways) * ways
-        pending = []
-        for ids, batch in evaluation_batches(split, size, self.config.max_len):
-            batch = self.rows.renumber(batch) if narrow and self.rows is not None else batch
-            pending.append((ids, predict(batch)))
-        for ids, scores in pending:
+        made = evaluation_batches(split, size, self.config.max_len)
+        for ids, scores in [(ids, predict(batch)) for ids, batch in made]:  # all are under way
             real = ids >= 0
             found[:, ids[real]] = np.asarray(scores).reshape(num_seeds, len(ids), -1)[:, real]
         return found
 
-    def predict_with(self, params: Any, split: TaskExamples) -> np.ndarray:
+    def predict_with(self, params: Params, split: TaskExamples) -> np.ndarray:
         """Computes the outputs [n, C] of the net with whole parameters {"body", "head"}."""
         program = compiled(self.learner, self.mesh)
         placed = program.place(params)
         return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
 
-    def flops(self, params: Any, length: int) -> float:
+    def flops(self, params: Params, length: int) -> float:
         """Returns the FLOPs of a training step on a batch padded to `length`."""
         opened, net = self.start.opened, self.learner.net
         return flops.of_batch(
@@ -269,15 +248,13 @@ class TaskRun:
     def describe(self, seed: int) -> dict[str, Any]:
         """Returns the content of config.json: every field, and what else decides the result."""
         config, opened = dataclasses.asdict(self.config), self.start.opened
-        machine = config.pop("machine")
-        machine |= {"init": self.start.label}
+        machine = config.pop("machine") | {"init": self.start.label}
         labels, named = self.task.labels, self.task.columns
-        columns = None if is_known(self.task) else [*named.texts, named.label]
         frame = {"frame": "imported"} if self.start.classifier else {}
         return frame | {
             "task": self.task.name,
             "relation": self.task.relation,
-            "columns": columns,
+            "columns": None if is_known(self.task) else [*named.texts, named.label],
             "labels": None if labels is None else list(labels),
             "regression": self.task.regression,
             "seed": seed,
@@ -303,7 +280,7 @@ class TaskRun:
         """Reads the result.json of a finished seed."""
         return json.loads((self.folder(seed) / "result.json").read_text())
 
-    def save(self, seed: int, step: int, params: Any) -> None:
+    def save(self, seed: int, step: int, params: Params) -> None:
         """Keeps the parameters of a finished seed, and the tokenizer that goes with them."""
         folder = self.folder(seed)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -15,71 +15,53 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
+from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.nn.stack import STATES
-from scalelab.objectives import example_batch, named_key
+from scalelab.objectives import Objective, example_batch, named_key
 from scalelab.optim import adamw
 from scalelab.runs import vmapped
 
 Batch = dict[str, jax.Array]
+Params = dict[str, ArrayPytree]  # "body", "head"
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
+HEAD_INIT = nn.initializers.normal(stddev=0.02)  # as in BERT's, RoBERTa's and GPT's own code
 
 
 @flax.struct.dataclass
 class FinetuneState:
-    """The state of a fine-tuning.
+    """The state of a fine-tuning; in a program of several seeds all but `step` have an axis K."""
 
-    Attributes:
-      step: int32 [], steps taken so far.
-      params: the trained parameters: {"body", "head"}, or {"head"} on a frozen net.
-      fixed: the frozen parameters: {}, or {"body"}.
-      opt_state: the optimizer's state.
-      rng: key data of the seed's root key, uint32; each step folds its number in.
-      best: the parameters with the best dev score, for early stopping; {} without it.
-
-    In a program of several seeds all fields but `step` have a leading axis K.
-    """
-
-    step: jax.Array
-    params: Any
-    fixed: Any
-    opt_state: Any
-    rng: jax.Array
-    best: Any
+    step: jax.Array  # int32 [], steps taken so far
+    params: ArrayPytree  # the trained parameters: {"body", "head"}, or {"head"} on a frozen net
+    fixed: ArrayPytree  # the frozen parameters: {}, or {"body"}
+    opt_state: ArrayPytree
+    rng: jax.Array  # key data of the seed's root key, uint32; each step folds its number in
+    best: ArrayPytree  # the parameters with the best dev score, for early stopping; {} without it
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneStep:
-    """A classifier with its optimizer and losses, as pure functions.
+    """A classifier with its optimizer and losses, as pure functions."""
 
-    Attributes:
-      net: the classifier, unbound.
-      tx: the optimizer at learning rate 1.
-      regression: whether the loss is the squared error of a score, not cross-entropy.
-      objectives: pre-training objectives that are trained beside the task.
-      lm_weight: their weight, lambda in Radford et al. 2018, equation 5.
-      feature_layers: number of top layers that the head reads side by side while the net is frozen;
-        None: off.
-      layer_decay: see optim.adamw.layerwise_factors; None: off.
-      pretrained_head: whether the head's first layer starts from the pooler that NSP has trained,
-        as in Devlin et al. 2019, where there is one and it fits.
-      keep_best: whether the state has room for the parameters with the best dev score.
-    """
-
-    net: Classifier
-    tx: optax.GradientTransformation
-    regression: bool
-    objectives: tuple[Any, ...] = ()
-    lm_weight: float = 0.0
+    net: Classifier  # unbound
+    tx: optax.GradientTransformation  # at learning rate 1
+    regression: bool  # whether the loss is the squared error of a score, not cross-entropy
+    objectives: tuple[Objective, ...] = ()  # of pre-training, trained beside the task
+    lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
+    # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
-    layer_decay: float | None = None
+    layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
+    # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
+    # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
-    keep_best: bool = False
+    keep_best: bool = False  # whether the state has room for the parameters with the best dev score
 
-    def first_params(self, seed: int, pretrained: Any, head: Any = None) -> Any:
+    def first_params(self, seed: int, pretrained: ArrayPytree, head: ArrayPytree = None) -> Params:
         """Returns the parameters {"body", "head"} that a seed begins with.
 
         Args:
@@ -100,13 +82,8 @@ class FinetuneStep:
             params["head"] = jax.tree.map(jnp.copy, head)
         return params
 
-    def init(self, seed: int, params: Any) -> FinetuneState:
-        """Returns the state of a seed before its first step.
-
-        Args:
-          seed: of every draw during training.
-          params: {"body", "head"}; the state takes them over.
-        """
+    def init(self, seed: int, params: Params) -> FinetuneState:
+        """Returns the state of a seed before its first step; it takes over {"body", "head"}."""
         fixed = {"body": params["body"]} if self.feature_layers else {}
         trained = {name: part for name, part in params.items() if name not in fixed}
         rng = jax.random.key_data(named_key(jax.random.key(seed), "train"))
@@ -114,7 +91,7 @@ class FinetuneStep:
         step = jnp.zeros((), jnp.int32)
         return FinetuneState(step, trained, fixed, self.tx.init(trained), rng, best)
 
-    def fresh(self, key: jax.Array) -> Any:
+    def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
         batch = example_batch(2, has_pairs=False, batch_size=self.net.num_orders)
         params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
@@ -133,7 +110,7 @@ class FinetuneStep:
 
         return sharding.shardings(jax.eval_shape(fresh, jax.random.key(0)), mesh)
 
-    def _features(self, params: Any, batch: Batch) -> jax.Array:
+    def _features(self, params: Params, batch: Batch) -> jax.Array:
         """Returns the top layers' hidden states side by side, the last layer last: [R, T, k D]."""
         _, states = self.net.body.apply(
             {"params": params["body"]}, batch, train=False, mutable=[STATES]
@@ -143,23 +120,16 @@ class FinetuneStep:
         return jax.lax.stop_gradient(jnp.concatenate(list(chosen), axis=-1))
 
     def scores(
-        self, params: Any, batch: Batch, *, train: bool, rng: jax.Array | None = None
-    ) -> tuple[jax.Array, dict[str, Any]]:
+        self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, Metrics]]:
         """Returns scores [B, C] of a batch, and the terms of the auxiliary objectives."""
         rngs = {} if rng is None else {"dropout": rng}
         if self.feature_layers:
-            head = {"params": {"head": params["head"]}}
             hidden = self._features(params, batch)
-            return self.net.apply(
-                head, hidden, batch, train=train, method="classify", rngs=rngs
-            ), {}
-        return self.net.apply(
-            {"params": params},
-            batch,
-            train=train,
-            objectives=self.objectives if train else (),
-            rngs=rngs,
-        )
+            given = {"params": {"head": params["head"]}}, hidden, batch
+            return self.net.apply(*given, train=train, method="classify", rngs=rngs), {}
+        beside = self.objectives if train else ()
+        return self.net.apply({"params": params}, batch, train=train, objectives=beside, rngs=rngs)
 
     def train_step(
         self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
@@ -172,7 +142,7 @@ class FinetuneStep:
         """
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
-        def loss_fn(params: Any) -> tuple[jax.Array, Metrics]:
+        def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
             scores, terms = self.scores(
                 params | state.fixed, batch, train=True, rng=named_key(rng, "dropout")
             )
@@ -198,7 +168,7 @@ class FinetuneStep:
         state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
         return state, pairs | {"grad_norm": (grad_norm, one), "finite": (finite * one, one)}
 
-    def predict_step(self, params: Any, fixed: Any, batch: Batch) -> jax.Array:
+    def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, C] without dropout."""
         with nn.logical_axis_rules(sharding.activation_rules()):
             return self.scores(params | fixed, batch, train=False)[0]
@@ -209,21 +179,16 @@ _init = jax.jit(FinetuneStep.fresh, static_argnums=0)
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The compiled functions of a fine-tuning step.
+    """The compiled functions of a fine-tuning step."""
 
-    Attributes:
-      train: (state, batch, learning rates) -> (state, metrics); the state is donated.
-      predict: (params, fixed, batch) -> scores [B, C], or [K, B, C] of several seeds.
-      shardings: of each array of the state.
-      num_seeds: K.
-    """
-
+    # (state, batch, learning rates) -> (state, metrics); the state is donated.
     train: Callable[..., tuple[FinetuneState, Metrics]]
+    # (params, fixed, batch) -> scores [B, C], or [K, B, C] of several seeds.
     predict: Callable[..., jax.Array]
     shardings: FinetuneState
-    num_seeds: int
+    num_seeds: int  # K
 
-    def place(self, params: Any) -> tuple[Any, Any]:
+    def place(self, params: Params) -> tuple[Params, Params]:
         """Puts parameters {"body", "head"} on the devices, as (trained, fixed)."""
         trained = {name: params[name] for name in self.shardings.params}
         fixed = {name: params[name] for name in self.shardings.fixed}
@@ -276,7 +241,14 @@ def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
     return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
 
 
-def _start_from(pretrained: Any, made: Any) -> Any:
+def make_head(kind: str, num_outputs: int, width: int, dropout_rate: float) -> nn.Module:
+    """Makes a classifier's head: "double", with a layer of this width between, or "single"."""
+    if kind == "double":
+        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT)
+    return OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
+
+
+def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
     """Returns the net's parameters from pre-training; added rows of the embedding stay new."""
 
     def take(path: tuple[Any, ...], new: jax.Array) -> jax.Array:

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable
-from typing import Any
+
+from flax.typing import ArrayPytree
 
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported
@@ -15,25 +16,15 @@ from scalelab.runs.pretrained import Pretrained, digest_of, load_trained
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """The initial weights of a fine-tuning, and the net that they belong to.
+    """The initial weights of a fine-tuning, and the net that they belong to."""
 
-    Attributes:
-      opened: the pre-training run that gives the net, its system and its tokenizer.
-      label: the name of the initial weights in tables: a path, or "none".
-      bodies: seed -> parameters of the net; None: from scratch.
-      digest: seed -> eight hexadecimal digits of these parameters; "none" from scratch.
-      mnli_first: whether the weights were fine-tuned on MNLI before.
-      classifier: the imported classifier that gives net and tokenizer, if it is one.
-      remarks: what tables must say about the data of an earlier fine-tuning.
-    """
-
-    opened: Pretrained
-    label: str
-    bodies: Callable[[int], Any] | None
-    digest: Callable[[int], str]
-    mnli_first: bool = False
-    classifier: ImportedClassifier | None = None
-    remarks: tuple[str, ...] = ()
+    opened: Pretrained  # gives the net, its system and its tokenizer
+    label: str  # the name of the initial weights in tables: a path, or "none"
+    bodies: Callable[[int], ArrayPytree] | None  # seed -> parameters of the net; None: from scratch
+    digest: Callable[[int], str]  # seed -> hash of these parameters; "none" from scratch
+    mnli_first: bool = False  # whether the weights were fine-tuned on MNLI before
+    classifier: ImportedClassifier | None = None  # that gives net and tokenizer, if it is one
+    remarks: tuple[str, ...] = ()  # on the data of an earlier fine-tuning, for tables
 
 
 def open_start(init: str, like: str | None = None, mnli: str | None = None) -> WarmStart:
@@ -47,23 +38,18 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     Raises:
       ValueError: a folder is none of these.
     """
-    if init == "none":
-        if like is None:
-            raise ValueError(
-                "--init=none needs --like=RUN: the pre-training run that gives shape, system and"
-                " tokenizer of the net with random weights"
-            )
-        if mnli is not None:
-            raise ValueError("--mnli gives weights, --init=none asks for none: leave one out")
-        opened, classifier = _open(like)
-        return WarmStart(opened, "none", None, lambda seed: "none", classifier=classifier)
+    if (init == "none") != (like is not None):
+        raise ValueError(
+            "--init=none and --like=RUN go together: RUN is the pre-training run that gives shape,"
+            " system and tokenizer of the net with random weights"
+        )
+    opened, classifier = _open(init if like is None else like)
+    if mnli is not None and (like is not None or classifier is not None):
+        raise ValueError("--mnli gives weights; leave out --init=none, or the classifier of --init")
     if like is not None:
-        raise ValueError("--like is for --init=none; leave it out")
-    opened, classifier = _open(init)
+        return WarmStart(opened, "none", None, lambda seed: "none", classifier=classifier)
     if not opened.finished:
         print(f"note: the run in {init} is not finished; its checkpoint of step {opened.step}")
-    if classifier is not None and mnli is not None:
-        raise ValueError(f"--mnli gives weights, and so does the classifier {init}: choose one")
     whole = {"body": opened.params, "head": classifier.head} if classifier else opened.params
     digest = digest_of(whole)
     if mnli is not None:
@@ -79,7 +65,7 @@ def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str
     if config.get("task") != "mnli" or config.get("init") != digest:
         raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
 
-    def body(seed: int) -> Any:
+    def body(seed: int) -> ArrayPytree:
         return load_trained(folder / f"seed{seed}")["body"]
 
     digests = functools.cache(lambda seed: digest_of(body(seed)))
@@ -95,22 +81,17 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
       ValueError: with the task's title, the field, and what to set it to.
     """
     num_examples = min(num_examples, config.max_train_examples or num_examples)
-    if config.batch_size > num_examples:
-        raise ValueError(
-            f"{title}: {num_examples} training examples, fewer than one batch of"
-            f" {config.batch_size}: set --config.batch_size={num_examples} or less"
-        )
-    if config.max_len > opened.config.net.max_len:
-        raise ValueError(
-            f"{title}: config.max_len = {config.max_len} exceeds the positions of the net: set"
-            f" --config.max_len={opened.config.net.max_len} or less"
-        )
-    layers, there = config.feature_layers, opened.config.net.num_layers
-    if layers and layers > there:
-        raise ValueError(
-            f"{title}: config.feature_layers = {layers}: the net has {there} layers;"
-            f" set --config.feature_layers={there} or less"
-        )
+    net = opened.config.net
+    for field, value, most, what in (
+        ("batch_size", config.batch_size, num_examples, "training examples"),
+        ("max_len", config.max_len, net.max_len, "positions of the net"),
+        ("feature_layers", config.feature_layers or 0, net.num_layers, "layers of the net"),
+    ):
+        if value > most:
+            raise ValueError(
+                f"{title}: config.{field} = {value} exceeds the {most} {what}: set"
+                f" --config.{field}={most} or less"
+            )
 
 
 @functools.lru_cache(maxsize=2)  # many tasks start from the same run

@@ -15,17 +15,13 @@ from scalelab.tasks.examples import TaskExamples
 BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
 FEW_BUCKETS = (32, 64, 128, 256, 512)
+_on_accelerator = functools.cache(has_accelerator)
 
 
 def bucket(length: int, max_len: int) -> int:
     """Returns the least bucket that holds `length` tokens, or `max_len` if that is less."""
     buckets = FEW_BUCKETS if _on_accelerator() else BUCKETS
     return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
-
-
-@functools.cache
-def _on_accelerator() -> bool:
-    return has_accelerator()
 
 
 class _Epoch(NamedTuple):
@@ -59,13 +55,6 @@ class TaskBatches:
     seed: int
     group_batches: int
     ways: int = 1
-
-    def __post_init__(self) -> None:
-        if len(self.examples) < self.batch_size:
-            raise ValueError(
-                f"there are {len(self.examples)} training examples, fewer than one batch of"
-                f" {self.batch_size}; use a smaller --config.batch_size"
-            )
 
     @property
     def steps_per_epoch(self) -> int:

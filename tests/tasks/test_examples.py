@@ -106,11 +106,6 @@ def test_the_first_examples() -> None:
     assert len(examples(10).first(None)) == len(examples(10).first(11)) == 10
 
 
-def test_a_batch_larger_than_the_set() -> None:
-    with pytest.raises(ValueError, match="are 5 training examples, fewer than one batch of 8"):
-        TaskBatches(examples(5), 8, 128, 0, 0)
-
-
 class Letters:
     """Stands for a tokenizer: every character is a piece."""
 
