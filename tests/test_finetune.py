@@ -532,7 +532,7 @@ def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
         f"CoLA: cut to 6 tokens: {run.train.num_truncated} of 36 (train),"
         f" {run.dev['dev'].num_truncated} of 21 (dev)",
     ]
-    base = FinetuneConfig(batch_size=8)
+    base = resolve(override(dataclasses.asdict(FinetuneConfig()), {"batch_size": 8}))
     turc = dataclasses.replace(base, recipe="turc")  # a point of its grid
     assert finetune_results.beyond_recipe(turc, "cola") == {"epochs": 3.0}
     own = dataclasses.replace(base, recipe="layerwise", epochs=10.0)
