@@ -13,7 +13,7 @@ import shutil
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -59,25 +59,26 @@ class Checkpoints:
         silence_orbax()
         self._directory = directory.absolute()
         self._read_only = num_last is None
-        self._manager = ocp.CheckpointManager(
-            self._directory,
-            handler_registry=None if write_bytes is None else _writing_at_most(write_bytes),
-            options=ocp.CheckpointManagerOptions(read_only=True)
-            if num_last is None
-            else ocp.CheckpointManagerOptions(
-                preservation_policy=AnyPreservationPolicy(
-                    [
-                        LatestN(num_last),
-                        BestN(
-                            get_metric_fn=lambda m: m["rank"],
-                            reverse=True,
-                            n=1,
-                            keep_checkpoints_without_metrics=False,
-                        ),
-                    ]
-                ),
+        options = ocp.CheckpointManagerOptions(read_only=True)
+        if num_last is not None:
+            best = BestN(
+                get_metric_fn=lambda metrics: metrics["rank"],
+                reverse=True,
+                n=1,
+                keep_checkpoints_without_metrics=False,
+            )
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=AnyPreservationPolicy([LatestN(num_last), best]),
                 cleanup_tmp_directories=True,
-            ),
+            )
+        registry = None
+        if write_bytes is not None:
+            gigabytes: Any = (write_bytes + 1) / 1e9  # orbax says int, and takes a float
+            handler = ocp.StandardCheckpointHandler(save_concurrent_gb=gigabytes)
+            registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+            registry.add("state", ocp.args.StandardSave, handler)
+        self._manager = ocp.CheckpointManager(
+            self._directory, handler_registry=registry, options=options
         )
 
     def steps(self) -> list[int]:
@@ -98,14 +99,16 @@ class Checkpoints:
         # A copy: orbax writes it in the background, while the run changes what it holds.
         meta = copy.deepcopy(meta) | {"layout": LAYOUT, "checksums": checksums(state)}
         meta["checksum"] = _checksum(meta)
-        self._check_room(state)
+        # Orbax notices a full disk in threads, and noisily.
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + SMALL_FILES_BYTES
+        if shutil.disk_usage(self._directory).free < needed:
+            raise self._no_room(f"{needed / 1e6:,.1f} MB are needed")
+        arguments = ocp.args.Composite(
+            state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
+        )
         with self._naming_full_disks():
             self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta)
-                ),
-                metrics=None if rank is None else {"rank": rank},
+                step, args=arguments, metrics=None if rank is None else {"rank": rank}
             )
 
     def restore(self, like: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -121,24 +124,11 @@ class Checkpoints:
         Raises:
           ValueError: checkpoints are there, but none is sound, or they have another layout.
         """
-        steps = self.steps()
-        newest = self._newest_sound(steps, like)
-        if newest is None and steps:
-            raise ValueError(
-                f"none of the checkpoints {steps} in {self._directory} can be read;"
-                " train, or import, again into a new workdir"
-            )
-        return newest
-
-    def _newest_sound(self, steps: list[int], like: Any) -> tuple[Any, dict[str, Any]] | None:
-        """Restores the newest sound checkpoint, and moves aside damaged newer ones.
-
-        Without a sound one nothing is moved: else a second start would begin anew.
-        """
-        damaged: list[int] = []
+        steps, damaged = self.steps(), []
         for k, step in reversed(list(enumerate(steps))):
             try:
                 found = self._restore(step, like)
+                # Only now: with nothing left, a second start would begin anew.
                 self._move_aside(damaged)
                 return found
             except _WrongLayout as error:
@@ -150,6 +140,11 @@ class Checkpoints:
             then = "; trying the one before it" if k else ""
             print(f"checkpoint {step} is damaged ({reason}){then}", flush=True)
             damaged.append(step)
+        if steps:
+            raise ValueError(
+                f"none of the checkpoints {steps} in {self._directory} can be read;"
+                " train, or import, again into a new workdir"
+            )
         return None
 
     def _move_aside(self, damaged: list[int]) -> None:
@@ -166,28 +161,25 @@ class Checkpoints:
         self._manager.reload()
 
     def _restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
-        meta = self._manager.restore(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))[
-            "meta"
-        ]
+        read = self._manager.restore
+        meta = read(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
         if meta.pop("checksum", None) != _checksum(meta):
             raise OSError("the checksum of its metadata does not match")
         if meta["layout"] != LAYOUT:
             raise _WrongLayout(
                 f"the checkpoint of step {step} has layout {meta['layout']}, this version reads"
-                f" {LAYOUT}:"
-                " use the version of the code that wrote it (WORKDIR/environment.json)"
+                f" {LAYOUT}: use the version of the code that wrote it (WORKDIR/environment.json)"
             )
         as_saved = like is None
         if as_saved:
-            like = self._manager.item_metadata(step)["state"]
             here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
             like = jax.tree.map(
-                lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=here), like
+                lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=here),
+                self._manager.item_metadata(step)["state"],
             )
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        state = self._manager.restore(
-            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-        )["state"]
+        arguments = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        state = read(step, args=arguments)["state"]
         # Plain dicts have their leaves in another order than what was saved.
         arranged = sorted if as_saved else list
         if arranged(checksums(state)) != arranged(meta["checksums"]):
@@ -203,12 +195,6 @@ class Checkpoints:
         """Waits, then releases the folder."""
         self.wait()
         self._manager.close()
-
-    def _check_room(self, state: Any) -> None:
-        """Checks the room on disk first: orbax notices a full disk in threads, and noisily."""
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + SMALL_FILES_BYTES
-        if shutil.disk_usage(self._directory).free < needed:
-            raise self._no_room(f"{needed / 1e6:,.1f} MB are needed")
 
     def _no_room(self, reason: str) -> OSError:
         last = max(self.steps(), default=None)
@@ -230,19 +216,9 @@ class Checkpoints:
             raise self._no_room("it filled up meanwhile") from None
 
 
-def _writing_at_most(num_bytes: int) -> ocp.handlers.DefaultCheckpointHandlerRegistry:
-    """Returns orbax handlers that write at most so much at a time, and no array above it."""
-    gigabytes: Any = (num_bytes + 1) / 1e9
-    handler = ocp.StandardCheckpointHandler(save_concurrent_gb=gigabytes)
-    registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
-    registry.add("state", ocp.args.StandardSave, handler)
-    return registry
-
-
 def _checksum(meta: dict[str, Any]) -> int:
     """Returns a CRC of plain JSON, whatever the order of its keys."""
-    plain = json.loads(json.dumps(meta))
-    return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
+    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
 class _WrongLayout(Exception):
@@ -255,9 +231,6 @@ def _unused(path: pathlib.Path) -> pathlib.Path:
     return next(p for p in candidates if not p.exists())
 
 
-# --- Tracebacks of orbax's background threads: what matters is also raised ----------------
-
-
 def silence_orbax() -> None:
     """Drops orbax's log lines and the errors of reads and writes that it abandoned.
 
@@ -266,8 +239,18 @@ def silence_orbax() -> None:
     """
     logging.getLogger("absl").addFilter(_is_not_logged_by_orbax)
     logging.getLogger("asyncio").addFilter(_is_not_raised_in_orbax)
-    if not hasattr(sys.unraisablehook, "drops_orbax"):
-        sys.unraisablehook = _dropping_orbax(sys.unraisablehook)
+    before = sys.unraisablehook
+    if hasattr(before, "drops_orbax"):
+        return
+
+    def hook(unraisable: Any) -> None:
+        error, code = unraisable.exc_value, getattr(unraisable.object, "cr_code", None)
+        is_loop = unraisable.object is None and str(error) == "Event loop is closed"
+        if not is_loop and (code is None or not _is_in_orbax(code.co_filename)):
+            before(unraisable)
+
+    hook.drops_orbax = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
 
 
 def _is_in_orbax(filename: str) -> bool:
@@ -281,18 +264,3 @@ def _is_not_logged_by_orbax(record: logging.LogRecord) -> bool:
 def _is_not_raised_in_orbax(record: logging.LogRecord) -> bool:
     frames = traceback.walk_tb(record.exc_info[2] if record.exc_info else None)
     return not any(_is_in_orbax(frame.f_code.co_filename) for frame, _ in frames)
-
-
-def _dropping_orbax(before: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Wraps sys.unraisablehook: drops errors of orbax's coroutines and of a closed event loop."""
-
-    def hook(unraisable: Any) -> None:
-        error, code = unraisable.exc_value, getattr(unraisable.object, "cr_code", None)
-        closed = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
-        if closed and unraisable.object is None:
-            return
-        if code is None or not _is_in_orbax(code.co_filename):
-            before(unraisable)
-
-    hook.drops_orbax = True  # type: ignore[attr-defined]
-    return hook

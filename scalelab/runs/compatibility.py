@@ -2,10 +2,9 @@
 
 import dataclasses
 import itertools
-import math
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
@@ -13,6 +12,8 @@ from scalelab.config.pretraining import Config
 
 # With the seed: parameters, examples, masks, dropout and, unless it has a seed of its own, order.
 VARYING = ("seed", "data.order_seed", "optim.learning_rate")
+
+T = TypeVar("T")
 
 
 def check(configs: Sequence[Config]) -> None:
@@ -33,16 +34,10 @@ def check(configs: Sequence[Config]) -> None:
             "these runs cannot share one program; train them one by one (only"
             f" {', '.join(VARYING)} may differ). They differ in\n  " + "\n  ".join(differing)
         )
-    if len(configs) > 1 and configs[0].optim.total_secs is not None:
-        raise ValueError(
-            "several runs in one program slow each other down, so a budget in seconds says nothing:"
-            " set another of optim.total_*, or train one by one"
-        )
-    if len(configs) > 1 and configs[0].machine.distributed:
-        raise ValueError(
-            "several runs in one program need one process: leave --config.machine.distributed off,"
-            " or train one by one"
-        )
+    for field, why in (("optim.total_secs", "slow each other down"),
+                       ("machine.distributed", "need one process")):  # fmt: skip
+        if len(configs) > 1 and flat[0][field]:
+            raise ValueError(f"several runs in one program {why}: leave config.{field} out")
 
 
 def expand_runs(
@@ -64,7 +59,7 @@ def expand_runs(
     Raises:
       ValueError: values that are no numbers, or name a run twice.
     """
-    runs = []
+    runs = {}
     for seed, order, rate in itertools.product(
         _numbers(int, "seeds", seeds) or [config.seed],
         _numbers(int, "order_seeds", orders) or [config.data.order_seed],
@@ -76,19 +71,16 @@ def expand_runs(
         values["data"] |= {"order_seed": order}
         values["optim"] |= {"learning_rate": rate}
         parts = [f"seed{seed}", f"order{order}" * bool(orders), f"rate{rate}" * bool(rates)]
-        runs.append((config_lib.resolve(values), workdir / "-".join(filter(None, parts))))
-    folders = [folder.name for _, folder in runs]
-    if len(set(folders)) < len(folders):
-        raise ValueError(f"a run is named twice: {', '.join(folders)}")
-    return runs
+        name = "-".join(filter(None, parts))
+        if name in runs:
+            raise ValueError(f"a run is named twice: {name}")
+        runs[name] = config_lib.resolve(values), workdir / name
+    return list(runs.values())
 
 
-def _numbers(kind: type, flag: str, texts: Sequence[str]) -> list[Any]:
+def _numbers(kind: type[T], flag: str, texts: Sequence[str]) -> list[T]:
     try:
-        found = [kind(text) for text in texts]
+        return [kind(text) for text in texts]  # pyright: ignore[reportCallIssue]
     except ValueError:
-        found = [math.nan]
-    if not all(math.isfinite(number) for number in found):
         what = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"--{flag}={','.join(texts)}: expected {what} with commas between")
-    return found
+        raise ValueError(f"--{flag}={','.join(texts)}: expected {what}") from None

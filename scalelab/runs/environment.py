@@ -1,5 +1,6 @@
 """WORKDIR/environment.json: the machine, packages and command line of a run."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -31,21 +32,12 @@ SECRET = re.compile(r"token(?!iz|s)|key|secret|password", re.IGNORECASE)
 
 def _git(*arguments: str) -> str | None:
     """Returns the output of a git command in the code's folder; None without a repository."""
-    try:
-        root = pathlib.Path(__file__).parent
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    command, folder = ["git", *arguments], pathlib.Path(__file__).parent
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(
+            command, cwd=folder, text=True, timeout=10, stderr=subprocess.DEVNULL
+        ).strip()
+    return None
 
 
 def describe() -> dict[str, Any]:
@@ -54,6 +46,10 @@ def describe() -> dict[str, Any]:
 
     program = pathlib.Path(sys.executable).name
     changed = _git("status", "--porcelain", "--untracked-files=no")
+    packages = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join([program, *mask_secrets(sys.orig_argv[1:])]),
@@ -61,7 +57,7 @@ def describe() -> dict[str, Any]:
         "git_dirty": None if changed is None else bool(changed),
         "numerics": NUMERICS_VERSION,
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": packages,
         "platform": platform.platform(),
         "host": platform.node(),
         "cpus": os.cpu_count(),
@@ -95,11 +91,13 @@ def has_accelerator() -> bool:
     """Returns whether there is a GPU or TPU that JAX would use, without starting JAX."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return False
-    gpu = pathlib.Path("/dev/nvidiactl").exists() and any(
-        importlib.util.find_spec(name) for name in ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    )
-    return gpu or (
-        importlib.util.find_spec("libtpu") is not None and pathlib.Path("/dev/accel0").exists()
+    return any(
+        pathlib.Path(device).exists() and importlib.util.find_spec(plugin)
+        for device, plugin in (
+            ("/dev/nvidiactl", "jax_cuda12_plugin"),
+            ("/dev/nvidiactl", "jax_cuda13_plugin"),
+            ("/dev/accel0", "libtpu"),
+        )
     )
 
 
@@ -116,36 +114,27 @@ def drop_programs_if_many(share: float = 0.5) -> bool:
     Returns:
       Whether it did; only on Linux.
     """
-    try:
-        most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text())
-        maps = pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
-    except OSError:
-        return False
-    if maps < share * most:
-        return False
     import jax
 
+    limit, maps = pathlib.Path("/proc/sys/vm/max_map_count"), pathlib.Path("/proc/self/maps")
+    if not limit.exists() or maps.read_bytes().count(b"\n") < share * int(limit.read_text()):
+        return False
     jax.clear_caches()
     return True
 
 
 def status_bytes(field: str) -> int | None:
     """Returns a size from /proc/self/status, such as VmRSS, in bytes; None if not on Linux."""
-    try:
-        text = pathlib.Path("/proc/self/status").read_text()
-    except OSError:
-        return None
-    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    path = pathlib.Path("/proc/self/status")
+    found = re.search(rf"^{field}:\s*(\d+) kB$", path.read_text(), re.M) if path.exists() else None
     return int(found[1]) * 1024 if found else None
 
 
 def peak_memory_bytes() -> int:
     """Returns the largest resident size of this process so far, in bytes."""
     # Not getrusage where there is another way: on Linux a new program inherits its parent's peak.
-    if (found := status_bytes("VmHWM")) is not None:
-        return found
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024)
+    return status_bytes("VmHWM") or peak * (1 if sys.platform == "darwin" else 1024)
 
 
 def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
@@ -158,9 +147,7 @@ def configure_jax(compile_cache_dir: str | None, dtype: str) -> None:
     import jax
 
     if compile_cache_dir:
-        jax.config.update(
-            "jax_compilation_cache_dir", str(pathlib.Path(compile_cache_dir).expanduser())
-        )
+        jax.config.update("jax_compilation_cache_dir", os.path.expanduser(compile_cache_dir))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if dtype == "float32":  # matrix units of accelerators would round otherwise
         jax.config.update("jax_default_matmul_precision", "float32")

@@ -60,34 +60,19 @@ def read_object(path: pathlib.Path) -> dict[str, Any] | None:
         raise Unreadable(path, str(error)) from None
 
 
-def read_lines(path: pathlib.Path, counter: str) -> tuple[dict[str, float], ...]:
-    """Returns the lines of a JSON-lines file of numbers, while it may be being written.
-
-    Args:
-      path: the file; one that is missing is empty.
-      counter: a whole number that every line has.
+def parse_numbers(text: str) -> dict[str, float]:
+    """Parses a line of metrics.jsonl: an object of numbers, with a whole number "step".
 
     Raises:
-      Unreadable: a line is damaged, and it is not a last one without its end.
+      ValueError: the text is something else; the message says what.
     """
-    lines = (read_text(path) or "").split("\n")
-    found = []
-    for number, text in enumerate(lines, 1):
-        if not text:
-            continue
-        try:
-            line = parse_object(text)
-            if type(line.get(counter)) is not int:
-                raise ValueError(f"has no {counter}")
-            wrong = [name for name, x in line.items() if type(x) not in (int, float)]
-            if wrong:
-                raise ValueError(f"{wrong[0]} is no number")
-        except ValueError as error:
-            if number == len(lines):
-                break
-            raise Unreadable(path, f"line {number} {error}") from None
-        found.append(line)
-    return tuple(found)
+    line = parse_object(text)
+    if type(line.get("step")) is not int:
+        raise ValueError("has no step")
+    wrong = [name for name, x in line.items() if type(x) not in (int, float)]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is no number")
+    return line
 
 
 def parse_object(text: str) -> dict[str, Any]:

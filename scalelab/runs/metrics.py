@@ -20,19 +20,12 @@ Pairs = Mapping[str, tuple[Any, Any]]
 
 @dataclasses.dataclass
 class Clocks:
-    """How far a run has come on each clock.
+    """How far a run has come on each clock."""
 
-    Attributes:
-      steps: optimizer steps.
-      tokens: real (non-padding) input tokens.
-      flops: of training, analytic (flops.py).
-      secs: of training alone; compilation, evaluation and checkpoints are not in it.
-    """
-
-    steps: int = 0
-    tokens: int = 0
-    flops: float = 0.0
-    secs: float = 0.0
+    steps: int = 0  # optimizer steps
+    tokens: int = 0  # real (non-padding) input tokens
+    flops: float = 0.0  # of training, analytic (flops.py)
+    secs: float = 0.0  # of training alone, without compilation, evaluation and checkpoints
 
     def at(self, clock: str) -> float:
         """Returns the reading of a clock, by its name in config.durations.CLOCKS."""
@@ -41,31 +34,21 @@ class Clocks:
 
 @dataclasses.dataclass
 class Run:
-    """What changes while a run trains; a checkpoint holds all of it.
+    """What changes while a run trains; a checkpoint holds all of it."""
 
-    Attributes:
-      state: the TrainState, on the devices.
-      clocks: how far it has come.
-      phase: index of the phase in progress.
-      phase_start: the step at which that phase began.
-      best: lowest validation loss of the phase in progress.
-      evals: the last validation of each phase, by its length in tokens.
-      data: fingerprint of the training examples.
-      unlogged: (sum, weight) of each metric since the last logged line.
-      initialised: names of the parameters that the run it began with had not.
-      num_lines: lines of metrics.jsonl so far; None in checkpoints of older versions.
-    """
-
-    state: Any
+    state: Any  # the TrainState, on the devices
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
-    phase: int = 0
-    phase_start: int = 0
-    best: float = math.inf
+    phase: int = 0  # index of the phase in progress
+    phase_start: int = 0  # the step at which that phase began
+    best: float = math.inf  # lowest validation loss of the phase in progress
+    # The last validation of each phase, by its length in tokens.
     evals: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    data: str = ""
+    data: str = ""  # fingerprint of the training examples
+    # (sum, weight) of each metric since the last logged line.
     unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    # Names of the parameters that the run it began with had not.
     initialised: list[str] = dataclasses.field(default_factory=list)
-    num_lines: int | None = 0
+    num_lines: int | None = 0  # of metrics.jsonl; None in checkpoints of older versions
 
     def meta(self) -> dict[str, Any]:
         """Returns everything but the state, as plain JSON."""
@@ -77,11 +60,11 @@ class Run:
     @classmethod
     def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
         """Builds the run from its state and what `meta` returned."""
-        absent = {"initialised": [], "num_lines": None}  # in checkpoints of older versions
-        names = {f.name for f in dataclasses.fields(cls)} - {"state"}
-        values = {name: meta[name] for name in names if name in meta or name not in absent}
-        clocks, best = Clocks(**meta["clocks"]), float(meta["best"])
-        return cls(state, **(absent | values | {"clocks": clocks, "best": best}))
+        names = {f.name for f in dataclasses.fields(cls)} & meta.keys()
+        values = {"num_lines": None} | {name: meta[name] for name in names}
+        return cls(
+            state, **(values | {"clocks": Clocks(**meta["clocks"]), "best": float(meta["best"])})
+        )
 
 
 def add(total: dict[str, tuple[float, float]], pairs: Pairs) -> None:
@@ -196,8 +179,17 @@ class Writer:
     """
 
     def __init__(self, workdir: pathlib.Path, step: int, expected: int | None = None) -> None:
-        path = workdir / "metrics.jsonl"
-        kept = [line for line in _readable_lines(path) if line["step"] <= step]
+        from tensorboardX.event_file_writer import EventsWriter  # these take seconds to import
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        path, board = workdir / "metrics.jsonl", workdir / "tensorboard"
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        kept = []
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                kept.append(json_files.parse_numbers(line))
+        kept = [line for line in kept if line["step"] <= step]
         self.num_lines = len(kept)
         if expected is not None and self.num_lines < expected:
             print(
@@ -207,9 +199,12 @@ class Writer:
             )
         files.write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a")
-        self._board = _Board(workdir / "tensorboard")
+        shutil.rmtree(board, ignore_errors=True)
+        board.mkdir(parents=True)
+        # The low-level writer: the high-level one writes in a thread, which hides a full disk.
+        self._board, self._event, self._scalar = EventsWriter(str(board / "events")), Event, scalar
         for line in kept:
-            self._board.add(line)
+            self._add_to_board(line)
 
     def write(self, clocks: Clocks, values: Mapping[str, float]) -> None:
         """Appends one line: the clocks, then `values` ("train/loss", "eval/mlm_loss", ...).
@@ -225,55 +220,17 @@ class Writer:
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
         self.num_lines += 1
-        self._board.add(line)
+        self._add_to_board(line)
+
+    def _add_to_board(self, line: Mapping[str, float]) -> None:
+        for name, value in line.items():
+            if name != "step":
+                summary = self._scalar(name, value)
+                event = self._event(wall_time=time.time(), step=int(line["step"]), summary=summary)
+                self._board.write_event(event)
+        self._board.flush()
 
     def close(self) -> None:
         """Flushes both."""
         self._file.close()
         self._board.close()
-
-
-class _Board:
-    """TensorBoard events of a run, rewritten at each start; none where tensorboardX is absent.
-
-    Uses the low-level writer: the high-level one writes in a thread, which hides a full disk.
-    """
-
-    def __init__(self, directory: pathlib.Path) -> None:
-        try:
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import Event
-            from tensorboardX.summary import scalar
-        except ImportError:
-            self._writer = None
-            return
-        self._event, self._scalar = Event, scalar
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        self._writer = EventsWriter(str(directory / "events"))
-
-    def add(self, line: Mapping[str, float]) -> None:
-        """Adds a line of metrics.jsonl."""
-        if self._writer is None:
-            return
-        for name, value in line.items():
-            if name != "step":
-                summary = self._scalar(name, value)
-                event = self._event(wall_time=time.time(), step=line["step"], summary=summary)
-                self._writer.write_event(event)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._writer is not None:
-            self._writer.close()
-
-
-def _readable_lines(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """Yields the lines of metrics.jsonl that hold numbers and a step."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            values = json_files.parse_object(line)
-            if "step" in values and all(type(x) in (int, float) for x in values.values()):
-                yield values

@@ -1,16 +1,20 @@
 """Opens a run for training: its devices, its data, and its state, restored or made."""
 
 import pathlib
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 
 import jax
 from jax.sharding import Mesh
 
 from scalelab import data as data_lib
 from scalelab import sharding, state, systems
+from scalelab.config.durations import make_plan
 from scalelab.config.pretraining import Config
+from scalelab.optim import adamw
 from scalelab.resources import flops, malloc
-from scalelab.runs import environment
+from scalelab.runs import checkpoint, environment, run_folder
+from scalelab.runs.metrics import Run
 from scalelab.runs.pretrained import Start
 from scalelab.runs.run import Recorder
 from scalelab.state import Model, TrainState
@@ -29,6 +33,7 @@ def set_up(config: Config, num_runs: int = 1) -> Mesh:
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
     model, max_len = state.make_model(config), config.short.max_len
     state.check_memory(model, max_len, mesh, malloc.available(), num_runs)
+    adamw.get_schedule(config.optim.schedule)
     return mesh
 
 
@@ -62,9 +67,24 @@ def open_run(
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
     costs = flops.of_phases(fresh.params, model.objectives, config, causal=system.CAUSAL)
-    recorder = Recorder(workdir, config, data, costs)
-    run = recorder.restore(fresh, start)
-    say(f"{recorder.name} in {workdir}\n{recorder.describe()}")
+    tokens = [phase.step_tokens for phase in data.phases]
+    step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
+    plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
+    run = _restore(checkpoints, fresh, start, workdir)
+    if run.data not in ("", data.fingerprint):
+        raise ValueError(
+            f"the run in {workdir} was trained on other examples ({run.data}) than its config gives"
+            f" now ({data.fingerprint}): the corpus or the code of its format has changed; restore"
+            " the corpus, or start in a new --workdir"
+        )
+    run.data = data.fingerprint
+    recorder = Recorder(workdir, config, data, costs, plan, run, checkpoints)
+    if is_chief:
+        run_folder.describe(workdir, config)
+        if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
+            shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
+    say(f"{recorder.name} in {workdir}\n{_describe(recorder, data, costs)}")
     if start is not None:
         say(start.describe())
     if run.clocks.steps:
@@ -72,3 +92,43 @@ def open_run(
     else:
         recorder.save()
     return recorder, model, placed
+
+
+def _restore(
+    checkpoints: checkpoint.Checkpoints,
+    fresh: TrainState,
+    start: Start | None,
+    workdir: pathlib.Path,
+) -> Run:
+    """Returns the run at the newest sound checkpoint of the folder, else at its beginning."""
+    restored = checkpoints.restore(fresh)
+    if restored is not None:
+        return Run.from_meta(*restored)
+    if start is not None and start.opened is None:
+        raise ValueError(
+            f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
+            " with, was not read: delete the folder and start again with --init"
+        )
+    return Run(fresh, initialised=list(start.fresh if start else ()))
+
+
+def _describe(recorder: Recorder, data: data_lib.Data, costs: Sequence[flops.Flops]) -> str:
+    """Returns sizes, costs and the plan of a run as lines."""
+    config, plan = recorder.config, recorder.plan
+    lines = {
+        "n_model": f"{flops.n_model(config.net.width, config.net.num_layers):,} (12 L H^2)",
+        "parameters": f"{flops.count_parameters(recorder.run.state.params):,}",
+        "objective": f"{config.objective} on {config.data.format}",
+        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+    }
+    start = 0.0
+    for phase, cost, end in zip(data.phases, costs, plan.ends, strict=True):
+        shares = (f"{part} {getattr(cost, part) / cost.forward:.0%}" for part in flops.PARTS)
+        lines[f"length {phase.max_len}"] = (
+            f"{end - start:,.0f} {plan.clock} of batch {phase.batch_size};"
+            f" {phase.steps_per_epoch:,} steps an epoch;"
+            f" {cost.train / 1e9:,.1f} GFLOP a step: {', '.join(shares)}"
+        )
+        start = end
+    lines |= data.facts
+    return "\n".join(f"  {name:<18} {value}" for name, value in lines.items())

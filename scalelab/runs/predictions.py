@@ -19,7 +19,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -32,23 +32,14 @@ UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one run predicted on one dev set.
+    """What one run predicted on one dev set."""
 
-    Attributes:
-      texts: for each text column its texts, one an example; None in the packed form.
-      gold: [n] int32 classes or float32 scores.
-      predicted: [n] likewise.
-      labels: names of the classes in class order; None for a regression.
-      probabilities: [n, C] float32; None for a regression and in the packed form.
-      packed_digest: of the texts, where these are absent.
-    """
-
-    texts: tuple[list[str], ...] | None
-    gold: np.ndarray
-    predicted: np.ndarray
-    labels: tuple[str, ...] | None = None
-    probabilities: np.ndarray | None = None
-    packed_digest: str | None = None
+    texts: tuple[list[str], ...] | None  # for each text column its texts; None if packed
+    gold: np.ndarray  # [n] int32 classes or float32 scores
+    predicted: np.ndarray  # likewise
+    labels: tuple[str, ...] | None = None  # names of the classes; None for a regression
+    probabilities: np.ndarray | None = None  # [n, C] float32; None for a regression or if packed
+    packed_digest: str | None = None  # of the texts, where these are absent
 
     @property
     def texts_digest(self) -> str:
@@ -78,31 +69,27 @@ def write(
 
     Returns:
       What `read` will give.
-
-    Raises:
-      ValueError: the numbers of examples or classes do not agree.
     """
     num = len(gold)
-    width = 1 if labels is None else len(labels)
-    if outputs.shape != (num, width) or any(len(column) != num for column in texts):
-        raise ValueError(
-            f"expected outputs ({num}, {width}) and {num} texts for {num} gold, found"
-            f" {outputs.shape} and {[len(column) for column in texts]}"
-        )
+    assert outputs.shape == (num, 1 if labels is None else len(labels))
     columns = tuple(list(column) for column in texts)
+    numbered = ["text"] if len(columns) == 1 else [f"text{i + 1}" for i in range(len(columns))]
+    table: dict[str, Iterable[object]] = {"index": range(num)}
+    table |= {name: map(_escape, column) for name, column in zip(numbered, columns, strict=True)}
     if labels is None:
         made = Predictions(
             columns, np.asarray(gold, np.float32), np.asarray(outputs[:, 0], np.float32)
         )
+        table |= {"gold": made.gold, "prediction": made.predicted, "probability": [""] * num}
     else:
-        made = Predictions(
-            columns,
-            np.asarray(gold, np.int32),
-            outputs.argmax(axis=1).astype(np.int32),
-            tuple(labels),
-            _softmax(outputs),
-        )
-    files.write_text(path, "".join("\t".join(line) + "\n" for line in _lines(made)))
+        classes, best = np.asarray(gold, np.int32), outputs.argmax(axis=1).astype(np.int32)
+        shares, names = _softmax(outputs), [_escape(label) for label in labels]
+        made = Predictions(columns, classes, best, tuple(labels), shares)
+        table |= {"gold": [names[i] for i in classes], "prediction": [names[i] for i in best]}
+        table |= {"probability": shares[np.arange(num), best]}
+        table |= {f"p:{name}": column for name, column in zip(names, shares.T, strict=True)}
+    lines = zip(*([name, *map(str, column)] for name, column in table.items()), strict=True)
+    files.write_text(path, "".join("\t".join(line) + "\n" for line in lines))
     return made
 
 
@@ -140,29 +127,24 @@ def read(path: pathlib.Path) -> Predictions:
 def _read_packed(path: pathlib.Path) -> Predictions:
     with path.open("rb") as file, np.load(file) as packed:
         arrays = {name: packed[name] for name in packed.files}
-    missing = {"gold", "predicted", "texts"} - arrays.keys()
-    if missing:
-        raise ValueError(f"has no array {', '.join(sorted(missing))}")
     gold, predicted, digest = arrays["gold"], arrays["predicted"], str(arrays["texts"])
     if gold.ndim != 1 or gold.shape != predicted.shape:
         raise ValueError(f"has shapes {gold.shape} and {predicted.shape} of gold and predicted")
     if "labels" not in arrays:
-        return Predictions(None, *_finite(gold, predicted), packed_digest=digest)
+        return Predictions(None, *map(_read_scores, (gold, predicted)), packed_digest=digest)
     names = tuple(map(str, arrays["labels"]))
     gold, predicted = gold.astype(np.int32), predicted.astype(np.int32)
-    if gold.size and not 0 <= min(gold.min(), predicted.min()) <= max(
-        gold.max(), predicted.max()
-    ) < len(names):
+    if not set(gold) | set(predicted) <= set(range(len(names))):
         raise ValueError("has a class without a label")
     return Predictions(None, gold, predicted, names, packed_digest=digest)
 
 
-def _finite(gold: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _read_scores(values: np.ndarray | tuple[str, ...]) -> np.ndarray:
     """Returns scores as float32; raises ValueError if one is no finite number."""
-    gold, predicted = gold.astype(np.float32), predicted.astype(np.float32)
-    if not (np.isfinite(gold).all() and np.isfinite(predicted).all()):
+    scores = np.asarray(values).astype(np.float32)
+    if not np.isfinite(scores).all():
         raise ValueError("has a score that is not finite")
-    return gold, predicted
+    return scores
 
 
 def _read_table(path: pathlib.Path) -> Predictions:
@@ -181,33 +163,10 @@ def _read_table(path: pathlib.Path) -> Predictions:
     labels = tuple(name.removeprefix("p:") for name in names[after:])
     answers = columns[first : first + 2]
     if not labels:
-        return Predictions(texts, *_finite(*(np.array(c, np.float32) for c in answers)))
+        return Predictions(texts, *map(_read_scores, answers))
     index = {label: i for i, label in enumerate(labels)}
-    unknown = {label for c in answers for label in map(_unescape, c)} - index.keys()
-    if unknown:
-        raise ValueError(f"the label {min(unknown)!r} has no column of its own")
     gold, predicted = (np.array([index[_unescape(x)] for x in c], np.int32) for c in answers)
     return Predictions(texts, gold, predicted, labels, np.array(columns[after:], np.float32).T)
-
-
-def _lines(made: Predictions) -> list[list[str]]:
-    """Header and rows as they are written."""
-    assert made.texts is not None
-    num_texts = len(made.texts)
-    texts = ["text"] if num_texts == 1 else [f"text{i + 1}" for i in range(num_texts)]
-    labels = [_escape(label) for label in made.labels or ()]
-    header = ["index", *texts, "gold", "prediction", "probability", *(f"p:{x}" for x in labels)]
-    lines = [header]
-    for i, row in enumerate(zip(*made.texts, strict=True)):
-        line = [str(i), *map(_escape, row)]
-        if made.probabilities is None:
-            line += [str(made.gold[i]), str(made.predicted[i]), ""]
-        else:
-            shares = made.probabilities[i]
-            own = made.predicted[i]
-            line += [labels[made.gold[i]], labels[own], *map(str, (shares[own], *shares))]
-        lines.append(line)
-    return lines
 
 
 def _escape(text: str) -> str:

@@ -3,7 +3,6 @@
 import collections
 import math
 import pathlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,34 +11,35 @@ import numpy as np
 
 from scalelab import systems
 from scalelab.config import cli
-from scalelab.config.durations import make_plan
+from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config, Shape, science
 from scalelab.data import Data
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.optim import adamw
 from scalelab.resources import flops
-from scalelab.runs import checkpoint, environment, json_files, metrics, records, run_folder
+from scalelab.runs import environment, json_files, metrics, records, run_folder
+from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
-from scalelab.runs.pretrained import Start
-from scalelab.state import TrainState
 
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
 
 
 class Recorder:
-    """Keeps the records of a run; call `restore` first.
+    """Keeps the records of a run.
 
     Args:
       workdir: the run folder.
       config: of the run.
       data: what it trains on.
       costs: FLOPs of one step of each phase.
+      plan: its budget, and where its phases end.
+      run: what changes while it trains.
+      checkpoints: of the folder.
 
     Attributes:
       name: what messages call the run.
-      run: what changes while it trains.
       now: how far it is, on the budget's clock.
       timers: seconds beside training.
       loss: mean loss of the last steps that were waited for.
@@ -48,85 +48,44 @@ class Recorder:
     """
 
     def __init__(
-        self, workdir: pathlib.Path, config: Config, data: Data, costs: Sequence[flops.Flops]
+        self,
+        workdir: pathlib.Path,
+        config: Config,
+        data: Data,
+        costs: Sequence[flops.Flops],
+        plan: Plan,
+        run: Run,
+        checkpoints: Checkpoints,
     ) -> None:
         self.workdir, self.config, self._data, self._costs = workdir, config, data, costs
-        self._plan = make_plan(
-            config,
-            [phase.steps_per_epoch for phase in data.phases],
-            {
-                "tokens": [phase.step_tokens for phase in data.phases],
-                "flops": [cost.train for cost in costs],
-            },
-        )
+        self.run, self._checkpoints, self.name = run, checkpoints, run_folder.name(config)
+        self.plan, self.now, self._rate = plan, run.clocks.at(plan.clock), np.float32(0)
         self._schedule = adamw.get_schedule(config.optim.schedule)
-        self._is_chief = jax.process_index() == 0  # writes; all processes save checkpoints
-        self.name = run_folder.name(config)
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
-        self.run, self.now, self._rate = Run(None), 0.0, np.float32(0)
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
-        self._settled = 0, 0  # tokens and steps that `settle` has seen
-        self._checkpoints = checkpoint.Checkpoints(
-            workdir / "checkpoints", config.machine.num_checkpoints
-        )
+        self._settled = run.clocks.tokens, run.clocks.steps  # what `settle` has seen
         self._writer: metrics.Writer | None = None
-
-    def restore(self, fresh: TrainState, start: Start | None = None) -> Run:
-        """Continues from the newest sound checkpoint of the folder, else begins with `fresh`.
-
-        Args:
-          fresh: the state before the first step.
-          start: where its parameters come from; None: from the seed.
-
-        Raises:
-          ValueError: no checkpoint is sound, or the data are not those that it was begun with.
-        """
-        restored = self._checkpoints.restore(fresh)
-        data = self._data.fingerprint
-        if restored is None:
-            if start is not None and start.opened is None:
-                raise ValueError(
-                    f"no checkpoint in {self.workdir} is sound, and {start.path}, whose parameters"
-                    " it began with, was not read: delete the folder and start again with --init"
-                )
-            self.run = Run(fresh, data=data, initialised=list(start.fresh if start else ()))
-        else:
-            self.run = Run.from_meta(*restored)
-        if self.run.data != data:
-            raise ValueError(
-                f"the run in {self.workdir} was trained on other examples ({self.run.data}) than"
-                f" its config gives now ({data}): the corpus or the code of its format has changed;"
-                " restore the corpus, or start in a new --workdir"
-            )
-        clocks = self.run.clocks
-        self.now = clocks.at(self._plan.clock)
-        self._settled = clocks.tokens, clocks.steps
-        if self._is_chief:
-            self._writer = metrics.Writer(self.workdir, clocks.steps, self.run.num_lines)
-            self.run.num_lines = self._writer.num_lines
-            run_folder.describe(self.workdir, self.config)
-            tokenizer = self.workdir / "tokenizer"
-            if self._data.tokenizer_dir.resolve() != tokenizer.resolve():
-                shutil.copytree(self._data.tokenizer_dir, tokenizer, dirs_exist_ok=True)
-        return self.run
+        if jax.process_index() == 0:  # writes; all processes save checkpoints
+            self._writer = metrics.Writer(workdir, run.clocks.steps, run.num_lines)
+            run.num_lines = self._writer.num_lines
 
     # --- Where it is ----------------
 
     @property
     def over(self) -> bool:
         """Whether the budget is used up."""
-        return self.now >= self._plan.total
+        return self.now >= self.plan.total
 
     @property
     def phase_over(self) -> bool:
         """Whether the phase in progress is."""
-        return self.now >= self._plan.ends[self.run.phase]
+        return self.now >= self.plan.ends[self.run.phase]
 
     @property
     def done(self) -> float:
         """The share of the budget that is used."""
-        return self.now / self._plan.total
+        return self.now / self.plan.total
 
     @property
     def phase(self) -> PhaseData:
@@ -136,11 +95,11 @@ class Recorder:
     @property
     def last_step(self) -> int:
         """The step at which the phase in progress ends; far away where that is not known before."""
-        return int(self._plan.ends[self.run.phase]) if self._plan.clock == "steps" else UNKNOWN
+        return int(self.plan.ends[self.run.phase]) if self.plan.clock == "steps" else UNKNOWN
 
     def learning_rate(self) -> np.float32:
         """Returns the learning rate of the next step."""
-        factor = self._schedule(self.now, self._plan.warmup, self._plan.total)
+        factor = self._schedule(self.now, self.plan.warmup, self.plan.total)
         self._rate = np.float32(self.config.optim.learning_rate * factor)
         return self._rate
 
@@ -152,11 +111,7 @@ class Recorder:
         return self.phase
 
     def batches(self, rows: slice) -> Batches:
-        """Returns the batches of the phase in progress, by the step of the run.
-
-        Args:
-          rows: of the global batch, which this process makes.
-        """
+        """Returns the batches of the phase in progress: this process's rows, by the run's step."""
         phase, order = self.phase, self.config.data.order_seed
         seed = self.config.seed if order is None else order
         start = self.run.phase_start
@@ -185,8 +140,8 @@ class Recorder:
         clocks.tokens += num_tokens
         clocks.flops += self._costs[self.run.phase].train
         clocks.steps += 1
-        self.now = clocks.at(self._plan.clock)
-        if self._plan.clock == "secs":
+        self.now = clocks.at(self.plan.clock)
+        if self.plan.clock == "secs":
             self.now += secs_in_flight
 
     def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
@@ -314,41 +269,15 @@ class Recorder:
             ),
             **self.timers,
         )
-        if self._is_chief:
+        if self._writer is not None:
             records.write_result(self.workdir, result)
         return json_files.dump(result)
 
     def describe_progress(self, peak: float, time_left: str) -> str:
-        """Returns the progress line.
-
-        Args:
-          peak: FLOP/s of all devices.
-          time_left: for people.
-        """
+        """Returns the progress line; `peak` is the FLOP/s of all devices."""
         rate = self.steps_per_sec * self._costs[self.run.phase].train
         return (
             f"{self.name} | step {self.run.clocks.steps} ({self.done:.0%}) | loss {self.loss:.4f}"
             f" | {self.tokens_per_sec:,.0f} tokens/s | MFU {rate / peak:.0%}"
             f" | ETA {time_left}"
         )
-
-    def describe(self) -> str:
-        """Returns sizes, costs and the plan as lines, for the start of a run."""
-        net, plan = self.config.net, self._plan
-        lines = {
-            "n_model": f"{flops.n_model(net.width, net.num_layers):,} (12 L H^2)",
-            "parameters": f"{flops.count_parameters(self.run.state.params):,}",
-            "objective": f"{self.config.objective} on {self.config.data.format}",
-            "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
-        }
-        start = 0.0
-        for phase, cost, end in zip(self._data.phases, self._costs, plan.ends, strict=True):
-            shares = (f"{part} {getattr(cost, part) / cost.forward:.0%}" for part in flops.PARTS)
-            lines[f"length {phase.max_len}"] = (
-                f"{end - start:,.0f} {plan.clock} of batch {phase.batch_size};"
-                f" {phase.steps_per_epoch:,} steps an epoch;"
-                f" {cost.train / 1e9:,.1f} GFLOP a step: {', '.join(shares)}"
-            )
-            start = end
-        lines |= self._data.facts
-        return "\n".join(f"  {name:<18} {value}" for name, value in lines.items())

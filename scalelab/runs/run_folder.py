@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import pathlib
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,8 @@ from typing import Any
 
 from scalelab.config import pretraining as config_lib
 from scalelab.helpers.files import write_json, write_text
-from scalelab.runs import environment, json_files
+from scalelab.runs import environment
+from scalelab.runs.json_files import read_object as read_json
 
 LOOK_SECS = 0.2  # longer than a look at a lock takes
 
@@ -18,11 +20,7 @@ LOOK_SECS = 0.2  # longer than a look at a lock takes
 def claim(
     workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Checks that a run may use `workdir`; a finished one needs no right to write there.
-
-    Args:
-      workdir: the run folder; made if absent.
-      config: of the run that wants it.
+    """Checks that a run may use `workdir`, made if absent; a finished one needs no right to write.
 
     Returns:
       The finished run's result if this very run has been completed there, else None.
@@ -31,14 +29,21 @@ def claim(
       ValueError: the folder holds another run, or its files cannot be read.
       OSError: it cannot be made or written.
     """
-    refusal = _try_to_write(workdir)
+    refusal = None
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe = workdir / f".probe-{uuid.uuid4().hex}"
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        refusal = OSError(
+            f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"
+        )
     try:
         before = read_json(workdir / "config.json")
         result = read_json(workdir / "result.json")
     except ValueError:
-        if refusal is not None:
-            raise refusal from None
-        raise
+        raise refusal or sys.exception() from None
     differing = [] if before is None else config_lib.science_diff(config, before)
     if differing:
         raise ValueError(
@@ -48,19 +53,6 @@ def claim(
     if result is None and refusal is not None:
         raise refusal
     return result
-
-
-def _try_to_write(workdir: pathlib.Path) -> OSError | None:
-    """Makes the folder if it is absent; returns the error if it cannot be written."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / f".probe-{uuid.uuid4().hex}"
-        probe.touch()
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror
-        return OSError(f"workdir {workdir} cannot be written: {reason}; choose another --workdir")
-    return None
 
 
 def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
@@ -79,17 +71,17 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
       ValueError: one is training there.
     """
     with (workdir / ".lock").open("a") as file:
-        try:
+        for attempt in range(2):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # the run table, which asks who trains, holds it for a moment
-                time.sleep(LOOK_SECS)
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"another process is training in {workdir} right now; wait for it, stop it, or"
-                " choose another --workdir"
-            ) from None
+                break
+            except BlockingIOError:
+                if attempt:
+                    raise ValueError(
+                        f"another process is training in {workdir} right now; wait for it, stop it,"
+                        " or choose another --workdir"
+                    ) from None
+            time.sleep(LOOK_SECS)  # the run table, which asks who trains, holds it for a moment
         yield
 
 
@@ -98,11 +90,8 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
     write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
     earlier = read_json(path) or {}
-    now = environment.describe()
-    write_json(
-        path,
-        now | {"earlier_starts": [*earlier.pop("earlier_starts", []), earlier] if earlier else []},
-    )
+    starts = [*earlier.pop("earlier_starts", []), earlier] if earlier else []
+    write_json(path, environment.describe() | {"earlier_starts": starts})
 
 
 def name(config: config_lib.Config) -> str:
@@ -112,11 +101,7 @@ def name(config: config_lib.Config) -> str:
 
 
 def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Refuses a folder in Hugging Face layout, which has a config.json too.
-
-    Args:
-      path: the folder.
-      values: the content of its config.json.
+    """Refuses a folder in Hugging Face layout, whose config.json has `values`.
 
     Raises:
       ValueError: it is one; the message says how to import it.
@@ -126,8 +111,3 @@ def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
             f"{path} is a folder in Hugging Face layout, no run folder; import it first:"
             f" python -m scalelab.interop.hf import {path} --workdir=runs/{path.absolute().name}"
         )
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the fields of a JSON file; None if there is no such file; see `json_files`."""
-    return json_files.read_object(path)

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def stack(states: Sequence[Any]) -> Any:
-    """Stacks the states of runs at the same step, which they share; a single one stays as it is.
+    """Stacks the states of runs at the same step, which they share.
 
     Args:
       states: struct dataclasses with a field `step`; all other leaves get the leading axis K.
@@ -26,7 +26,7 @@ def stack(states: Sequence[Any]) -> Any:
 
 
 def stack_host(trees: Sequence[Any]) -> Any:
-    """Stacks host arrays of several runs to [K, ...]; those of a single run stay as they are."""
+    """Stacks host arrays of several runs to [K, ...]."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *v: np.stack(v), *trees)
 
 
@@ -39,11 +39,11 @@ def unstack_state(state: Any, index: int, count: int) -> Any:
     """Returns the state of one run of what `stack` made."""
     if count == 1:
         return state
-    return _unstack(state.replace(step=()), index).replace(step=jnp.copy(state.step))
+    return _take(state.replace(step=()), index).replace(step=jnp.copy(state.step))
 
 
 @jax.jit  # with the index as an argument, so that it compiles once for all runs
-def _unstack(tree: Any, index: int) -> Any:
+def _take(tree: Any, index: int) -> Any:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
 
 
@@ -62,14 +62,8 @@ def train_step(step: Callable[..., Any], kind: type, count: int) -> Callable[...
 
 
 def shardings(state: Any, count: int) -> Any:
-    """Returns the shardings of a stacked state, given those of a single one.
-
-    Every device holds its part of each run.
-    """
+    """Returns the shardings of a stacked state: every device holds its part of each run."""
     if count == 1:
         return state
-
-    def add_axis(sharding: NamedSharding) -> NamedSharding:
-        return NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
-
-    return jax.tree.map(add_axis, state).replace(step=state.step)
+    stacked = jax.tree.map(lambda s: NamedSharding(s.mesh, PartitionSpec(None, *s.spec)), state)
+    return stacked.replace(step=state.step)

@@ -119,16 +119,6 @@ def test_another_archive_is_refused(tmp_path) -> None:
         predictions.read(tmp_path / "absent.npz")
 
 
-def test_numbers_that_do_not_agree_are_refused(tmp_path) -> None:
-    path = tmp_path / "predictions.tsv"
-    for outputs, texts in ((np.zeros((2, 3)), ["a", "b"]), (np.zeros((2, 2)), ["a"])):
-        with pytest.raises(ValueError, match="expected outputs"):
-            predictions.write(
-                path, texts=[texts], gold=np.array([0, 1]), outputs=outputs, labels=("0", "1")
-            )
-    assert not path.exists()
-
-
 def test_a_failed_run_leaves_a_file_too(tmp_path) -> None:
     path = tmp_path / "predictions.tsv"
     outputs = np.array([[np.inf, 0.0], [0.0, np.nan], [0.0, 1.0]], np.float32)
