@@ -67,7 +67,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     used = [resource.getrusage(x) for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "corpus": given.corpus,
-        "megabytes": sum(prepared.num_bytes.values()) / 1e6,
+        "megabytes": sum(int(d.sentence_bytes.sum()) for d in prepared.documents.values()) / 1e6,
         "tokens": num_tokens,
         "secs": secs,
         "total_secs": ended - began,

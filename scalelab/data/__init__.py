@@ -17,8 +17,7 @@ from scalelab.config.pretraining import Config
 from scalelab.data.phases import PhaseData, make_phases
 
 if TYPE_CHECKING:
-    from scalelab.data.prepare import Prepared
-    from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
+    from scalelab.data.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +67,7 @@ def load_data(
 
     Args:
       config: the run.
-      system: the module of its family, for the special tokens.
+      system: for the special tokens.
       tokenizer_dir: the tokenizer that the parameters are for; None: that of the run in
         config.machine.init, or a new one.
       progress: whether to show progress bars.
@@ -78,13 +77,22 @@ def load_data(
       OSError: the cache folder is full or cannot be written.
     """
     from scalelab.data import prepare  # slow to import, and not needed for batches
+    from scalelab.data.tokenizers import TokenizerSpec
 
     formats.load(config.data.format)  # a misspelt name is refused before the long work
     if tokenizer_dir is None and config.machine.init is not None:
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
+    begin, between, end = system.FRAME
+    spec = tokenizer_dir or TokenizerSpec(
+        **dataclasses.asdict(config.tokenizer),
+        special_tokens=system.SPECIAL_TOKENS,
+        begin=begin,
+        between=between,
+        end=end,
+    )
     prepared = prepare.prepare_documents(
         config.data.corpus,
-        tokenizer_spec(config, system) if tokenizer_dir is None else tokenizer_dir,
+        spec,
         config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,
@@ -96,50 +104,26 @@ def load_data(
     frame = prepared.tokenizer.frame_of(system.FRAME)
     phases = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
-    secs = ", ".join(f"{stage} {secs:.1f} s" for stage, secs in timings.items())
     train = prepared.documents["train"]
     entropy = unigram_entropy(train.tokens)
+    facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
+    for split, documents in prepared.documents.items():
+        count = f"{documents.num_documents:,} with {len(documents.tokens):,} tokens"
+        facts[f"documents for {split}"] = count
+    for phase in phases:
+        count = f"{len(phase.train):,} for training, {len(phase.valid):,} for validation"
+        facts[f"examples of {phase.max_len}"] = count
+    facts["unigram entropy"] = f"{entropy:.4f} nats a token"
+    facts["prepared in"] = ", ".join(f"{name} {secs:.1f} s" for name, secs in timings.items())
     return Data(
-        tokenizer=prepared.tokenizer,
-        tokenizer_dir=Path(prepared.tokenizer_dir),
-        corpus_hash=prepared.corpus_hash,
+        prepared.tokenizer,
+        prepared.tokenizer_dir,
+        prepared.corpus_hash,
         unigram_nats=entropy,
         num_documents=train.num_documents,
         num_tokens=len(train.tokens),
         phases=phases,
-        facts=_summarize(config, prepared, phases, entropy) | {"prepared in": secs},
-    )
-
-
-def _summarize(
-    config: Config, prepared: "Prepared", phases: tuple[PhaseData, ...], entropy: float
-) -> dict[str, str]:
-    """Returns lines on the data for the start of a run, by name."""
-    train, valid = (prepared.documents[split] for split in ("train", "valid"))
-    facts = {
-        "corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}",
-        "documents": f"{train.num_documents:,} with {len(train.tokens):,} tokens for training,"
-        f" {valid.num_documents:,} for validation",
-    }
-    for phase in phases:
-        counts = f"{len(phase.train):,} for training, {len(phase.valid):,} for validation"
-        facts[f"examples of {phase.max_len}"] = counts
-    return facts | {"unigram entropy": f"{entropy:.4f} nats a token"}
-
-
-def tokenizer_spec(config: Config, system: types.ModuleType) -> "TokenizerSpec":
-    """Returns the tokenizer that a config asks for, with the system's special tokens."""
-    from scalelab.data.tokenizers import TokenizerSpec
-
-    begin, between, end = system.FRAME
-    return TokenizerSpec(
-        kind=config.tokenizer.kind,
-        vocab_size=config.tokenizer.vocab_size,
-        lowercase=config.tokenizer.lowercase,
-        special_tokens=system.SPECIAL_TOKENS,
-        begin=begin,
-        between=between,
-        end=end,
+        facts=facts,
     )
 
 

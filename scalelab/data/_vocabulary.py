@@ -6,12 +6,15 @@ itself and passes them in a fixed order, as if they were special tokens.
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+if TYPE_CHECKING:
+    from scalelab.data.tokenizers import TokenizerSpec
 
 MIN_FREQUENCY = 2  # a pair seen once makes no piece
 # Number of characters that are pieces; rarer ones become unknown, as in BERT's vocabularies.
@@ -21,95 +24,102 @@ CONTINUATION = "##"
 WORD_END = "</w>"
 
 
-def parts(kind: str, lowercase: bool, special_texts: Iterable[str]) -> dict[str, Any]:
-    """Returns normalizer, pre-tokenizer and decoder of a kind of tokenizer.
+def train(spec: "TokenizerSpec", texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Trains the library's tokenizer, without special tokens; iterates over `texts` up to twice.
+
+    Raises:
+      ValueError: the texts have more characters than the vocabulary holds.
+    """
+    kind, special = spec.kind, spec.special_texts
+    unk = dict(spec.special_tokens).get("unk")
+    shape, decoder = _shape(spec), decoders.ByteLevel()
+    options = {"vocab_size": spec.vocab_size, "show_progress": False}
+    if kind == "unigram":
+        decoder = decoders.Metaspace(prepend_scheme="always")
+        needed = 1 + len(special) + len(alphabet(texts, shape["normalizer"]))
+        if spec.vocab_size < needed:
+            raise ValueError(too_small(spec, needed))
+        trainer = trainers.UnigramTrainer(special_tokens=special, unk_token=unk, **options)
+        made = _train_model(models.Unigram(), shape, trainer, texts)
+        model = models.Unigram(_canonical(made["vocab"], len(special)), unk_id=made["unk_id"])
+    elif kind == "bytebpe":
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        options |= {"min_frequency": MIN_FREQUENCY, "initial_alphabet": letters}
+        trainer = trainers.BpeTrainer(special_tokens=special, **options)
+        made = _train_model(models.BPE(), shape, trainer, texts)
+        model = models.BPE(made["vocab"], [tuple(pair) for pair in made["merges"]])
+    else:
+        limit = min(MAX_ALPHABET, max(MIN_ALPHABET, int(ALPHABET_SHARE * spec.vocab_size)))
+        letters = alphabet(texts, shape["normalizer"], limit)
+        options |= {"min_frequency": MIN_FREQUENCY, "initial_alphabet": letters}
+        options |= {"limit_alphabet": len(letters)}
+        if kind == "bpe":
+            decoder = decoders.BPEDecoder(WORD_END)
+            suffix = {"end_of_word_suffix": WORD_END}
+            first = [letter + WORD_END for letter in letters]
+            trainer = trainers.BpeTrainer(special_tokens=special + first, **suffix, **options)
+            made = _train_model(models.BPE(unk_token=unk, **suffix), shape, trainer, texts)
+            merges = [tuple(pair) for pair in made["merges"]]
+            model = models.BPE(made["vocab"], merges, unk_token=unk, **suffix)
+        else:
+            decoder = decoders.WordPiece(CONTINUATION, cleanup=False)
+            first = [CONTINUATION + letter for letter in letters if _continues(letter, shape)]
+            trainer = trainers.WordPieceTrainer(special_tokens=special + first, **options)
+            made = _train_model(models.WordPiece(unk_token=unk), shape, trainer, texts)
+            prefix = {"continuing_subword_prefix": CONTINUATION}
+            model = models.WordPiece(made["vocab"], unk_token=unk, **prefix)
+    return _assemble(model, shape | {"decoder": decoder})
+
+
+Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | decoders.Decoder
+
+
+def _shape(spec: "TokenizerSpec") -> dict[str, Part]:
+    """Returns the normalizer, where there is one, and the pre-tokenizer of a kind of tokenizer.
 
     Unigram's pieces may hold any character, so the first characters of special tokens are split
     off: a text that spells a special token must not get its id.
     """
-    if kind == "bytebpe":
-        return {
-            "normalizer": normalizers.Lowercase() if lowercase else None,
-            "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-            "decoder": decoders.ByteLevel(),
-        }
-    if kind == "unigram":
+    if spec.kind == "bytebpe":
+        pre = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        lower = {"normalizer": normalizers.Lowercase()} if spec.lowercase else {}
+        return {"pre_tokenizer": pre} | lower
+    if spec.kind == "unigram":
         form = [normalizers.NFKC()]
-        if lowercase:
+        if spec.lowercase:
             form += [
                 normalizers.NFD(),
                 normalizers.StripAccents(),
                 normalizers.Lowercase(),
                 normalizers.NFC(),
             ]
-        first = "".join(sorted({text[0] for text in special_texts}))
+        first = sorted({text[0] for text in spec.special_texts})
+        pre = [pre_tokenizers.Metaspace(prepend_scheme="always")]
+        pre += [pre_tokenizers.Split(char, "isolated") for char in first]
         return {
             "normalizer": normalizers.Sequence(form),
-            "pre_tokenizer": pre_tokenizers.Sequence(
-                [
-                    pre_tokenizers.Metaspace(prepend_scheme="always"),
-                    *(pre_tokenizers.Split(char, "isolated") for char in first),
-                ]
-            ),
-            "decoder": decoders.Metaspace(prepend_scheme="always"),
+            "pre_tokenizer": pre_tokenizers.Sequence(pre),
         }
-    suffix = kind == "bpe"
     return {
-        "normalizer": normalizers.BertNormalizer(lowercase=lowercase),
+        "normalizer": normalizers.BertNormalizer(lowercase=spec.lowercase),
         "pre_tokenizer": pre_tokenizers.BertPreTokenizer(),
-        "decoder": decoders.BPEDecoder(WORD_END)
-        if suffix
-        else decoders.WordPiece(CONTINUATION, cleanup=False),
     }
 
 
-def model(
-    kind: str,
-    vocab_size: int,
-    special_texts: list[str],
-    unk: str | None,
-    texts: Iterable[str],
-    shaped: dict[str, Any],
-) -> models.Model:
-    """Trains the model of a tokenizer.
+def _assemble(model: models.Model, parts: dict[str, Part]) -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(model)
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
 
-    Args:
-      kind: one of the kinds of `TokenizerSpec`.
-      vocab_size: number of pieces to make, special ones included.
-      special_texts: the special tokens, which take the first ids.
-      unk: the special token for unknown text.
-      texts: iterated over, for some kinds twice.
-      shaped: from `parts`.
-    """
-    trained = tokenizers.Tokenizer(_TRAINEES[kind](unk))
-    for name in ("normalizer", "pre_tokenizer"):
-        if shaped[name] is not None:
-            setattr(trained, name, shaped[name])
-    trainer = _trainer(kind, vocab_size, special_texts, unk, texts, shaped)
-    if kind == "unigram":
-        needed = 1 + len(special_texts) + len(alphabet(texts, shaped["normalizer"]))
-        if vocab_size < needed:
-            raise ValueError(too_small(kind, vocab_size, needed))
+
+def _train_model(
+    model: models.Model, shape: dict[str, Part], trainer: trainers.Trainer, texts: Iterable[str]
+) -> dict:
+    """Returns the trained model as the library's JSON."""
+    trained = _assemble(model, shape)
     trained.train_from_iterator(iter(texts), trainer)
-    made = json.loads(trained.to_str())["model"]
-    if kind == "unigram":
-        return models.Unigram(_canonical(made["vocab"], len(special_texts)), unk_id=made["unk_id"])
-    if kind == "wordpiece":
-        return models.WordPiece(
-            made["vocab"], unk_token=unk, continuing_subword_prefix=CONTINUATION
-        )
-    merges = [tuple(pair) for pair in made["merges"]]
-    if kind == "bpe":
-        return models.BPE(made["vocab"], merges, unk_token=unk, end_of_word_suffix=WORD_END)
-    return models.BPE(made["vocab"], merges)
-
-
-_TRAINEES = {
-    "wordpiece": lambda unk: models.WordPiece(unk_token=unk),
-    "bpe": lambda unk: models.BPE(unk_token=unk, end_of_word_suffix=WORD_END),
-    "bytebpe": lambda unk: models.BPE(),
-    "unigram": lambda unk: models.Unigram(),
-}
+    return json.loads(trained.to_str())["model"]
 
 
 def _canonical(vocab: list[list], num_special: int) -> list[tuple[str, float]]:
@@ -131,38 +141,12 @@ def _canonical(vocab: list[list], num_special: int) -> list[tuple[str, float]]:
     return [(piece, score) for piece, score in special] + made
 
 
-def _trainer(
-    kind: str,
-    vocab_size: int,
-    special_texts: list[str],
-    unk: str | None,
-    texts: Iterable[str],
-    shaped: dict[str, Any],
-) -> Any:
-    common = {"vocab_size": vocab_size, "show_progress": False}
-    if kind == "unigram":
-        return trainers.UnigramTrainer(special_tokens=special_texts, unk_token=unk, **common)
-    common["min_frequency"] = MIN_FREQUENCY
-    if kind == "bytebpe":
-        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-        return trainers.BpeTrainer(special_tokens=special_texts, initial_alphabet=letters, **common)
-    limit = min(MAX_ALPHABET, max(MIN_ALPHABET, int(ALPHABET_SHARE * vocab_size)))
-    letters = alphabet(texts, shaped["normalizer"], limit)
-    common |= {"initial_alphabet": letters, "limit_alphabet": len(letters)}
-    if kind == "bpe":
-        ends = [letter + WORD_END for letter in letters]
-        return trainers.BpeTrainer(
-            special_tokens=special_texts + ends, end_of_word_suffix=WORD_END, **common
-        )
-    inner = [CONTINUATION + letter for letter in letters if _continues(letter, shaped)]
-    return trainers.WordPieceTrainer(special_tokens=special_texts + inner, **common)
-
-
-def too_small(kind: str, vocab_size: int, needed: int) -> str:
+def too_small(spec: "TokenizerSpec", needed: int) -> str:
     """Returns the message about a vocabulary that cannot hold its characters."""
     return (
-        f"a {kind} vocabulary of this corpus needs at least {needed} pieces for its characters "
-        f"and special tokens, not {vocab_size}; set --config.tokenizer.vocab_size={needed} or more"
+        f"a {spec.kind} vocabulary of this corpus needs at least {needed} pieces for its characters"
+        f" and special tokens, not {spec.vocab_size}; set --config.tokenizer.vocab_size={needed} or"
+        " more"
     )
 
 
@@ -171,9 +155,10 @@ def alphabet(
 ) -> list[str]:
     """Returns the `limit` most frequent characters after normalisation, sorted; no white space."""
     counts = np.zeros(0x110000, np.int64)
-    for block in _blocks(texts, 1 << 22):
-        points = np.frombuffer(block.encode("utf-32-le", "surrogatepass"), np.uint32)
-        counts += np.bincount(points, minlength=len(counts))
+    for text in texts:
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        found = np.bincount(points)
+        counts[: len(found)] += found
     normal: dict[str, int] = {}
     for point in np.flatnonzero(counts):
         for char in normalizer.normalize_str(chr(point)):  # one character at a time, as in training
@@ -182,19 +167,7 @@ def alphabet(
     return sorted(sorted(normal, key=lambda char: (-normal[char], char))[:limit])
 
 
-def _continues(letter: str, shaped: dict[str, Any]) -> bool:
+def _continues(letter: str, shape: dict[str, Part]) -> bool:
     """Returns True if a character can stand inside a word: punctuation and Chinese cannot."""
-    text = shaped["normalizer"].normalize_str("a" + letter)
-    return len(shaped["pre_tokenizer"].pre_tokenize_str(text)) == 1
-
-
-def _blocks(texts: Iterable[str], size: int) -> Iterator[str]:
-    block: list[str] = []
-    length = 0
-    for text in texts:
-        block.append(text)
-        length += len(text)
-        if length > size:
-            yield "\n".join(block)
-            block, length = [], 0
-    yield "\n".join(block)
+    text = shape["normalizer"].normalize_str("a" + letter)
+    return len(shape["pre_tokenizer"].pre_tokenize_str(text)) == 1

@@ -8,11 +8,13 @@ that lands at n or beyond is sent on until it lands below.
 """
 
 import atexit
+import contextlib
 import dataclasses
+import functools
 import math
 import os
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -90,16 +92,8 @@ class Batches:
                 f" one batch of {self.batch_size}: use more text or a smaller batch_size"
             )
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in one epoch."""
-        return len(self.store) // self.batch_size
-
     def ids(self, step: int) -> np.ndarray:
-        """Which examples make the rows of batch `step`: int64 [len(rows)]."""
-        return self._global_ids(step)[self.rows]
-
-    def _global_ids(self, step: int) -> np.ndarray:
+        """Which examples make the rows of the global batch `step`: int64 [batch_size]."""
         places = np.arange(self.batch_size, dtype=np.int64)
         places += (step - self.first_step) * self.batch_size
         epochs, places = np.divmod(places, len(self.store))
@@ -112,7 +106,7 @@ class Batches:
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
         counts the tokens of the whole global batch, special ones included, padding not.
         """
-        ids = self._global_ids(step)
+        ids = self.ids(step)
         batch = self.store.gather(ids[self.rows], self.max_len)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
@@ -174,14 +168,13 @@ def iterate(
 
 
 def _iterate_tf(
-    tf: Any, batch_at: BatchAt, start: int, stop: int, prefetch: int
+    tf: types.ModuleType, batch_at: BatchAt, start: int, stop: int, prefetch: int
 ) -> Iterator[Batch]:
     """Makes batches in parallel and ahead by a tf.data pipeline."""
     first = batch_at(start)
     shapes = {name: first[name].shape for name in sorted(first)}
     edges = np.cumsum([0] + [first[name].size for name in shapes])
     errors: dict[int, BaseException] = {}
-    is_closed: list[bool] = []
 
     # All arrays of a batch travel as one: each tensor costs far more than the bytes in it.
     def pack(step: np.ndarray) -> np.ndarray:
@@ -205,8 +198,8 @@ def _iterate_tf(
         batches = iter(batches.prefetch(prefetch).with_options(options))
 
     # Deleting an open iterator would wait, holding Python's lock, for calls that need the lock.
+    @functools.cache  # runs once: at exit before this generator ends
     def close() -> None:
-        is_closed.append(True)
         atexit.unregister(close)
         closed.assign(True)
         while True:
@@ -229,11 +222,10 @@ def _iterate_tf(
             parts = zip(shapes.items(), edges[:-1], edges[1:], strict=True)
             yield {name: flat[begin:end].reshape(shape) for (name, shape), begin, end in parts}
     finally:
-        if not is_closed:
-            close()
+        close()
 
 
-def _import_tensorflow() -> Any:
+def _import_tensorflow() -> types.ModuleType | None:
     """Imports TensorFlow so that it leaves accelerators and cores to JAX; None: not installed."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # unused here; on, it prints a notice
@@ -241,11 +233,9 @@ def _import_tensorflow() -> Any:
         import tensorflow as tf
     except ImportError:
         return None
-    try:
+    with contextlib.suppress(RuntimeError):  # the process has used TensorFlow; its settings stay
         tf.config.set_visible_devices([], "GPU")
         tf.config.set_visible_devices([], "TPU")
         tf.config.threading.set_intra_op_parallelism_threads(TF_THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(TF_THREADS)
-    except RuntimeError:
-        pass  # the process has used TensorFlow before; its settings stay
     return tf

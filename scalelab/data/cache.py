@@ -7,34 +7,29 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from absl import logging
 
 MANIFEST = "manifest.json"
 HEAD_BYTES = 1 << 12  # of each file, which every opening compares
 _BLOCK = 1 << 20
-_UNWRITABLE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT
-)  # fmt: skip
 
 
 def entry(
     cache_dir: str | os.PathLike[str],
     kind: str,
-    key: dict[str, Any],
+    key: Mapping[str, object],
     build: Callable[[Path], None],
 ) -> Path:
     """Returns the folder that holds what `build` makes, building it only if it is not there.
 
     The folder's name is a hash of `key`. `build` fills a hidden folder beside it, which takes its
-    final name only when complete, so nobody ever sees half an entry. A lock file makes a second run
-    wait for the first instead of building again. An entry whose manifest, file sizes or first bytes
-    do not match is built again; `verify` compares whole files.
+    final name only when complete. A lock file makes a second run wait for the first instead of
+    building again. An entry whose manifest, file sizes or first bytes do not match is built again;
+    `verify` compares whole files.
 
     Args:
       cache_dir: the folder of all entries; made if absent.
@@ -48,22 +43,24 @@ def entry(
     cache_dir = Path(cache_dir).expanduser()
     text = json.dumps(key, sort_keys=True, ensure_ascii=False)
     final = cache_dir / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    if final.exists() and damage(final) is None:
+    if damage(final) is None:
         return final  # without the lock: works on a read-only folder, and readers do not queue
     with _explain_errors(cache_dir, kind):
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with _locked(cache_dir / f".{final.name}.lock", kind):
-            # Under the lock, a hidden folder of this name can only be what a killed run left.
-            for leftover in cache_dir.glob(f".{final.name}.part-*"):
-                logging.info("Removing %s, left by a run that was killed", leftover)
-                shutil.rmtree(leftover)
+        with _locked(final) as part:
             if final.exists():
                 problem = damage(final)
                 if problem is None:
                     return final
                 logging.warning("%s is damaged (%s); preparing it again", final, problem)
-                _discard(final)
-            _build(final, kind, json.loads(text), build)
+                _discard(final, part)
+            try:
+                part.mkdir()
+                build(part)
+                _write_manifest(part, {"kind": kind, "key": json.loads(text)})
+                part.rename(final)
+            finally:  # Ctrl-C and a full disk alike leave nothing
+                shutil.rmtree(part, ignore_errors=True)
     return final
 
 
@@ -77,7 +74,8 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
     found = {path.parent: damage(path.parent, True) for path in cache_dir.glob(f"*-*/{MANIFEST}")}
     for folder, problem in found.items():
         if problem is not None:
-            _discard(folder)
+            with _locked(folder) as part:
+                _discard(folder, part)
     return found
 
 
@@ -98,7 +96,7 @@ def damage(folder: Path, whole: bool = False) -> str | None:
                 return f"{name} has {path.stat().st_size} bytes, not {size}"
             if checksum(path, HEAD_BYTES) != head or (whole and checksum(path) != crc):
                 return f"the checksum of {name} differs"
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return f"{MANIFEST} is missing"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{MANIFEST} cannot be read"
@@ -109,73 +107,62 @@ def checksum(path: Path, num_bytes: int | None = None) -> int:
     """Returns the CRC-32 of a file's first bytes; None: of all."""
     crc = 0
     with path.open("rb") as file:
-        while block := file.read(_BLOCK if num_bytes is None else num_bytes):
+        if num_bytes is not None:
+            return zlib.crc32(file.read(num_bytes))
+        while block := file.read(_BLOCK):
             crc = zlib.crc32(block, crc)
-            if num_bytes is not None:
-                break
     return crc
 
 
-def _build(final: Path, kind: str, key: dict[str, Any], build: Callable[[Path], None]) -> None:
-    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex[:8]}")
-    try:
-        part.mkdir()
-        build(part)
-        files = {
-            str(path.relative_to(part)): [
-                path.stat().st_size, checksum(path, HEAD_BYTES), checksum(path)
-            ]
-            for path in sorted(part.rglob("*")) if path.is_file()
-        }  # fmt: skip
-        manifest = {"kind": kind, "key": key, "files": files}
-        text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-        (part / MANIFEST).write_text(text, encoding="utf-8")
-        part.rename(final)
-    except BaseException:  # Ctrl-C and a full disk alike must leave nothing
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+def _write_manifest(folder: Path, facts: dict[str, object]) -> None:
+    files = {
+        str(path.relative_to(folder)): [
+            path.stat().st_size, checksum(path, HEAD_BYTES), checksum(path)
+        ]
+        for path in sorted(folder.rglob("*")) if path.is_file()
+    }  # fmt: skip
+    text = json.dumps(facts | {"files": files}, indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def _discard(folder: Path) -> None:
+def _discard(folder: Path, part: Path) -> None:
     """Removes a damaged entry; the rename first, so that no one can find half of it."""
-    part = folder.with_name(f".{folder.name}.part-{uuid.uuid4().hex[:8]}")
     folder.rename(part)
     shutil.rmtree(part)
 
 
 @contextlib.contextmanager
-def _locked(path: Path, kind: str) -> Iterator[None]:
-    """Holds the lock of one entry; the system releases it when the holder dies."""
-    with path.open("a") as file:
+def _locked(final: Path) -> Iterator[Path]:
+    """Holds the lock of one entry, which the system releases when the holder dies.
+
+    Yields the name of the hidden folder that the holder may fill; nothing is there.
+    """
+    with final.with_name(f".{final.name}.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logging.info("Waiting for another run that is preparing the same %s", kind)
+            logging.info("Waiting for another run that is preparing %s", final.name)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        part = final.with_name(f".{final.name}.part")
+        shutil.rmtree(part, ignore_errors=True)  # left by a run that was killed
+        yield part
 
 
 @contextlib.contextmanager
 def _explain_errors(cache_dir: Path, kind: str) -> Iterator[None]:
     """Turns the system's errors about disks into messages that say what to do."""
-    step = f"preparing the {kind} in {cache_dir}"
     try:
         yield
     except OSError as error:
+        names = [Path(str(n)) for n in (error.filename, error.filename2) if n is not None]
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(
-                error.errno,
-                f"the disk is full: {step} stopped and its files are removed; free some space or"
-                " name a folder on another disk with --config.machine.cache_dir=DIR",
-            ) from error
-        names = {str(n) for n in (error.filename, error.filename2) if n is not None}
-        inside = any(
-            Path(n).is_relative_to(cache_dir) or n in map(str, cache_dir.parents) for n in names
-        )
-        if inside and error.errno in _UNWRITABLE:
-            raise OSError(
-                error.errno,
-                f"{step} is not possible ({os.strerror(error.errno)}); name a folder that can be"
-                " written with --config.machine.cache_dir=DIR",
-            ) from error
-        raise
+            problem = "the disk is full; free some space"
+        elif any(n.is_relative_to(cache_dir) or n in cache_dir.parents for n in names):
+            problem = f"{os.strerror(error.errno or 0)}; check its permissions"
+        else:
+            raise
+        raise OSError(
+            error.errno,
+            f"preparing the {kind} in {cache_dir} is not possible: {problem}, or name a folder"
+            " that can be written with --config.machine.cache_dir=DIR",
+        ) from error

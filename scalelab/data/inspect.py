@@ -5,9 +5,8 @@
 It prepares the data as training would (and training then finds it prepared), and prints
 
 - a table in the shape of the protocol's Table 7.1: for each phase and split the examples, the
-  tokens (special ones included), the mean length, the share of the text that was cut off, and the
-  steps of an epoch;
-- for formats with pairs, how many examples carry each label;
+  tokens (special ones included), the mean length, the share of the text that was cut off, the share
+  of examples with a random segment B where the format has pairs, and the steps of an epoch;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out.
 
@@ -16,7 +15,7 @@ damaged entries, which are then prepared again. A training compares sizes and fi
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,7 @@ from scalelab.config import cli, durations
 from scalelab.config.pretraining import Config
 from scalelab.data import Data, cache, load_data
 from scalelab.data.phases import PhaseData
-from scalelab.data.store import BIN_WIDTH, ExampleStore
+from scalelab.data.store import BIN_WIDTH
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -35,60 +34,37 @@ if TYPE_CHECKING:
 EXAMPLES = flags.DEFINE_integer(
     "examples", 2, "How many examples of each phase to show.", lower_bound=0
 )
-
 VERIFY = flags.DEFINE_bool(
     "verify", False, "Compare prepared data with its checksums; remove what is damaged."
 )
 BAR_WIDTH = 50
 MAX_BARS = 16
-LABELS = {0: "B follows A", 1: "B is random"}
-
-
-def align(rows: list[list[str]]) -> str:
-    """Lays out rows as columns: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *rest in rows:
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
-    return "\n".join(lines)
+LABELS = ("B follows A", "B is random")
 
 
 def table(phases: Sequence[PhaseData]) -> str:
     """Formats the counts of each phase and split, after Table 7.1 of the protocol."""
-    rows = [
-        ["phase, split", "examples", "tokens", "mean length", "cut off", "batch", "steps/epoch"]
+    rows = [["phase, split", "examples", "tokens", "mean length", "cut off", "random B", "batch",
+             "steps/epoch"]]  # fmt: skip
+    splits = [
+        (p, n, store) for p in phases for n, store in (("train", p.train), ("valid", p.valid))
     ]
-    for phase, split, store in _splits(phases):
+    for phase, split, store in splits:
         meta = store.meta
-        text = meta["num_text_tokens"] + meta["dropped_tokens"]
+        text, labels = meta["num_text_tokens"] + meta["dropped_tokens"], meta["label_counts"]
         rows.append([
             f"{phase.max_len}, {split}",
             f"{len(store):,}",
             f"{meta['num_tokens']:,}",
             f"{meta['num_tokens'] / max(len(store), 1):.2f}",
             f"{meta['dropped_tokens'] / max(text, 1):.1%}",
+            f"{labels[1] / max(sum(labels), 1):.2%}" if labels else "",
             str(phase.batch_size),
             f"{phase.steps_per_epoch:,}" if split == "train" else "",
         ])  # fmt: skip
-    return align(rows)
-
-
-def balance(phases: Sequence[PhaseData]) -> str:
-    """Formats the labels of each phase and split; empty where the format has none."""
-    rows = [["phase, split", LABELS[0], LABELS[1], "share of random"]]
-    for phase, split, store in _splits(phases):
-        if store.meta["label_counts"]:
-            follows, random = store.meta["label_counts"]
-            share = f"{random / max(follows + random, 1):.2%}"
-            rows.append([f"{phase.max_len}, {split}", f"{follows:,}", f"{random:,}", share])
-    return align(rows) if len(rows) > 1 else ""
-
-
-def _splits(phases: Sequence[PhaseData]) -> Iterator[tuple[PhaseData, str, ExampleStore]]:
-    for phase in phases:
-        yield phase, "train", phase.train
-        yield phase, "valid", phase.valid
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return "\n".join("  ".join(row) for row in cells)
 
 
 def histogram(counts: list[int], bin_width: int) -> str:
@@ -99,15 +75,13 @@ def histogram(counts: list[int], bin_width: int) -> str:
       bin_width: tokens.
     """
     merge = -(-len(counts) // MAX_BARS)
-    padded = np.pad(np.asarray(counts), (0, -len(counts) % merge))
-    merged = padded.reshape(-1, merge).sum(1)
+    merged = np.pad(np.asarray(counts), (0, -len(counts) % merge)).reshape(-1, merge).sum(1)
     step = merge * bin_width
-    rows = []
-    for place, count in enumerate(merged.tolist()):
-        bar = "#" * round(BAR_WIDTH * count / max(merged.max(), 1))
-        label = f"{place * step + 1:4d} to {(place + 1) * step:4d}"
-        rows.append([label, f"{count / max(merged.sum(), 1):6.1%}", bar.ljust(BAR_WIDTH)])
-    return "\n".join(line.rstrip() for line in align(rows).split("\n"))
+    return "\n".join(
+        f"{place * step + 1:4d} to {(place + 1) * step:4d}  {count / max(merged.sum(), 1):6.1%}  "
+        + "#" * round(BAR_WIDTH * count / max(merged.max(), 1))
+        for place, count in enumerate(merged.tolist())
+    )
 
 
 def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> str:
@@ -142,27 +116,23 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     """
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
-    pieces = f"{config.tokenizer.kind} {config.tokenizer.vocab_size:,}"
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())
-    title = f"{config.system}: {config.data.format}, {pieces}\n{facts}"
+    pieces = f"{config.tokenizer.kind} {config.tokenizer.vocab_size:,}"
     steps = f"{per_epoch:,.0f} steps an epoch"
-    if config.optim.total_epochs:
-        epochs = config.optim.total_epochs
+    if epochs := config.optim.total_epochs:
         steps += f", {int(epochs * per_epoch + 1e-6):,} in {epochs:g} epochs"
-    parts = [title, table(data.phases), steps, balance(data.phases)]
+    parts = [f"{config.system}: {config.data.format}, {pieces}\n{facts}", table(data.phases), steps]
     for phase in data.phases:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
         parts.append(f"Tokens in a training example of at most {phase.max_len}:\n{drawn}")
-    for phase in data.phases:
         count = min(num_examples, len(phase.train))
-        if count:
-            ids = np.arange(count, dtype=np.int64) * len(phase.train) // count
-            batch = phase.train.gather(ids, phase.max_len)
-            shown = [example(batch, row, data.tokenizer) for row in range(count)]
-            parts.append(
-                f"Training examples of at most {phase.max_len} tokens:\n" + "\n".join(shown)
-            )
-    return "\n\n".join(part for part in parts if part)
+        batch = phase.train.gather(
+            np.arange(count) * len(phase.train) // max(count, 1), phase.max_len
+        )
+        shown = [example(batch, row, data.tokenizer) for row in range(count)]
+        title = f"Training examples of at most {phase.max_len} tokens:"
+        parts += ["\n".join([title, *shown])] if shown else []
+    return "\n\n".join(parts)
 
 
 def main(argv: list[str]) -> None:
@@ -180,10 +150,11 @@ def main(argv: list[str]) -> None:
     )
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
-        for folder, problem in found.items():
-            if problem is not None:
-                print(f"removed {folder}: {problem}")
-        print(f"{len(found)} cached entries, {sum(p is not None for p in found.values())} damaged")
+        damaged = {folder: problem for folder, problem in found.items() if problem is not None}
+        print(
+            "".join(f"removed {folder}: {problem}\n" for folder, problem in damaged.items()), end=""
+        )
+        print(f"{len(found)} cached entries, {len(damaged)} damaged")
     data = load_data(config, system)
     print(report(config, data, EXAMPLES.value))
 

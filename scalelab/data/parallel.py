@@ -1,9 +1,5 @@
 """Cuts documents into sentences and encodes them, in worker processes, with results in order.
 
-Workers are fresh interpreters that import little and talk over pipes: forking a process in which
-JAX or the tokenizers have started threads is not safe, and `multiprocessing` would import the
-user's main program again. Run as a module, this file is a worker.
-
 Documents are encoded word by word. No tokenizer here makes a piece that reaches over a space, so a
 word has the same ids wherever it occurs. Text is mostly words seen before: a memory of their ids
 makes encoding several times as fast as handing every sentence to the library.
@@ -11,20 +7,18 @@ makes encoding several times as fast as handing every sentence to the library.
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import gc
-import importlib
 import itertools
+import multiprocessing
 import os
-import pickle
-import queue
 import signal
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,46 +30,29 @@ _NO_SPACE = "\n"  # marks a document's first word; no word has a line break
 
 Labelled = tuple[str, str]  # split, document
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+Request, Answer = TypeVar("Request"), TypeVar("Answer")
 
 
-@dataclasses.dataclass
-class Segmented:
-    """Some documents of one split, cut into sentences.
+def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, bytes]]:
+    """Cuts a stream of documents, in their order; each result holds some of them by split.
 
-    Attributes:
-      text: UTF-8, one sentence a line, an empty line after each document.
-      num_documents: documents in it; those without a sentence are left out.
-      num_sentences: sentences in it.
+    A split's text is UTF-8: one sentence a line, an empty line after each document. Documents
+    without a sentence are left out.
     """
-
-    text: bytes
-    num_documents: int
-    num_sentences: int
+    return work(_segmenter, _chunks(documents), num_workers)
 
 
-def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, Segmented]]:
-    """Cuts a stream of documents, in their order; each result holds some of them by split."""
-    return work(f"{__name__}:segmenter", (), _chunks(documents), num_workers)
-
-
-def segmenter() -> Callable[[list[Labelled]], dict[str, Segmented]]:
-    """Returns the function of a worker."""
+def _segmenter() -> Callable[[list[Labelled]], dict[str, bytes]]:
     return segment
 
 
-def segment(documents: list[Labelled]) -> dict[str, Segmented]:
-    """Cuts documents into sentences, for each split that occurs."""
+def segment(documents: list[Labelled]) -> dict[str, bytes]:
+    """Cuts documents into sentences; a result of `segment_all`."""
     lines: dict[str, list[str]] = {}
-    made: dict[str, Segmented] = {}
-    for name, document in documents:
-        whole = made.setdefault(name, Segmented(b"", 0, 0))
+    for split, document in documents:
         if found := sentences.split(document):
-            whole.num_documents += 1
-            whole.num_sentences += len(found)
-            lines.setdefault(name, []).extend([*found, ""])
-    for name, each in lines.items():
-        made[name].text = ("\n".join(each) + "\n").encode("utf-8")
-    return made
+            lines.setdefault(split, []).extend([*found, ""])
+    return {split: ("\n".join(found) + "\n").encode() for split, found in lines.items()}
 
 
 def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
@@ -87,8 +64,7 @@ def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
         if size >= CHUNK_CHARS:
             yield chunk
             chunk, size = [], 0
-    if chunk:
-        yield chunk
+    yield chunk
 
 
 @dataclasses.dataclass
@@ -114,29 +90,29 @@ class Encoded:
 
 def encode_all(tokenizer_dir: Path, blocks: Iterable[bytes], num_workers: int) -> Iterator[Encoded]:
     """Encodes blocks of whole documents: a sentence a line, an empty line after each document."""
-    return work(f"{__name__}:block_encoder", (tokenizer_dir,), blocks, num_workers)
+    return work(functools.partial(_block_encoder, tokenizer_dir), blocks, num_workers)
 
 
-def block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
-    """Returns the function of a worker."""
+def _block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
     from scalelab.data.tokenizers import Tokenizer  # only these workers need it
 
     encode = DocumentEncoder(Tokenizer.load(tokenizer_dir).encode_flat)
-    return lambda block: encode_block(encode, block)
 
+    def encode_block(block: bytes) -> Encoded:
+        texts = block.decode("utf-8").removesuffix("\n\n").split("\n\n")
+        documents = [text.split("\n") for text in texts]
+        tokens, num_tokens = encode(documents)
+        num_sentences = np.fromiter(map(len, documents), np.int64, len(documents))
+        firsts = np.cumsum(num_sentences) - num_sentences
+        num_bytes = np.fromiter((1 + len(line) for line in block.split(b"\n") if line), np.int64)
+        num_bytes[firsts] -= 1
+        seen = num_tokens > 0
+        num_seen = np.add.reduceat(seen, firsts, dtype=np.int64)
+        return Encoded(
+            tokens, num_tokens[seen], num_bytes[seen], num_seen[num_seen > 0], len(block)
+        )
 
-def encode_block(encode: "DocumentEncoder", block: bytes) -> Encoded:
-    """Encodes the documents of a block, at least one."""
-    texts = block.decode("utf-8").removesuffix("\n\n").split("\n\n")
-    documents = [text.split("\n") for text in texts]
-    tokens, num_tokens = encode(documents)
-    num_sentences = np.fromiter(map(len, documents), np.int64, len(documents))
-    firsts = np.cumsum(num_sentences) - num_sentences
-    num_bytes = np.fromiter((1 + len(line) for line in block.split(b"\n") if line), np.int64)
-    num_bytes[firsts] -= 1
-    seen = num_tokens > 0
-    num_seen = np.add.reduceat(seen, firsts, dtype=np.int64)
-    return Encoded(tokens, num_tokens[seen], num_bytes[seen], num_seen[num_seen > 0], len(block))
+    return encode_block
 
 
 class DocumentEncoder:
@@ -205,14 +181,12 @@ class DocumentEncoder:
 
 
 def work(
-    factory: str, arguments: tuple, requests: Iterable[Any], num_workers: int
-) -> Iterator[Any]:
+    make: Callable[[], Callable[[Request], Answer]], requests: Iterable[Request], num_workers: int
+) -> Iterator[Answer]:
     """Answers requests in `num_workers` processes (0 or 1: in this one), keeping the order.
 
     Args:
-      factory: `module:function`; each process calls it once with `arguments` to get the function
-        that answers requests.
-      arguments: of the factory; picklable, like requests and answers.
+      make: each process calls it once to get the function that answers; picklable.
       requests: read a few ahead of the answers.
       num_workers: number of processes.
 
@@ -220,78 +194,48 @@ def work(
       OSError: a process ended early.
     """
     if num_workers <= 1:
-        yield from map(_make(factory, arguments), requests)
+        yield from map(make(), requests)
         return
-    with contextlib.ExitStack() as stack:
-        idle: queue.Queue[subprocess.Popen] = queue.Queue()
-        for _ in range(num_workers):
-            idle.put(stack.enter_context(_worker(factory, arguments)))
-        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_workers))
-        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+    # Forking a process in which JAX or the tokenizers have started threads is not safe.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _begin, (make,))
+    waiting: collections.deque[concurrent.futures.Future[Answer]] = collections.deque()
+    try:
         for request in requests:
-            waiting.append(threads.submit(_ask, idle, request))
+            waiting.append(pool.submit(_answer, request))
             if len(waiting) > 2 * num_workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _make(factory: str, arguments: tuple) -> Callable[[Any], Any]:
-    module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)(*arguments)
-
-
-@contextlib.contextmanager
-def _worker(factory: str, arguments: tuple) -> Iterator[subprocess.Popen]:
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "scalelab.data.parallel"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # One process a core: none needs threads of its own.
-        env=os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
-    )
-    try:
-        with contextlib.suppress(BrokenPipeError):  # the first request will notice
-            pickle.dump((factory, arguments), worker.stdin)
-            worker.stdin.flush()
-        yield worker
-    finally:
-        worker.kill()
-        with contextlib.suppress(BrokenPipeError):  # unsent requests may be lost
-            worker.stdin.close()
-        worker.stdout.close()
-        worker.wait()
-
-
-def _ask(idle: queue.Queue, request: Any) -> Any:
-    worker = idle.get()
-    try:
-        pickle.dump(request, worker.stdin, pickle.HIGHEST_PROTOCOL)
-        worker.stdin.flush()
-        return pickle.load(worker.stdout)
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+    except BrokenProcessPool as error:
         raise OSError(
-            f"a process that prepares data ended with code {worker.wait()}; if memory ran out, "
-            "set --config.machine.num_workers=1"
+            "a process that prepares data ended early; if memory ran out, set"
+            " --config.machine.num_workers=1"
         ) from error
     finally:
-        idle.put(worker)
+        pool.shutdown(cancel_futures=True)
 
 
-def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers until the pipe closes, as it also does when the asking process dies."""
-    answer = _make(*pickle.load(requests))
-    while True:
-        try:
-            request = pickle.load(requests)
-        except EOFError:
-            return
-        pickle.dump(answer(request), answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+_answer_request: Callable  # of a worker process
 
 
-if __name__ == "__main__":
+def _begin(make: Callable[[], Callable]) -> None:
+    """Prepares a worker process."""
+    global _answer_request
     gc.disable()  # the work makes no cycles, and the search for them takes a tenth of the time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asking process to handle
-    _serve(sys.stdin.buffer, sys.stdout.buffer)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process a core
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _answer_request = make()
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed, which the pool would leave waiting."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _answer(request: Request) -> object:
+    return _answer_request(request)

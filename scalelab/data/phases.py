@@ -9,9 +9,8 @@ e / (e + r (1 - e)).
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from scalelab.helpers.progress import show_bar
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
-PAIRS_BYTES = 1.6  # random second segments use text twice (protocol, Table 7.1: 1.58)
 VALID_SEED = 0  # all seeds share the validation examples, so that their losses compare
 
 
@@ -56,7 +54,11 @@ class PhaseData:
 
 
 def make_phases(
-    config: Config, documents: dict[str, Documents], frame: Frame, key: Any, progress: bool = False
+    config: Config,
+    documents: dict[str, Documents],
+    frame: Frame,
+    key: object,
+    progress: bool = False,
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
@@ -70,100 +72,59 @@ def make_phases(
     Raises:
       ValueError: too few examples for one batch of a phase, or none for validation.
     """
-    maker = _Maker(config, documents, frame, key, progress)
-    return tuple(maker.make(place) for place in range(len(config.phases)))
+    form, rate = formats.load(config.data.format), config.long.example_rate
+    build = functools.partial(form.build, frame=frame, short_rate=config.data.short_rate)
+    shared_key = {
+        "documents": key,
+        "frame": dataclasses.asdict(frame),
+        "format": config.data.format,
+        "version": [form.VERSION, VERSION],
+        "store": store.VERSION,
+        "short_rate": config.data.short_rate,
+    }
+    lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 
-
-@dataclasses.dataclass(frozen=True)
-class _Maker:
-    """Makes the examples of phases; fields as for `make_phases`."""
-
-    config: Config
-    documents: dict[str, Documents]
-    frame: Frame
-    key: Any
-    progress: bool
-
-    def make(self, place: int) -> PhaseData:
-        """Returns the examples of the phase at a place."""
-        config, seed = self.config, self.config.seed
-        max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
-        rate = config.long.example_rate
-        lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
-        train = self._store(
-            {"split": "train", "lengths": lengths, "example_rate": rate, "place": place}
-            | {"seed": seed},
-            lambda: self._build("train", max_len, seed, self._training_ids[place]),
-        )
-        valid = self._store(
-            {"split": "valid", "max_len": max_len, "seed": VALID_SEED},
-            lambda: self._build("valid", max_len, VALID_SEED),
-        )
-        if len(train) < batch_size:
-            raise ValueError(
-                f"the corpus is too small: it makes {len(train)} training examples of length"
-                f" {max_len}, fewer than one batch of {batch_size}; use more text, a smaller"
-                " batch_size, or --config.long.example_rate=0 for a single phase"
-            )
-        if not len(valid):
-            raise ValueError(
-                f"the validation split makes no example of length {max_len};"
-                " use more text, or a larger --config.data.valid_rate"
-            )
-        return PhaseData(max_len, batch_size, train, valid)
-
-    @functools.cached_property
-    def _training_ids(self) -> tuple[np.ndarray | None, ...]:
-        """The documents of each phase; computed only if examples have to be made."""
-        config = self.config
-        if not config.long.example_rate:
+    @functools.cache  # called only if examples have to be made
+    def training_ids() -> tuple[np.ndarray | None, ...]:
+        if not rate:
             return (None,)
-        return split_documents(
-            self.documents["train"],
-            lambda ids, max_len: sum(map(len, self._build("train", max_len, config.seed, ids))),
-            (config.short.max_len, config.long.max_len),
-            config.long.example_rate,
-            config.seed,
-        )
+        return split_documents(documents["train"], build, lengths, rate, config.seed)
 
-    def _build(
-        self, split: str, max_len: int, seed: int, ids: np.ndarray | None = None
-    ) -> Iterator[Examples]:
-        return formats.load(self.config.data.format).build(
-            self.documents[split],
-            frame=self.frame,
-            max_len=max_len,
-            seed=seed,
-            document_ids=ids,
-            short_rate=self.config.data.short_rate,
-        )
-
-    def _store(
-        self, own_key: dict[str, Any], make: Callable[[], Iterator[Examples]]
-    ) -> ExampleStore:
-        """Returns the examples that `make` yields, from the cache if they are there."""
-        config, form = self.config, formats.load(self.config.data.format)
-        key = own_key | {
-            "documents": self.key,
-            "frame": dataclasses.asdict(self.frame),
-            "format": config.data.format,
-            "version": [form.VERSION, VERSION],
-            "store": store.VERSION,
-            "short_rate": config.data.short_rate,
-        }
-        split, rate = own_key["split"], config.long.example_rate
-        num_bytes = np.sum(self.documents[split].sentence_bytes, dtype=np.int64)
-        if rate and split == "train":
-            num_bytes = num_bytes * (rate if own_key["place"] else 1 - rate)
-        if form.HAS_PAIRS:
-            num_bytes = num_bytes * PAIRS_BYTES
+    def open_store(split: str, place: int) -> ExampleStore:
+        max_len, seed = config.phases[place].max_len, config.seed
+        own_key = {"lengths": lengths, "example_rate": rate, "place": place}
+        if split == "valid":
+            own_key, seed = {"max_len": max_len}, VALID_SEED
 
         def write(directory: Path) -> None:
-            with show_bar(f"examples ({split})", round(num_bytes), show=self.progress) as tick:
-                store.write(_with_progress(make(), tick), directory)
+            ids = training_ids()[place] if split == "train" else None
+            examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
+            with show_bar(f"examples ({split})", 0, show=progress) as tick:
+                store.write(_with_progress(examples, tick), directory)
 
-        cache_dir = Path(config.machine.cache_dir).expanduser()
-        return ExampleStore.open(cache.entry(cache_dir, "examples", key, write))
+        whole_key = shared_key | own_key | {"split": split, "seed": seed}
+        return ExampleStore.open(
+            cache.entry(config.machine.cache_dir, "examples", whole_key, write)
+        )
+
+    places = range(len(config.phases))
+    return tuple(_check(config, k, open_store("train", k), open_store("valid", k)) for k in places)
+
+
+def _check(config: Config, place: int, train: ExampleStore, valid: ExampleStore) -> PhaseData:
+    max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
+    if len(train) < batch_size:
+        raise ValueError(
+            f"the corpus is too small: it makes {len(train)} training examples of length"
+            f" {max_len}, fewer than one batch of {batch_size}; use more text, a smaller"
+            " batch_size, or --config.long.example_rate=0 for a single phase"
+        )
+    if not len(valid):
+        raise ValueError(
+            f"the validation split makes no example of length {max_len};"
+            " use more text, or a larger --config.data.valid_rate"
+        )
+    return PhaseData(max_len, batch_size, train, valid)
 
 
 def _with_progress(
@@ -177,53 +138,42 @@ def _with_progress(
 
 def split_documents(
     documents: Documents,
-    count_examples: Callable[[np.ndarray, int], int],
-    lengths: tuple[int, int],
+    build: Callable[..., Iterator[Examples]],
+    lengths: Sequence[int],
     rate: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits the training documents between the phases; arguments as for `long_share`.
+    """Splits the training documents between the phases, so that `rate` of the examples are long.
+
+    Args:
+      documents: the training split.
+      build: of the format; takes max_len, seed and document_ids.
+      lengths: max_len of the short and of the long phase.
+      rate: share of the long examples, in (0, 1).
+      seed: of the choice.
 
     Returns:
       Indices of the documents of the short and of the long phase, int64, ascending.
     """
-    share = long_share(documents, count_examples, lengths, rate)
-    is_long = np.zeros(documents.num_documents, bool)
-    is_long[long_documents(documents, share, seed)] = True
+    stride = max(-(-documents.num_sentences // SENTENCES_FOR_RATIO), 1)
+    sample = np.arange(0, documents.num_documents, stride)
+    num_short, num_long = (
+        sum(map(len, build(documents, max_len=length, seed=seed, document_ids=sample)))
+        for length in lengths
+    )
+    ratio = num_long / max(num_short, 1)
+    is_long = choose_documents(documents, rate / (rate + ratio * (1 - rate)), seed)
     return np.flatnonzero(~is_long), np.flatnonzero(is_long)
 
 
-def long_share(
-    documents: Documents,
-    count_examples: Callable[[np.ndarray, int], int],
-    lengths: tuple[int, int],
-    rate: float,
-) -> float:
-    """Returns the share of the tokens that makes `rate` of the examples long ones.
-
-    Args:
-      documents: the training split.
-      count_examples: (indices of documents, length) -> examples.
-      lengths: of the short and of the long phase.
-      rate: of the examples, in [0, 1).
-    """
-    stride = -(-documents.num_sentences // SENTENCES_FOR_RATIO)
-    sample = np.arange(0, documents.num_documents, max(stride, 1))
-    num_short, num_long = (count_examples(sample, length) for length in lengths)
-    ratio = num_long / max(num_short, 1)
-    return rate / (rate + ratio * (1 - rate)) if rate else 0.0
-
-
-def long_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
-    """Chooses documents with about `share` of all tokens, by a seeded hash of their index.
-
-    Returns:
-      Their indices, int64, ascending.
-    """
+def choose_documents(documents: Documents, share: float, seed: int) -> np.ndarray:
+    """Chooses documents with about `share` of all tokens by a hash: bool [num_documents]."""
     token_starts = np.asarray(documents.sentence_starts)[documents.document_starts]
     places = draws.bits(draws.key(seed), np.arange(documents.num_documents))
     order = np.argsort(places, kind="stable")
     num_tokens = np.diff(token_starts)[order]
     # A document goes where its middle falls, so that the share is as often above as below.
     middles = np.cumsum(num_tokens) - num_tokens / 2
-    return np.sort(order[middles < share * (token_starts[-1] - token_starts[0])])
+    is_chosen = np.zeros(documents.num_documents, bool)
+    is_chosen[order] = middles < share * (token_starts[-1] - token_starts[0])
+    return is_chosen

@@ -5,16 +5,12 @@ sentences (corpus, segmenter)  ->  tokenizer (sentences, its spec)  ->  tokens (
 So two tokenizers share the sentences, and all formats and seeds share the tokens.
 """
 
-import collections
 import contextlib
 import dataclasses
-import functools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tokenizers as hf_tokenizers
@@ -27,7 +23,10 @@ from scalelab.helpers.progress import show_bar
 
 VERSION = "2"  # of what the stages write
 _BLOCK_BYTES = 1 << 22
-_ARRAYS = ("tokens", "sentence_starts", "sentence_bytes", "document_starts")
+_ARRAYS = {
+    "tokens": np.uint16, "sentence_starts": np.int64, "sentence_bytes": np.int32,
+    "document_starts": np.int64,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,6 @@ class Prepared:
       tokenizer: trained on the training split, or given.
       tokenizer_dir: its files, in Hugging Face layout.
       documents: split -> its documents, memory-mapped.
-      num_bytes: split -> bytes of its text: sentences in UTF-8, joined by spaces in a document.
       corpus_hash: SHA-256 of the corpus as it was read.
       key: what the tokens depend on; part of the cache keys of what is made from them.
       timings: stage -> seconds it took this time; stages found in the cache are absent.
@@ -47,9 +45,8 @@ class Prepared:
     tokenizer: tokenizers.Tokenizer
     tokenizer_dir: Path
     documents: dict[str, Documents]
-    num_bytes: dict[str, int]
     corpus_hash: str
-    key: dict[str, Any]
+    key: dict[str, object]
     timings: dict[str, float]
 
 
@@ -60,7 +57,6 @@ def prepare_documents(
     *,
     keep_headings: bool = False,
     errors: str = "strict",
-    split_seed: int = 0,
     valid_rate: float = 0.005,
     num_workers: int = 2,
     progress: bool = True,
@@ -68,13 +64,12 @@ def prepare_documents(
     """Reads, splits, trains and encodes, or finds what an earlier run prepared.
 
     Args:
-      corpus: `reader:argument`, see `open_corpus`, which also explains the next four.
+      corpus: `reader:argument`, see `open_corpus`.
       tokenizer: the tokenizer to train; or the folder of one to take as it is.
       cache_dir: where the stages are kept.
-      keep_headings: of WikiText sections.
-      errors: "strict" or "replace".
-      split_seed: of a validation split that the source does not have.
-      valid_rate: its share of the documents.
+      keep_headings: as for `open_corpus`, like the next two.
+      errors: as for `open_corpus`.
+      valid_rate: as for `open_corpus`.
       num_workers: processes that split sentences and encode.
       progress: whether to show a bar on standard error.
 
@@ -83,10 +78,7 @@ def prepare_documents(
       OSError: the cache cannot be written.
     """
     timings: dict[str, float] = {}
-    source = open_corpus(
-        corpus, keep_headings=keep_headings, errors=errors, split_seed=split_seed,
-        valid_rate=valid_rate,
-    )  # fmt: skip
+    source = open_corpus(corpus, keep_headings=keep_headings, errors=errors, valid_rate=valid_rate)
     with _timed(timings, "fingerprint"):
         text_key = sentences_key(source)
 
@@ -94,48 +86,37 @@ def prepare_documents(
         with _timed(timings, "sentences"):
             return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
 
+    def train(into: Path) -> None:
+        texts = _Texts(text_dir() / "train.txt", progress)
+        with _timed(timings, "tokenizer"):
+            tokenizers.train(spec, texts, into)
+
     def encode(into: Path) -> None:
         texts = text_dir()
         with _timed(timings, "tokens"):
             for split in source.splits:
-                _encode(tokenizer_dir, texts / f"{split}.txt", into, split, num_workers, progress)
+                _encode(tokenizer_dir, texts / f"{split}.txt", into, num_workers, progress)
 
     if isinstance(tokenizer, Path):
         tokenizer_dir = tokenizer
-        spec_key: dict[str, Any] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
+        spec_key: dict[str, object] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
     else:
+        spec = tokenizer
         version = f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}"
-        spec_key = dataclasses.asdict(tokenizer) | {"text": text_key, "training": version}
-        train = functools.partial(_train, tokenizer, text_dir, timings, progress)
+        spec_key = dataclasses.asdict(spec) | {"text": text_key, "training": version}
         tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
-    tokens_key = {"tokenizer": spec_key, "version": VERSION}
-    tokens_dir = cache.entry(cache_dir, "tokens", tokens_key, encode)
-    documents = {split: _load(tokens_dir, split) for split in source.splits}
-    return Prepared(
-        tokenizer=tokenizers.Tokenizer.load(tokenizer_dir),
-        tokenizer_dir=tokenizer_dir,
-        documents=documents,
-        num_bytes={s: int(d.sentence_bytes.sum(dtype=np.int64)) for s, d in documents.items()},
-        corpus_hash=text_key["corpus"],
-        key=tokens_key,
-        timings=timings,
-    )
+    key = {"tokenizer": spec_key, "version": VERSION}
+    folder = cache.entry(cache_dir, "tokens", key, encode)
+    documents = {split: _load(folder, split) for split in source.splits}
+    opened = tokenizers.Tokenizer.load(tokenizer_dir)
+    return Prepared(opened, tokenizer_dir, documents, text_key["corpus"], key, timings)
 
 
-def _train(
-    spec: tokenizers.TokenizerSpec,
-    text_dir: Callable[[], Path],
-    timings: dict[str, float],
-    progress: bool,
-    into: Path,
-) -> None:
-    """Trains a tokenizer on the training split."""
-    texts = _Texts(text_dir() / "train.txt", progress)
-    with _timed(timings, "tokenizer"):
-        tokenizers.train(spec, texts, into)
+def _load(folder: Path, split: str) -> Documents:
+    return Documents(*(load_array(folder / f"{split}.{name}.npy") for name in _ARRAYS))
 
 
-def sentences_key(source: Corpus) -> dict[str, Any]:
+def sentences_key(source: Corpus) -> dict[str, str]:
     """Returns what the sentences of a corpus depend on: its content, and how it is read and cut."""
     corpus_hash = source.fingerprint()
     return {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
@@ -143,7 +124,7 @@ def sentences_key(source: Corpus) -> dict[str, Any]:
 
 def prepare_sentences(
     source: Corpus,
-    key: dict[str, Any],
+    key: dict[str, str],
     cache_dir: str | os.PathLike[str],
     num_workers: int,
     progress: bool,
@@ -161,9 +142,23 @@ def prepare_sentences(
       ValueError: a split has no text.
       OSError: the cache cannot be written.
     """
-    return cache.entry(
-        cache_dir, "sentences", key, lambda into: _split(source, into, num_workers, progress)
-    )
+
+    def split_sentences(into: Path) -> None:
+        with contextlib.ExitStack() as stack:
+            tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
+            files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
+            workers = _limit_workers(num_workers, source.num_bytes)
+            for chunk in parallel.segment_all(source.labelled(tick), workers):
+                for split, text in chunk.items():
+                    files[split].write(text)
+        sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}
+        hint = "; take more documents or another --config.data.valid_rate" * source.divided
+        for split, size in sizes.items():
+            if not size:
+                where = f"its {split} split{hint}" if any(sizes.values()) else "it"
+                raise ValueError(f"corpus {source.spec}: there is no text in {where}")
+
+    return cache.entry(cache_dir, "sentences", key, split_sentences)
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
@@ -178,45 +173,15 @@ def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
         tick(len(block))
 
 
-def _split(source: Corpus, into: Path, num_workers: int, progress: bool) -> None:
-    """Writes `<split>.txt` for each split: a sentence a line, an empty line after each document."""
-    counts = {split: collections.Counter() for split in source.splits}
-    with contextlib.ExitStack() as stack:
-        tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
-        files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
-        num_workers = _limit_workers(num_workers, source.num_bytes)
-        for chunk in parallel.segment_all(source.labelled(tick), num_workers):
-            for split, made in chunk.items():
-                files[split].write(made.text)
-                counts[split].update(documents=made.num_documents, sentences=made.num_sentences)
-    for split, count in counts.items():
-        if not count["sentences"]:
-            raise ValueError(_explain_no_text(source, split, counts))
-    (into / "counts.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
-
-
 def _limit_workers(num_workers: int, size: int) -> int:
     """Returns 1 for a small file, which is done before a second process starts; 0: unknown size."""
     return 1 if 0 < size < _BLOCK_BYTES else num_workers
 
 
-def _explain_no_text(source: Corpus, split: str, counts: dict[str, collections.Counter]) -> str:
-    total = sum(count["documents"] for count in counts.values())
-    if total == 0:
-        return f"corpus {source.spec}: there is no text in it"
-    if source.divided and split != "test":
-        return (
-            f"corpus {source.spec}: none of its {total} documents fell to the {split} split; with "
-            f"--config.data.valid_rate={source.settings.valid_rate} it needs more documents or "
-            "another rate"
-        )
-    return f"corpus {source.spec}: there is no text in its {split} split"
-
-
 class _Texts:
     """The documents of a split, sentences joined by spaces; can be iterated over repeatedly."""
 
-    def __init__(self, path: Path, progress: bool):
+    def __init__(self, path: Path, progress: bool) -> None:
         self._path = path
         self._progress = progress
 
@@ -240,36 +205,30 @@ def _blocks(path: Path) -> Iterator[bytes]:
     assert not rest  # an empty line ends the last document
 
 
-def _encode(
-    tokenizer_dir: Path, path: Path, into: Path, split: str, num_workers: int, progress: bool
-) -> None:
-    """Writes the arrays of `Documents`.
+def _encode(tokenizer_dir: Path, path: Path, into: Path, num_workers: int, progress: bool) -> None:
+    """Writes the arrays of `Documents` of a split.
 
     A sentence is encoded with the space that joins it to the one before, so the tokens of a
     document's sentences are those of the document.
     """
-    vocab_size = tokenizers.Tokenizer.load(tokenizer_dir).vocab_size
-    token_type = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    large = tokenizers.Tokenizer.load(tokenizer_dir).vocab_size > 1 << 16
+    types = _ARRAYS | ({"tokens": np.uint32} if large else {})
     with contextlib.ExitStack() as stack:
         tokens, sentence_starts, sentence_bytes, document_starts = (
-            stack.enter_context(ArrayWriter(into / f"{split}.{name}.npy", dtype))
-            for name, dtype in zip(_ARRAYS, (token_type, np.int64, np.int32, np.int64), strict=True)
+            stack.enter_context(ArrayWriter(into / f"{path.stem}.{name}.npy", dtype))
+            for name, dtype in types.items()
         )
         size = path.stat().st_size
-        tick = stack.enter_context(show_bar(f"tokens ({split})", size, show=progress))
+        tick = stack.enter_context(show_bar(f"tokens ({path.stem})", size, show=progress))
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
-        num_workers = _limit_workers(num_workers, size)
-        for made in parallel.encode_all(tokenizer_dir, _blocks(path), num_workers):
+        workers = _limit_workers(num_workers, size)
+        for made in parallel.encode_all(tokenizer_dir, _blocks(path), workers):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)
             tokens.append(made.tokens)
             tick(made.size)
-
-
-def _load(directory: Path, split: str) -> Documents:
-    return Documents(*(load_array(directory / f"{split}.{name}.npy") for name in _ARRAYS))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Arrays and examples on disk: appended piece by piece, then memory-mapped."""
 
+import contextlib
 import json
 import os
 import zlib
@@ -18,7 +19,7 @@ BIN_WIDTH = 16  # tokens, of the length histogram
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file piece by piece.
+    """Writes a one-dimensional `.npy` file piece by piece, as a context manager.
 
     Plain writes, not a memory map: on a full disk a write raises an error, a map kills the process.
     """
@@ -27,33 +28,25 @@ class ArrayWriter:
         self.dtype = np.dtype(dtype)
         self.length = 0
         self._file = path.open("wb")
-        self._data_offset = self._write_header()
+        self._write_header()
 
     def append(self, values: np.ndarray) -> None:
         """Appends values [n], which must fit the type."""
         self._file.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
-    def close(self) -> None:
-        """Completes the header with the number of values."""
-        if not self._file.closed:
-            self._file.seek(0)
-            assert self._write_header() == self._data_offset  # numpy leaves room for a longer shape
-            self._file.close()
-
     def __enter__(self) -> "ArrayWriter":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if exc_info[0] is None:
-            self.close()
-        self._file.close()
+        with self._file:
+            self._file.seek(0)
+            self._write_header()  # numpy leaves room for a longer shape
 
-    def _write_header(self) -> int:
+    def _write_header(self) -> None:
         descr = npy.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (self.length,)}
         npy.write_array_header_1_0(self._file, header)
-        return self._file.tell()
 
 
 def load_array(path: Path) -> np.ndarray:
@@ -70,49 +63,41 @@ def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> No
       directory: an existing folder.
     """
     directory = Path(directory)
-    meta: dict = {"dropped_tokens": 0, "num_bytes": 0, "num_text_tokens": 0, "label_counts": None}
-    histogram = np.zeros(1, np.int64)
     writers: dict[str, ArrayWriter] = {}
+    num_tokens = dropped_tokens = 0
+    with contextlib.ExitStack() as stack:
 
-    def append(name: str, values: np.ndarray, dtype: np.typing.DTypeLike) -> None:
-        if name not in writers:
-            writers[name] = ArrayWriter(directory / f"{name}.npy", dtype)
-        writers[name].append(values)
+        def append(name: str, values: np.ndarray, dtype: np.typing.DTypeLike) -> None:
+            if name not in writers:
+                path = directory / f"{name}.npy"
+                writers[name] = stack.enter_context(ArrayWriter(path, dtype))
+            writers[name].append(values)
 
-    try:
         append("starts", np.zeros(1), np.int64)
         for chunk in examples:
-            before = writers["tokens"].length if "tokens" in writers else 0
             append("tokens", chunk.tokens, chunk.tokens.dtype)
-            append("starts", chunk.starts[1:] + before, np.int64)
+            append("starts", chunk.starts[1:] + num_tokens, np.int64)
             for name in FIELDS:
                 values = getattr(chunk, name)
                 if values is not None:
                     append(name, values, np.int32)
-            histogram = _add(histogram, np.bincount((np.diff(chunk.starts) - 1) // BIN_WIDTH))
-            meta["dropped_tokens"] += int(chunk.dropped_tokens)
-            meta["num_bytes"] += int(chunk.num_bytes.sum())
-            meta["num_text_tokens"] += int(chunk.num_text_tokens.sum())
-            if chunk.nsp_labels is not None:
-                counts = np.array(meta["label_counts"] or [0, 0])
-                labels = np.bincount(chunk.nsp_labels, minlength=2)
-                meta["label_counts"] = _add(labels, counts).tolist()
-    finally:
-        for writer in writers.values():
-            writer.close()
-    meta["num_examples"] = writers["starts"].length - 1
-    meta["num_tokens"] = writers["tokens"].length if "tokens" in writers else 0
-    meta["length_histogram"] = histogram.tolist()
-    meta["arrays"] = sorted(writers)
+            num_tokens += len(chunk.tokens)
+            dropped_tokens += int(chunk.dropped_tokens)
+    arrays = {name: load_array(directory / f"{name}.npy") for name in sorted(writers)}
+    labels = arrays.get("nsp_labels")
+    meta = {
+        "dropped_tokens": dropped_tokens,
+        "num_bytes": int(np.sum(arrays.get("num_bytes", 0), dtype=np.int64)),
+        "num_text_tokens": int(np.sum(arrays.get("num_text_tokens", 0), dtype=np.int64)),
+        "label_counts": None if labels is None else np.bincount(labels, minlength=2).tolist(),
+        "num_examples": len(arrays["starts"]) - 1,
+        "num_tokens": num_tokens,
+        "length_histogram": np.bincount(
+            (np.diff(arrays["starts"]) - 1) // BIN_WIDTH, minlength=1
+        ).tolist(),
+        "arrays": list(arrays),
+    }
     (directory / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
-
-
-def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Adds counts of different length."""
-    total = np.zeros(max(len(a), len(b)), np.int64)
-    total[: len(a)] += a
-    total[: len(b)] += b
-    return total
 
 
 class ExampleStore:

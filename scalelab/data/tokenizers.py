@@ -86,8 +86,8 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str]):
+        backend.encode_special_tokens = True  # what spells a special token is text
         self._backend = backend
-        self._backend.encode_special_tokens = True  # what spells a special token is text
         self.special_ids = {role: backend.token_to_id(text) for role, text in roles.items()}
         self.vocab_size = backend.get_vocab_size()
 
@@ -107,17 +107,15 @@ class Tokenizer:
             raise ValueError(f"{path} is damaged, no tokenizer: {error}") from None
         try:
             roles = {
-                role.removesuffix("_token"): _special_text(token)
+                # Other libraries write a token as an object.
+                role.removesuffix("_token"): token["content"] if isinstance(token, dict) else token
                 for role, token in json.loads(names.read_text(encoding="utf-8")).items()
             }
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{names} is damaged: {error}") from None
-        absent = [text for text in roles.values() if backend.token_to_id(text) is None]
+            absent = [text for text in roles.values() if backend.token_to_id(text) is None]
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            raise ValueError(f"{names} is damaged: {error!r}") from None
         if absent:
-            raise ValueError(
-                f"{path} does not fit {names.name} beside it: it has no piece"
-                f" {', '.join(map(repr, absent))}"
-            )
+            raise ValueError(f"{path} has no piece {absent[0]!r}, which {names.name} names")
         return cls(backend, roles)
 
     def encode(self, text: str) -> np.ndarray:
@@ -164,26 +162,15 @@ class Tokenizer:
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def token(self, token_id: int) -> str:
-        """Returns a piece as it stands in the vocabulary.
-
-        Raises:
-          ValueError: there is no such id.
-        """
+        """Returns a piece as it stands in the vocabulary; raises ValueError for an unknown id."""
         piece = self._backend.id_to_token(int(token_id))
         if piece is None:
             raise ValueError(f"no token has id {token_id}; there are {self.vocab_size}")
         return piece
 
     def token_id(self, text: str) -> int:
-        """The id of a piece, such as a special token.
-
-        Raises:
-          ValueError: the vocabulary does not have it.
-        """
-        found = self._backend.token_to_id(text)
-        if found is None:
-            raise ValueError(f"the tokenizer has no piece {text!r}")
-        return found
+        """Returns the id of a piece that is in the vocabulary."""
+        return self._backend.token_to_id(text)
 
     def with_added(self, texts: Sequence[str]) -> "Tokenizer":
         """Returns a copy with special tokens appended to the vocabulary, in this order."""
@@ -216,14 +203,6 @@ class Tokenizer:
         )
 
 
-def _special_text(token: object) -> str:
-    """Returns the text of a special token, which other libraries write as an object."""
-    text = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(text, str):
-        raise ValueError(f"expected the text of a special token, got {text!r:.80}")
-    return text
-
-
 def digest(directory: Path) -> str:
     """Returns the SHA-256 of the files that decide how a tokenizer reads text: 64 digits."""
     files = [directory / name for name in FILES]
@@ -245,39 +224,9 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
       ValueError: the texts do not support so large a vocabulary, or it is too small for their
         characters.
     """
-    unk = dict(spec.special_tokens).get("unk")
-    shaped = _vocabulary.parts(spec.kind, spec.lowercase, spec.special_texts)
-    model = _vocabulary.model(spec.kind, spec.vocab_size, spec.special_texts, unk, texts, shaped)
-    backend = tokenizers.Tokenizer(model)
-    for name, part in shaped.items():
-        if part is not None:
-            setattr(backend, name, part)
+    backend = _vocabulary.train(spec, texts)
     backend.add_special_tokens(spec.special_texts)
-    _check_size(spec, backend.get_vocab_size())
-    if spec.begin or spec.between or spec.end:
-        backend.post_processor = _template(spec)
-    roles = {f"{role}_token": text for role, text in spec.special_tokens}
-    config = roles | {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "split_special_tokens": True,
-        "clean_up_tokenization_spaces": False,
-    }
-    _write(directory / "tokenizer.json", json.loads(backend.to_str()))
-    _write(directory / "tokenizer_config.json", config)
-    _write(directory / "special_tokens_map.json", roles)
-
-
-def _template(spec: TokenizerSpec) -> processors.TemplateProcessing:
-    begin, end = list(spec.begin), list(spec.end)
-    second = ["$B:1", *(f"{text}:1" for text in end)]
-    return processors.TemplateProcessing(
-        single=[*begin, "$A", *end],
-        pair=[*begin, "$A", *spec.between, *second],
-        special_tokens=[(text, i) for i, text in enumerate(spec.special_texts)],
-    )
-
-
-def _check_size(spec: TokenizerSpec, size: int) -> None:
+    size = backend.get_vocab_size()
     if size < spec.vocab_size:
         raise ValueError(
             f"the corpus supports a {spec.kind} vocabulary of at most {size} pieces, not "
@@ -285,8 +234,21 @@ def _check_size(spec: TokenizerSpec, size: int) -> None:
             "larger corpus"
         )
     if size > spec.vocab_size:
-        raise ValueError(_vocabulary.too_small(spec.kind, spec.vocab_size, size))
-
-
-def _write(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        raise ValueError(_vocabulary.too_small(spec, size))
+    if spec.begin or spec.between or spec.end:
+        first = [*spec.begin, "$A"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=[*first, *spec.end],
+            pair=[*first, *spec.between, "$B:1", *(f"{text}:1" for text in spec.end)],
+            special_tokens=[(text, i) for i, text in enumerate(spec.special_texts)],
+        )
+    roles = {f"{role}_token": text for role, text in spec.special_tokens}
+    config = roles | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    contents = (json.loads(backend.to_str()), roles, config)
+    for name, content in zip((*FILES, "tokenizer_config.json"), contents, strict=True):
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        (directory / name).write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scalelab.data import corpora
 from scalelab.data.corpora import open_corpus, split_of
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
@@ -87,18 +88,6 @@ def test_progress_passes_the_bytes_on_disk(tmp_path):
     assert sum(1 for _ in corpus.labelled(ticks.append)) > 2000
     assert len(ticks) > 2 and sum(ticks) == corpus.num_bytes
     assert corpus.num_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
-
-
-def test_only_one_variant_in_a_folder(tmp_path):
-    write(tmp_path / "wiki.train.tokens")
-    write(tmp_path / "wiki.valid.tokens")
-    write(tmp_path / "wiki.valid.raw", LINES[:5])
-    assert list(open_corpus(f"wikitext:{tmp_path}").documents("valid")) == DOCUMENTS
-    (tmp_path / "wiki.valid.tokens").unlink()
-    with pytest.raises(
-        ValueError, match="wiki.train.tokens is of the variant 'tokens' but wiki.valid.raw"
-    ):
-        open_corpus(f"wikitext:{tmp_path}")
 
 
 def texts(count):
@@ -184,32 +173,17 @@ def test_tfds_unknown():
         open_corpus("tfds:mnist")
 
 
-# Splits
-
-
-def test_the_split_is_a_partition_that_the_seed_decides(tmp_path):
+def test_the_split_is_a_partition_of_the_documents(tmp_path):
     (tmp_path / "x.txt").write_text("\n\n".join(texts(2000)))
-    splits = {}
-    for seed in (0, 1):
-        corpus = open_corpus(f"text:{tmp_path}/x.txt", split_seed=seed, valid_rate=0.1)
-        valid = list(corpus.documents("valid"))
-        train = list(corpus.documents("train"))
-        assert sorted(train + valid) == sorted(texts(2000))
-        assert 140 < len(valid) < 260  # five standard deviations around 200
-        assert train == [text for text in texts(2000) if text not in set(valid)]  # in order
-        splits[seed] = valid
-    assert splits[0] != splits[1]
-
-
-def test_a_document_keeps_its_split_when_others_come():
-    before = {text: split_of(text, 3, 0.2) for text in texts(100)}
-    after = {text: split_of(text, 3, 0.2) for text in reversed(texts(200))}
-    assert before.items() <= after.items()
-    larger = {text for text in after if split_of(text, 3, 0.4) == "valid"}
-    assert {text for text in after if after[text] == "valid"} < larger
-
-
-# Fingerprints
+    corpus = open_corpus(f"text:{tmp_path}/x.txt", valid_rate=0.1)
+    valid = list(corpus.documents("valid"))
+    train = list(corpus.documents("train"))
+    assert sorted(train + valid) == sorted(texts(2000))
+    assert 140 < len(valid) < 260  # five standard deviations around 200
+    assert train == [text for text in texts(2000) if text not in set(valid)]  # in order
+    # A document keeps its split when others come, or when the rate grows.
+    assert {text for text in texts(2100)[:2000] if split_of(text, 0.1) == "valid"} == set(valid)
+    assert {text for text in texts(2000) if split_of(text, 0.4) == "valid"} > set(valid)
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):
@@ -223,11 +197,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
     assert make("b", LINES) == first
     assert make("c", LINES[:-1] + [" Über alles , 漢宇 . "]) != first
     assert make("d", LINES, valid_rate=0.1) != first
-    assert make("e", LINES, split_seed=1) != first
-    assert make("f", LINES, errors="replace") != first
-
-
-# Real data
+    assert make("e", LINES, errors="replace") != first
 
 
 @pytest.mark.realdata
@@ -242,3 +212,134 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
         first = [text.split("\n")[0] for text in corpus.documents(split)]
         titles = [line for line in first if line.startswith("= ") and not line.startswith("= =")]
         assert len(titles) == articles, split
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        ("wikitex:x", "unknown corpus reader 'wikitex' in 'wikitex:x': did you mean 'wikitext'"),
+        ("", "unknown corpus reader ''"),
+        ("builtin:x", "takes no argument, got 'x'"),
+        ("wikitext:no/such/folder", "corpus wikitext:no/such/folder: expected a folder"),
+        ("parquet:no/such/folder", "corpus parquet:no/such/folder: expected a folder"),
+        ("text:no/such/*.txt", "corpus text:no/such/\\*.txt: no file matches"),
+        ("text:", "corpus text: needs a file or pattern"),
+        ("jsonl:none.jsonl", "no file matches"),
+    ],
+)
+def test_missing(spec, message):
+    with pytest.raises(ValueError, match=message):
+        open_corpus(spec)
+
+
+@pytest.mark.parametrize(
+    "option, value", [("errors", "ignore"), ("valid_rate", 0), ("valid_rate", 1)]
+)
+def test_settings_out_of_range(option, value):
+    with pytest.raises(ValueError, match=f"data.{option} must .* got {value!r}"):
+        open_corpus("builtin", **{option: value})
+
+
+def test_empty(tmp_path):
+    with pytest.raises(ValueError, match="expected wiki.train.raw .* found an empty folder"):
+        open_corpus(f"wikitext:{tmp_path}")
+    with pytest.raises(ValueError, match="expected train-.*found an empty folder"):
+        open_corpus(f"parquet:{tmp_path}")
+    (tmp_path / "wiki.train.raw").touch()
+    with pytest.raises(ValueError, match="wiki.train.raw: the file is empty"):
+        open_corpus(f"wikitext:{tmp_path}")
+    with pytest.raises(ValueError, match="every file that matches is empty"):
+        open_corpus(f"text:{tmp_path}/*")
+
+
+BROKEN = "Grüße. Zwei\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
+    start = "Schön.\n\n".encode() * 3
+    path = tmp_path / f"x.txt{pack}"
+    path.write_bytes(PACK[pack](start + BROKEN))
+    spec = f"text:{path}"
+    with pytest.raises(
+        ValueError, match=rf"x.txt{pack}: invalid UTF-8 at byte {len(start) + 2} .*errors=replace"
+    ):
+        list(open_corpus(spec).labelled())
+    got = [text for _, text in open_corpus(spec, errors="replace").labelled()]
+    assert got == ["Schön."] * 3 + ["Gr\ufffd\ufffde. Zwei"]
+
+
+def test_invalid_utf8_in_json_and_parquet(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800 half"}\n')
+    spec = f"jsonl:{tmp_path}/x.jsonl"
+    with pytest.raises(ValueError, match="x.jsonl, line 2: invalid UTF-8 at byte 4"):
+        list(open_corpus(spec).labelled())
+    assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labelled())
+
+    parquet(tmp_path / "train-00000-of-00001.parquet", [b" = A = ", b"", BROKEN])
+    spec = f"parquet:{tmp_path}"
+    with pytest.raises(
+        ValueError, match="train-00000-of-00001.parquet, row 2: invalid UTF-8 at byte 2"
+    ):
+        list(open_corpus(spec).labelled())
+    assert [text for _, text in open_corpus(spec, errors="replace").labelled()] == [
+        "Gr\ufffd\ufffde. Zwei"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: expected an object"),
+        ('{"texts": "a"}', "line 2: the object has no field 'text'; did you mean 'texts'"),
+        ('{"text": 5}', "line 2: the field 'text' is not a string: 5"),
+        ('{"n": ' + "7" * 5000 + "}", "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON"),
+    ],
+)
+def test_broken_json_lines(tmp_path, line, message):
+    (tmp_path / "x.jsonl").write_text('{"text": "good"}\n' + line)
+    with pytest.raises(ValueError, match=message):
+        list(open_corpus(f"jsonl:{tmp_path}/*").labelled())
+
+
+@pytest.mark.parametrize("pack", [".gz", ".xz"])
+@pytest.mark.parametrize(
+    "harm", [lambda b: b[: len(b) // 2], lambda b: b"x" + b], ids=["cut", "not packed"]
+)
+def test_broken_packed_files(tmp_path, pack, harm):
+    content = PACK[pack](os.urandom(1000).hex().encode())
+    (tmp_path / f"x.txt{pack}").write_bytes(harm(content))
+    with pytest.raises(ValueError, match=f"x.txt{pack}: truncated"):
+        list(open_corpus(f"text:{tmp_path}/*").labelled())
+
+
+def test_links_in_circles_lead_to_a_file_once(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/x.txt").write_text("One text.")
+    (tmp_path / "a/loop").symlink_to(tmp_path / "a")
+    (tmp_path / "a/again.txt").symlink_to(tmp_path / "a/b/x.txt")
+    corpus = open_corpus(f"text:{tmp_path}/**/*.txt")
+    assert [text for _, text in corpus.labelled()] == ["One text."]
+
+
+def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
+    words = [f"word{i}" for i in range(500)]
+    (tmp_path / "x.txt").write_text(" ".join(words) + "\n\n" + "y" * 250)
+    monkeypatch.setattr(corpora, "MAX_CHARS", 100)
+    found = list(open_corpus(f"text:{tmp_path}/x.txt").labelled())
+    assert max(len(text) for _, text in found) <= 100
+    assert " ".join(text.strip() for _, text in found[:-3]).split() == words
+    assert [len(text) for _, text in found[-3:]] == [100, 100, 50]
+    assert len({split for split, _ in found[:-3]}) == 1  # all of a document are in one split
+
+
+def test_broken_parquet(tmp_path):
+    path = tmp_path / "train-00000-of-00001.parquet"
+    path.write_bytes(b"PAR1 no more")
+    with pytest.raises(ValueError, match="train-00000-of-00001.parquet: cannot be read"):
+        list(open_corpus(f"parquet:{tmp_path}").labelled())
+    parquet(path, ["a"], column="line")
+    with pytest.raises(ValueError, match="no column 'text'; .*line"):
+        list(open_corpus(f"parquet:{tmp_path}").labelled())

@@ -2,9 +2,7 @@
 
 import sys
 
-import pytest
-
-from scalelab.data.corpora import _docstrings, builtin, open_corpus
+from scalelab.data.corpora import builtin, open_corpus
 
 
 def test_docstrings_become_english():
@@ -53,7 +51,11 @@ class Bucket:
     def fill(self):
         """Fill the bucket to its brim with water."""
 '''
-    assert list(_docstrings.documents(source)) == [
+    found = [
+        [p for text in texts for p in builtin.paragraphs(text)]
+        for texts in builtin.docstrings(source)
+    ]
+    assert found == [
         [
             "A well is a hole in the ground that holds water for the village.",
             "Return the depth of a well as measured with a rope.",
@@ -66,14 +68,18 @@ class Bucket:
             "Fill the bucket to its brim with water.",
         ],
     ]
-    assert list(_docstrings.documents(b"def broken(:")) == []
+    assert list(builtin.docstrings(b"def broken(:")) == []
 
 
 def test_builtin_reads_without_importing(monkeypatch):
     monkeypatch.setattr(builtin, "PACKAGES", ("ml_collections", "etils"))
-    every = builtin._files()
-    inside = [path for path in every if {"asyncio", "ml_collections", "etils"} & set(path.parts)]
-    monkeypatch.setattr(builtin, "_files", lambda: inside)
+    every = builtin.source_files()
+    inside = [
+        path
+        for path in every
+        if {"asyncio", "pydoc_data", "ml_collections", "etils"} & set(path.parts)
+    ]
+    monkeypatch.setattr(builtin, "source_files", lambda: inside)
     before = set(sys.modules)
     corpus = open_corpus("builtin", valid_rate=0.05)
     found = list(corpus.labelled())
@@ -86,11 +92,3 @@ def test_builtin_reads_without_importing(monkeypatch):
     assert sum(map(len, lines)) > 200_000
     words = " ".join(lines).lower().split()
     assert sum(words.count(word) for word in ("the", "of", "a", "is", "to")) > 0.1 * len(words)
-
-
-@pytest.mark.slow
-def test_builtin_is_several_megabytes():
-    corpus = open_corpus("builtin")
-    found = list(corpus.documents("train"))
-    assert sum(map(len, found)) > 3e6
-    assert len(found) > 2000

@@ -21,8 +21,9 @@ def batch_at(step):
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("prefetch", [0, 1, 5])
+@pytest.mark.parametrize("prefetch", [0, 5])
 def test_equals_the_loop(loader, prefetch):
+    assert list(batches.iterate(batch_at, 5, 5, loader, prefetch)) == []
     found = list(batches.iterate(batch_at, 3, 40, loader, prefetch))
     assert len(found) == 37
     for step, batch in enumerate(found, start=3):
@@ -31,11 +32,6 @@ def test_equals_the_loop(loader, prefetch):
         for name, values in expected.items():
             assert batch[name].dtype == values.dtype
             assert (batch[name] == values).all()
-
-
-@pytest.mark.parametrize("loader", LOADERS)
-def test_nothing_to_do(loader):
-    assert list(batches.iterate(batch_at, 5, 5, loader)) == []
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -53,7 +49,7 @@ def test_errors_arrive_after_the_batches_before_them(loader):
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_only_so_many_are_made_ahead(loader):
+def test_leaving_early_stops_the_reading_ahead(loader):
     made = []
 
     def counting(step):
@@ -63,32 +59,19 @@ def test_only_so_many_are_made_ahead(loader):
     stream = batches.iterate(counting, 0, 2**31, loader, prefetch=3)
     for _ in range(5):
         next(stream)
-    time.sleep(0.3)
-    assert len(set(made)) <= 5 + 3 + 2 + batches.TF_THREADS
     stream.close()
-
-
-def test_leaving_early_stops_tf():
-    made = []
-
-    def counting(step):
-        made.append(step)
-        return batch_at(step)
-
-    for _ in batches.iterate(counting, 0, 2**31, "tf"):
-        break
-    time.sleep(0.2)
     count = len(made)
-    time.sleep(0.3)
+    assert len(set(made)) <= 5 + 3 + 2 + batches.TF_THREADS
+    time.sleep(0.1)
     assert len(made) == count
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_a_program_that_leaves_early_ends(loader):
-    code = f"""
+@pytest.mark.slow
+def test_a_program_that_leaves_early_ends():
+    code = """
 import numpy as np
 from scalelab.data import batches
-stream = batches.iterate(lambda t: dict(a=np.full(3, t, np.int32)), 0, 2**31, {loader!r}, 8)
+stream = batches.iterate(lambda t: dict(a=np.full(3, t, np.int32)), 0, 2**31, "tf", 8)
 print(next(stream)["a"].tolist(), next(stream)["a"].tolist())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -106,15 +89,3 @@ def test_without_tensorflow_numpy_makes_the_batches(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # makes its import fail
     assert len(list(batches.iterate(batch_at, 0, 3, "tf"))) == 3
     assert "numpy" in caplog.text
-
-
-def test_numpy_loader_does_not_import_tensorflow():
-    code = """
-import sys
-import numpy as np
-from scalelab.data import batches, store
-list(batches.iterate(lambda t: {"a": np.zeros(1, np.int32)}, 0, 9, "numpy"))
-print("tensorflow" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "False", done.stderr

@@ -51,29 +51,29 @@ def with_format(config, name):
 def test_share_of_the_tokens_by_hand():
     # Twelve examples at the short length against three at the long one: r = 1/4. A rate of 1/2
     # wants as many long as short ones: x / 4 = 1 - x, x = 4/5.
-    documents = make_documents(10)
+    documents = make_documents(3000)
+    num_tokens = np.diff(documents.sentence_starts[documents.document_starts])
 
-    def count(ids, length):
-        return {8: 12, 32: 3}[length]
+    def build(documents, *, max_len, seed, document_ids):
+        return [[0] * {8: 12, 32: 3}[max_len]]
 
-    assert phases.long_share(documents, count, (8, 32), 0.5) == pytest.approx(0.8)
-    assert phases.long_share(documents, count, (8, 32), 0.0) == 0.0
+    short, long = phases.split_documents(documents, build, (8, 32), 0.5, seed=4)
+    assert sorted([*short, *long]) == list(range(3000))
+    assert num_tokens[long].sum() / num_tokens.sum() == pytest.approx(0.8, abs=1e-3)
 
 
 def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
     documents = make_documents(3000)
     num_tokens = np.diff(documents.sentence_starts[documents.document_starts])
-    previous = np.zeros(0, int)
+    previous = np.zeros(3000, bool)
     for share in (0.0, 0.1, 0.35, 1.0):
-        chosen = phases.long_documents(documents, share, seed=4)
-        assert (np.diff(chosen) > 0).all()
+        chosen = phases.choose_documents(documents, share, seed=4)
         assert num_tokens[chosen].sum() / num_tokens.sum() == pytest.approx(share, abs=1e-3)
-        assert set(previous) <= set(chosen)  # a larger share only adds documents
+        assert (chosen | ~previous).all()  # a larger share only adds documents
         previous = chosen
-    a, b = (set(phases.long_documents(documents, 0.3, seed=s)) for s in (0, 1))
-    assert 0.05 < len(a & b) / 3000 < 0.13  # 0.3 * 0.3 where the choices are independent
-    early = phases.long_documents(documents, 0.3, seed=0) < 1500
-    assert abs(early.mean() - 0.5) < 0.05
+    a, b = (phases.choose_documents(documents, 0.3, seed=s) for s in (0, 1))
+    assert 0.05 < (a & b).mean() < 0.13  # 0.3 * 0.3 where the choices are independent
+    assert abs(a[:1500].sum() / a.sum() - 0.5) < 0.05
 
 
 @pytest.mark.parametrize("name", formats.format_names())
@@ -87,9 +87,12 @@ def test_the_rate_of_long_examples_comes_out(config, name, rate):
     assert found == pytest.approx(rate, rel=0.05)
 
 
-def test_phases_share_the_documents_and_validation_has_all_of_them(config):
+@pytest.mark.parametrize("rate", [0.1, 0.0])
+def test_phases_share_the_documents_and_validation_has_all_of_them(config, rate):
+    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
     documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
     made = data.make_phases(config, documents, FRAME, "key")
+    assert len(made) == 1 + (rate > 0)
     text = sum(p.train.meta["num_text_tokens"] + p.train.meta["dropped_tokens"] for p in made)
     assert text == len(documents["train"].tokens)
     for phase in made:
@@ -97,14 +100,6 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config):
         assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["valid"].tokens)
         lengths = np.flatnonzero(phase.valid.meta["length_histogram"])
         assert lengths.max() == phase.max_len // 16 - 1
-
-
-def test_no_long_examples_make_one_phase(config):
-    config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=0.0))
-    documents = {"train": make_documents(100), "valid": make_documents(30, seed=1)}
-    (only,) = data.make_phases(config, documents, FRAME, "key")
-    meta = only.train.meta
-    assert meta["num_text_tokens"] + meta["dropped_tokens"] == len(documents["train"].tokens)
 
 
 def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config):
@@ -144,17 +139,10 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypa
     assert made() == 6
 
 
-def test_too_little_text_for_a_batch_is_refused_with_both_numbers(config):
-    documents = {"train": make_documents(3, max_sentences=3), "valid": make_documents(3, seed=1)}
+def test_too_little_text_is_refused(config):
+    few = {"train": make_documents(3, max_sentences=3), "valid": make_documents(3, seed=1)}
     with pytest.raises(ValueError, match=r"makes \d training examples of length 32.*batch of 8"):
-        data.make_phases(config, documents, FRAME, "key")
-    documents["train"] = make_documents(20, max_sentences=10)
-    large = dataclasses.replace(config, long=dataclasses.replace(config.long, batch_size=500))
-    with pytest.raises(ValueError, match=r"of length 128, fewer than one batch of 500"):
-        data.make_phases(large, documents, FRAME, "other")
-
-
-def test_no_validation_is_refused(config):
-    documents = {"train": make_documents(300), "valid": make_documents(0)}
+        data.make_phases(config, few, FRAME, "key")
+    no_validation = {"train": make_documents(300), "valid": make_documents(0)}
     with pytest.raises(ValueError, match="validation split makes no example.*valid_rate"):
-        data.make_phases(config, documents, FRAME, "key")
+        data.make_phases(config, no_validation, FRAME, "other")

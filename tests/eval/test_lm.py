@@ -58,7 +58,7 @@ def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, syste
     np.testing.assert_array_equal(made.tokens, documents.tokens)
     expected = np.asarray(documents.sentence_starts)[documents.document_starts]
     np.testing.assert_array_equal(made.starts, expected)
-    assert sum(made.num_bytes) == prepared.num_bytes["valid"]
+    assert sum(made.num_bytes) == prepared.documents["valid"].sentence_bytes.sum()
     few = likelihood.read_documents(corpus, "valid", 3, opened.tokenizer, lambda _: None)
     np.testing.assert_array_equal(few.starts, made.starts[:4])
 

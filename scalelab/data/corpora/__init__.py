@@ -16,11 +16,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from scalelab.helpers.names import load_module, module_names, nearest
 
 MAX_CHARS = 1 << 22  # of a document; a longer one becomes several
+SPLIT_SEED = 0
 
 Tick = Callable[[int], None]
 
@@ -31,7 +32,6 @@ class Settings:
 
     keep_headings: bool = False
     errors: str = "strict"
-    split_seed: int = 0
     valid_rate: float = 0.005
 
 
@@ -48,12 +48,7 @@ class Source:
 
     streams: dict[str, Callable[[Tick], Iterator[str]]]
     num_bytes: dict[str, int]
-    identity: Callable[[], Any]
-
-
-def ignore(num_bytes: int) -> None:
-    """A `Tick` that does nothing."""
-    del num_bytes
+    identity: Callable[[], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Corpus:
         """The bytes on disk that reading everything passes over; 0 if not known."""
         return sum(self.source.num_bytes.values())
 
-    def documents(self, split: str, tick: Tick = ignore) -> Iterator[str]:
+    def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
         """Streams the documents of a split, paragraphs joined by line breaks.
 
         Args:
@@ -91,24 +86,25 @@ class Corpus:
             raise ValueError(
                 f"corpus {self.spec} has no split {split!r}: {nearest(split, self.splits)}"
             )
-        if self.divided and split != "test":
-            return (document for name, document in self.labelled(tick) if name == split)
-        documents = self.source.streams[split](tick)
-        return (piece for document in documents for piece in pieces(document))
+        source_split = "train" if self.divided and split == "valid" else split
+        return (text for name, text in self._read(source_split, tick) if name == split)
 
-    def labelled(self, tick: Tick = ignore) -> Iterator[tuple[str, str]]:
+    def labelled(self, tick: Tick = lambda num_bytes: None) -> Iterator[tuple[str, str]]:
         """Streams all documents, each with its split, passing over every file once."""
-        for name, stream in self.source.streams.items():
-            for document in stream(tick):
-                split = name
-                if self.divided and name == "train":
-                    split = split_of(document, self.settings.split_seed, self.settings.valid_rate)
-                for piece in pieces(document):
-                    yield split, piece
+        for name in self.source.streams:
+            yield from self._read(name, tick)
+
+    def _read(self, name: str, tick: Tick) -> Iterator[tuple[str, str]]:
+        for document in self.source.streams[name](tick):
+            split = name
+            if self.divided and name == "train":
+                split = split_of(document, self.settings.valid_rate)
+            for piece in pieces(document):
+                yield split, piece
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over the source's content, the settings and the reader's version."""
-        settings = dataclasses.asdict(self.settings)
+        settings = dataclasses.asdict(self.settings) | {"split_seed": SPLIT_SEED}
         if not self.divided:
             del settings["split_seed"], settings["valid_rate"]
         facts = [self.spec.partition(":")[0], self.version, settings, self.source.identity()]
@@ -116,12 +112,7 @@ class Corpus:
 
 
 def open_corpus(
-    spec: str,
-    *,
-    keep_headings: bool = False,
-    errors: str = "strict",
-    split_seed: int = 0,
-    valid_rate: float = 0.005,
+    spec: str, *, keep_headings: bool = False, errors: str = "strict", valid_rate: float = 0.005
 ) -> Corpus:
     """Opens a corpus by its name.
 
@@ -129,8 +120,7 @@ def open_corpus(
       spec: `reader:argument`; `builtin` takes no argument.
       keep_headings: keeps a WikiText section's heading as the first line of its document.
       errors: what invalid UTF-8 does: "strict" stops, naming file and byte; "replace" goes on.
-      split_seed: seed of the split of a source that has no validation part.
-      valid_rate: share of the documents that this split gives to validation.
+      valid_rate: share of the documents for validation, where the source has no such part.
 
     Raises:
       ValueError: unknown reader, nothing there to read, or a setting out of range.
@@ -143,19 +133,19 @@ def open_corpus(
     readers = module_names("data.corpora")
     if name not in readers:
         raise ValueError(f"unknown corpus reader {name!r} in {spec!r}: {nearest(name, readers)}")
-    settings = Settings(keep_headings, errors, split_seed, valid_rate)
+    settings = Settings(keep_headings, errors, valid_rate)
     reader = load_module("data.corpora", name)
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
 
 
-def split_of(document: str, seed: int, valid_rate: float) -> str:
+def split_of(document: str, valid_rate: float) -> str:
     """Returns the split, "train" or "valid", of a document of a source that has no validation.
 
     The split depends on the text alone: a document keeps it when others are added, and two copies
     of a text are never on both sides.
     """
     text = document.encode("utf-8", "surrogatepass")
-    salt = seed.to_bytes(8, "little", signed=True)
+    salt = SPLIT_SEED.to_bytes(8, "little", signed=True)
     drawn = hashlib.blake2b(text, digest_size=8, salt=salt).digest()
     return "valid" if int.from_bytes(drawn, "little") < valid_rate * 2**64 else "train"
 
@@ -173,15 +163,9 @@ def pieces(document: str) -> Iterator[str]:
 
 
 def from_files(
-    files: dict[str, list[Path]],
-    read: Callable[[list[Path], Tick], Iterator[str]],
+    files: dict[str, list[Path]], read: Callable[[list[Path], Tick], Iterator[str]]
 ) -> Source:
-    """Makes a source of files.
-
-    Args:
-      files: the files of each split, in reading order.
-      read: streams the documents of some files.
-    """
+    """Makes a source of the files of each split; `read` streams the documents of some files."""
     return Source(
         streams={
             split: lambda tick, paths=paths: read(paths, tick) for split, paths in files.items()
@@ -195,29 +179,23 @@ def find(pattern: str, reader: str) -> list[Path]:
     """Returns the files that match a glob pattern (`**` crosses folders), sorted; each file once.
 
     Raises:
-      ValueError: there are none, or one of them holds nothing.
+      ValueError: there are none, or all of them are empty.
     """
     if not pattern:
         raise ValueError(f"corpus {reader}: needs a file or pattern, such as {reader}:texts/*.txt")
     paths = sorted(Path(p) for p in glob.glob(os.path.expanduser(pattern), recursive=True))
-    shortest = sorted((path for path in paths if path.is_file()), key=lambda path: len(path.parts))
     once: dict[Path, Path] = {}  # links may lead to a file, or in circles
-    for path in shortest:
-        once.setdefault(path.resolve(), path)
-    paths = sorted(once.values())
-    if not paths:
-        raise ValueError(f"corpus {reader}:{pattern}: no file matches (from {Path.cwd()})")
-    if not any(path.stat().st_size for path in paths):
-        raise ValueError(f"corpus {reader}:{pattern}: every file that matches is empty")
-    return paths
+    for path in sorted(paths, key=lambda path: len(path.parts)):
+        if path.is_file():
+            once.setdefault(path.resolve(), path)
+    if not any(path.stat().st_size for path in once):
+        problem = "every file that matches is empty" if once else "no file matches"
+        raise ValueError(f"corpus {reader}:{pattern}: {problem} (from {Path.cwd()})")
+    return sorted(once.values())
 
 
 def folder(argument: str, reader: str) -> Path:
-    """Returns the folder that a corpus is in.
-
-    Raises:
-      ValueError: it is not there.
-    """
+    """Returns the folder that a corpus is in; raises ValueError if it is not there."""
     path = Path(argument).expanduser()
     if not argument or not path.is_dir():
         raise ValueError(
@@ -226,13 +204,18 @@ def folder(argument: str, reader: str) -> Path:
     return path
 
 
+def listing(path: Path) -> str:
+    """Names the files of a folder, for a message."""
+    return ", ".join(sorted(entry.name for entry in path.iterdir())) or "an empty folder"
+
+
 def digest(path: Path) -> str:
     """Returns the SHA-256 of a file's bytes."""
     with readable(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def lines(path: Path, errors: str, tick: Tick = ignore) -> Iterator[str]:
+def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
 
     Raises:
@@ -242,10 +225,7 @@ def lines(path: Path, errors: str, tick: Tick = ignore) -> Iterator[str]:
     passed = offset = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
         for number, line in enumerate(file):
-            try:
-                text = line.decode("utf-8", errors)
-            except UnicodeDecodeError as error:
-                raise ValueError(invalid(path, offset + error.start, error.reason)) from error
+            text = decode(line, errors, path, offset)
             if number == 0:
                 text = text.removeprefix("\ufeff")
             yield text.rstrip("\r\n")
@@ -257,26 +237,28 @@ def lines(path: Path, errors: str, tick: Tick = ignore) -> Iterator[str]:
         tick(packed.tell() - passed)
 
 
-def invalid(where: object, byte: int, reason: str, of: str = "") -> str:
-    """Returns the message about bytes that are not UTF-8; `of` names where the byte is counted."""
-    return (
-        f"{where}: invalid UTF-8 at byte {byte}{of} ({reason}); set --config.data.errors=replace "
-        "to go on with a replacement character"
-    )
+def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
+    """Returns UTF-8 text; JSON can spell lone surrogates in a `str`, which UTF-8 cannot encode.
 
-
-def clean(text: str, errors: str, where: object) -> str:
-    """Returns a text that UTF-8 can encode: JSON can spell lone surrogates.
+    Args:
+      text: the bytes, or a string to check.
+      errors: "replace" puts a replacement character for what is not UTF-8.
+      where: names the text in a message.
+      offset: number of the first byte in `where`.
 
     Raises:
-      ValueError: it has one, and `errors` is not "replace".
+      ValueError: the text is not UTF-8 and `errors` is "strict".
     """
     try:
+        if isinstance(text, bytes):
+            return text.decode("utf-8", errors)
         text.encode("utf-8")
-    except UnicodeEncodeError as error:
+    except UnicodeError as error:
         if errors == "strict":
-            message = invalid(where, error.start, error.reason, " of the text")
-            raise ValueError(message) from error
+            raise ValueError(
+                f"{where}: invalid UTF-8 at byte {offset + error.start} ({error.reason}); set"
+                " --config.data.errors=replace to go on with a replacement character"
+            ) from error
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -295,8 +277,5 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _unpacked(path: Path, packed: BinaryIO) -> contextlib.AbstractContextManager[BinaryIO]:
-    if path.suffix == ".gz":
-        return gzip.open(packed)
-    if path.suffix == ".xz":
-        return lzma.open(packed)
-    return contextlib.nullcontext(packed)
+    openers = {".gz": gzip.open, ".xz": lzma.open}
+    return openers.get(path.suffix, contextlib.nullcontext)(packed)

@@ -8,23 +8,39 @@ have the same text and corpus hash.
 import ast
 import hashlib
 import importlib.util
+import inspect
+import re
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.data.corpora import _docstrings
 
 VERSION = "1"
 PACKAGES = (
     "numpy", "scipy", "jax", "flax", "optax", "orbax", "matplotlib", "absl", "ml_collections",
     "etils",
 )  # fmt: skip
+TOPICS = "pydoc_data/topics.py"  # of the standard library: a dictionary of help texts
 # Tests and bundled code have little to read; site-packages lies inside the library's folder.
 SKIPPED = {
     "test", "tests", "testing", "examples", "_vendor", "distutils", "encodings", "idlelib",
     "lib2to3", "site-packages", "dist-packages",
 }  # fmt: skip
+_ROLE = re.compile(r":[\w:+-]+:`~?([^`<]+?)(?:\s*<[^`]*>)?`")
+_LINK = re.compile(r"`+([^`<]+?)\s*<[^`>]*>`+_*|\[([^\]]+)\]\([^)\s]*\)")
+_LITERAL = re.compile(r"`+([^`]+)`+_*")
+_FOOTNOTE = re.compile(r"\s*\[(?:\d+|#\w*)\]_")
+_SPACES = re.compile(r"\s+")
+# What begins a paragraph of its own, and is dropped: a bullet, a number, `name:` or `name (type):`.
+_ITEM = re.compile(r"(?:[-*+•]|\(?\d{1,2}[.)])\s+|\*{0,2}\w+(?:, \*{0,2}\w+)*(?: ?\([^()]*\))?:\s+")
+_NOT_PROSE = re.compile(r">>>|\.\. |\.\.\.|\||[-=~^#*+]{3}|:\w+[^:]*:|@|\$|In \[\d+\]")
+_WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*[,;:.?!)\"]*")
+_ENDS = re.compile(r"[.?!][)\"'”]*$")
+_UNDERLINE = re.compile(r"[-=~^#*+]{3,}")
+MIN_WORDS = 6
+MIN_SHARE = 0.75  # of a paragraph's words that must look like words of English
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
@@ -36,76 +52,28 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     del settings
     if argument:
         raise ValueError(f"corpus builtin takes no argument, got {argument!r}")
-    topics = _topics()
-    files = _files()
+    files = source_files()
     if not files:
         raise ValueError(
             "corpus builtin: this Python has no source files of its library; name another corpus"
         )
     return corpora.Source(
-        streams={"train": lambda tick: _documents(topics, files, tick)},
+        streams={"train": lambda tick: _documents(files, tick)},
         num_bytes={"train": sum(path.stat().st_size for path in files)},
-        identity=lambda: _identity(topics, files),
+        identity=lambda: _identity(files),
     )
 
 
-def _identity(topics: Path | None, files: list[Path]) -> str:
-    """Returns one hash over names and contents, in order, whatever the installation's path."""
-    whole = hashlib.sha256()
-    for path in [topics, *files] if topics else files:
-        whole.update(f"{path.parent.name}/{path.name}\n".encode())
-        with corpora.readable(path):
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return whole.hexdigest()
-
-
-def _documents(topics: Path | None, files: list[Path], tick: corpora.Tick) -> Iterator[str]:
-    """Streams the documents, without repeated paragraphs (on common arguments, say)."""
-    seen: set[bytes] = set()
-
-    def fresh(paragraphs: list[str]) -> str:
-        kept = []
-        for paragraph in paragraphs:
-            mark = hashlib.blake2b(paragraph.encode(), digest_size=8).digest()
-            if mark not in seen:
-                seen.add(mark)
-                kept.append(paragraph)
-        return "\n".join(kept)
-
-    for topic in _topic_texts(topics) if topics else []:
-        if text := fresh(_docstrings.paragraphs(topic)):
-            yield text
-    for path in files:
-        with corpora.readable(path):
-            source = path.read_bytes()
-        for paragraphs in _docstrings.documents(source):
-            if text := fresh(paragraphs):
-                yield text
-        tick(len(source))
-
-
-def _topics() -> Path | None:
-    """The file of Python's help topics, where the installation has it."""
-    path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
-    return path if path.is_file() else None
-
-
-def _topic_texts(path: Path) -> Iterator[str]:
-    """Streams the values of the file's dictionary, a literal: nothing is run."""
-    for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            for value in node.value.values:
-                yield ast.literal_eval(value)
-
-
-def _files() -> list[Path]:
-    """Source files in their fixed order: the standard library, then the packages, each by path."""
-    roots = [Path(sysconfig.get_path("stdlib"))]
+def source_files() -> list[Path]:
+    """Lists the help topics' file, then the standard library, then the packages, each by path."""
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    roots = [stdlib]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations:
             roots.append(Path(spec.submodule_search_locations[0]))
-    found = []
+    topics = stdlib / TOPICS
+    found = [topics] if topics.is_file() else []
     for root in roots:
         paths = (path.relative_to(root) for path in root.rglob("*.py"))
         kept = (
@@ -113,3 +81,128 @@ def _files() -> list[Path]:
         )
         found.extend(root / path for path in sorted(kept, key=lambda path: path.parts))
     return found
+
+
+def _identity(files: list[Path]) -> str:
+    """Returns one hash over names and contents, in order, whatever the installation's path."""
+    whole = hashlib.sha256()
+    for path in files:
+        whole.update(f"{path.parent.name}/{path.name}\n".encode())
+        with corpora.readable(path):
+            whole.update(hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _documents(files: list[Path], tick: corpora.Tick) -> Iterator[str]:
+    """Streams the documents, without repeated paragraphs (on common arguments, say)."""
+    seen: set[bytes] = set()
+    for path in files:
+        with corpora.readable(path):
+            source = path.read_bytes()
+        for texts in _topics(source) if path.match(TOPICS) else docstrings(source):
+            kept = []
+            for paragraph in (paragraph for text in texts for paragraph in paragraphs(text)):
+                mark = hashlib.blake2b(paragraph.encode(), digest_size=8).digest()
+                if mark not in seen:
+                    seen.add(mark)
+                    kept.append(paragraph)
+            if kept:
+                yield "\n".join(kept)
+        tick(len(source))
+
+
+def _topics(source: bytes) -> Iterator[list[str]]:
+    """Streams the values of the file's dictionary, a literal: nothing is run."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            for value in node.value.values:
+                yield [ast.literal_eval(value)]
+
+
+def docstrings(source: bytes) -> Iterator[list[str]]:
+    """Streams the docstrings of each document of a Python file, which is not run.
+
+    A document is the module with its functions, or a class. A file that does not parse has none.
+    """
+    if b'"""' not in source and b"'''" not in source:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    others = [node for node in module.body if not isinstance(node, ast.ClassDef)]
+    yield [_docstring(module)] + [text for node in others for text in _docstrings(node)]
+    yield from (list(_docstrings(node)) for node in classes)
+
+
+def paragraphs(docstring: str) -> list[str]:
+    """Returns what reads as English in a docstring or help topic: paragraphs, their lines joined.
+
+    Section titles, doctests, code, tables, signatures and the like are left out, and so is markup.
+    """
+    kept = []
+    for block in _blocks(inspect.cleandoc(docstring)):
+        text = _plain(block)
+        if _is_prose(text):
+            kept.append(text)
+    return kept
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Docstrings of a definition and of those inside it, in the order of the file."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield _docstring(node)
+        if isinstance(node, ast.ClassDef):
+            for child in node.body:
+                yield from _docstrings(child)
+
+
+def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return ast.get_docstring(node, clean=False) or ""
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Cuts at blank lines, at the beginning of an item, and where the indentation changes."""
+    lines: list[str] = []
+    indents: list[int] = []
+    in_item = False
+    for line in [*text.splitlines(), ""]:
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        item = _ITEM.match(stripped)
+        if _UNDERLINE.fullmatch(stripped):  # a title stands above it
+            lines, stripped = lines[:-1], ""
+        goes_on = lines and stripped and not item
+        if in_item and goes_on:
+            goes_on = indent > indents[0]
+        elif goes_on:
+            goes_on = indent == indents[0]
+        if not goes_on:
+            if lines:
+                yield "\n".join(lines)
+            lines, indents, in_item = [], [], bool(item)
+        if stripped:
+            lines.append(stripped[item.end() :] if item else stripped)
+            indents.append(indent)
+
+
+def _plain(text: str) -> str:
+    text = _ROLE.sub(r"\1", text)
+    text = _LINK.sub(lambda match: match[1] or match[2], text)
+    text = _LITERAL.sub(r"\1", text)
+    text = _FOOTNOTE.sub("", text).replace("**", "").replace("\\", "")
+    return _SPACES.sub(" ", text).strip()
+
+
+def _is_prose(text: str) -> bool:
+    words = text.split(" ")
+    if len(words) < MIN_WORDS or not _ENDS.search(text) or _NOT_PROSE.match(text):
+        return False
+    if not (text[0].isupper() or text[0] in "\"'(“"):
+        return False
+    return sum(1 for word in words if _WORD.fullmatch(word.lstrip("(\"'“"))) >= MIN_SHARE * len(
+        words
+    )

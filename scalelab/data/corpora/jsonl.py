@@ -23,7 +23,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
             for number, line in enumerate(corpora.lines(path, settings.errors, tick), 1):
                 if line.strip():
                     where = f"{path}, line {number}"
-                    yield corpora.clean(_text(line, where), settings.errors, where)
+                    yield corpora.decode(_text(line, where), settings.errors, where)
 
     return corpora.from_files({"train": corpora.find(argument, "jsonl")}, documents)
 

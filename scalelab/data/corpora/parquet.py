@@ -27,8 +27,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     files = {split: paths for split, paths in files.items() if paths}
     if "train" not in files:
         raise ValueError(
-            f"corpus parquet:{argument}: expected train-*.parquet, found "
-            + (", ".join(sorted(path.name for path in folder.iterdir())) or "an empty folder")
+            f"corpus parquet:{argument}: expected train-*.parquet, found {corpora.listing(folder)}"
         )
 
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
@@ -50,18 +49,10 @@ def _lines(path: Path, errors: str, tick: corpora.Tick) -> Iterator[str]:
             size = path.stat().st_size
             rows = max(1, file.metadata.num_rows)
             for batch in file.iter_batches(columns=[COLUMN]):
-                # As bytes, so that it is we who say what is not UTF-8, and where.
+                # As bytes, so that the message names the row of what is not UTF-8.
                 for row, value in enumerate(batch.column(0).cast("binary").to_pylist()):
-                    yield _decoded(value or b"", errors, path, row)
+                    where = f"{path}, row {row}"
+                    yield corpora.decode(value or b"", errors, where).rstrip("\r\n")
                 tick(size * len(batch) // rows)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from error
-
-
-def _decoded(value: bytes, errors: str, path: Path, row: int) -> str:
-    try:
-        return value.decode("utf-8", errors).rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            corpora.invalid(path, error.start, error.reason, f" of row {row}")
-        ) from error

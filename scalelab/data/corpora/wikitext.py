@@ -16,14 +16,25 @@ PACKINGS = ("", ".gz", ".xz")
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
-    """Opens the corpus in the folder `argument`.
+    """Opens the corpus in the folder `argument`: all files of one variant, raw before tokens.
 
     Raises:
       ValueError: there is no training file, or an empty file.
     """
     folder = corpora.folder(argument, "wikitext")
-    files = {split: [path] for split, path in _find(folder).items()}
-    for (path,) in files.values():
+    for variant in VARIANTS:
+        files: dict[str, list[Path]] = {}
+        for split in SPLITS:
+            names = [f"wiki.{split}.{variant}{packing}" for packing in PACKINGS]
+            files[split] = [folder / name for name in names if (folder / name).is_file()][:1]
+        if files["train"]:
+            break
+    else:
+        raise ValueError(
+            f"corpus wikitext:{folder}: expected wiki.train.raw or wiki.train.tokens "
+            f"(or .gz, .xz), found {corpora.listing(folder)}"
+        )
+    for path in (path for paths in files.values() for path in paths):
         if not path.stat().st_size:
             raise ValueError(f"{path}: the file is empty")
 
@@ -32,34 +43,4 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
             lines = corpora.lines(path, settings.errors, tick)
             yield from _sections.sections(lines, settings.keep_headings)
 
-    return corpora.from_files(files, documents)
-
-
-def _find(folder: Path) -> dict[str, Path]:
-    """Returns a file for each split, all of the training file's variant; raw before tokens."""
-    there = {}
-    for variant in VARIANTS:
-        for split in SPLITS:
-            names = [f"wiki.{split}.{variant}{packing}" for packing in PACKINGS]
-            paths = [folder / name for name in names if (folder / name).is_file()]
-            if paths:
-                there[variant, split] = paths[0]
-    for variant in VARIANTS:
-        if (variant, "train") in there:
-            found = {split: path for (v, split), path in there.items() if v == variant}
-            break
-    else:
-        raise ValueError(
-            f"corpus wikitext:{folder}: expected wiki.train.raw or wiki.train.tokens "
-            "(or .gz, .xz), found "
-            + (", ".join(sorted(p.name for p in folder.iterdir())) or "an empty folder")
-        )
-    others = [
-        path.name for (v, split), path in there.items() if v != variant and split not in found
-    ]
-    if others:
-        raise ValueError(
-            f"corpus wikitext:{folder}: {found['train'].name} is of the variant {variant!r} but "
-            f"{others[0]} is not; put the files of one variant into one folder"
-        )
-    return found
+    return corpora.from_files({split: paths for split, paths in files.items() if paths}, documents)
