@@ -1,4 +1,6 @@
-"""The fields of every study, with their defaults; a comparison is a file of configs/studies.
+"""The scales of every study; a comparison is a file of configs/studies.
+
+Fields and defaults are in scalelab/studies/spec.py.
 
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
@@ -58,15 +60,15 @@ these fields too. Everything else, such as masking, dropout and objectives, is t
 
 import dataclasses
 import pathlib
-from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
 
 from scalelab.config import files
+from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
+GLUE_LARGE = spec.GLUE_LARGE
 GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
 
 
@@ -113,10 +115,10 @@ def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
 
 def rows(
     title: str, *, stages: tuple = (), shapes: tuple = (), variants: tuple = ()
-) -> dict[str, Any]:
+) -> dict[str, str | tuple]:
     """Returns rows that a study's tables may have; () is any, and a shape may be "2x*x2".
 
-    The title says what they are: the captions of their tables begin with it.
+    The captions of their tables begin with the title.
     """
     return dict(title=title, stages=stages, shapes=shapes, variants=variants)
 
@@ -137,54 +139,16 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     """Returns every field of a study, at the scale that the arguments name."""
     given = parse(arguments)
     scale = given.get("scale", "full")
-    config = ml_collections.ConfigDict()
-    config.name = "study"  # of its file and its report
-    config.title = ""
-    config.question = ""  # what it is to answer, in a sentence
-    config.protocol = config_dict.placeholder(str)  # section of the protocol; None: not of it
-    # Module with the study's statements, tables and figures: scalelab/lab/compare/evidence.py.
-    config.comparison = config_dict.placeholder(str)
+    config = files.defaults(spec.StudySpec)
     config.scale = scale
-    config.seeds = 1 if scale == "full" else 2  # pre-training seeds: 0, 1, ...
-    config.matched = "steps" if scale == "full" else "tokens"  # the clock that runs have in common
     corpus = given.get("corpus", "builtin").replace(",", ",,")  # one comma inside a path
     pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
-    config.pretrain = pretrain.get_config(f"corpus={corpus}")  # the control of all runs
-
-    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3"; on a number
-    # "x0.5" multiplies what there was, "xpass:VARIANT" by the tokens of a pass over the corpus
-    # compared with that variant's. A system's departures come before all of them.
-    config.fields = ()
-    config.system_fields = ml_collections.ConfigDict()
+    config.pretrain = pretrain.get_config(f"corpus={corpus}")
+    config.finetune.data = given.get("data")
     if scale == "full":  # long examples of all examples in Table 7.1 of the protocol
         config.pretrain.long.example_rate = 0.08713
         config.system_fields.bert = ("long.example_rate=0.10262",)
-    config.variants = ml_collections.ConfigDict({"baseline": ()})
-
-    # Stages: systems x shapes x variants, each with all seeds. finetune: all, none, best:k (the k
-    # shapes of least validation loss). A shape may be compound:STEP, see scalelab.studies.spec.
-    config.stages = ml_collections.ConfigDict()
-    # Their names in their order, which a ConfigDict does not keep; one alone needs none.
-    config.stage_order = ()
-
-    finetune = config.finetune = ml_collections.ConfigDict()
-    finetune.tasks = GLUE_LARGE
-    finetune.recipe = "thesis" if scale == "full" else "small"
-    finetune.seeds = 1 if scale == "full" else SMALLER[scale].finetune_seeds
-    finetune.data = given.get("data", config_dict.placeholder(str))
-    finetune.scratch = False  # also the net of each first seed from random weights
-    finetune.fields = ()  # of configs/finetune.py: "epochs=2", or of one task: "sst2.epochs=1"
-    finetune.keep = False  # the parameters of fine-tuned nets, on disk
-
-    config.free = ("system", "shape", "variant", "seed")  # what runs may differ in
-    config.allow = ()  # further fields, which every table then names
-    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with
-    # some rows, which have a name here: "large:width". See `rows`.
-    config.tables = ("scores", "loss")
-    config.rows = ml_collections.ConfigDict()
-    config.figures = ("score_by_task", "loss_by_time")
-    config.hypotheses = ()
-    if scale != "full":
+    else:
         _shrink(config, SMALLER[scale])
     if "seeds" in given:
         if not given["seeds"].isdecimal():
@@ -195,6 +159,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
 
 def _shrink(config: ml_collections.ConfigDict, scale: Scale) -> None:
     """Makes a study smaller by the rules above."""
+    config.seeds, config.matched = 2, "tokens"
+    config.finetune.recipe, config.finetune.seeds = "small", scale.finetune_seeds
     pretrain, optim = config.pretrain, config.pretrain.optim
     pretrain.tokenizer.vocab_size = scale.vocab_size
     pretrain.short.batch_size, pretrain.long.batch_size = scale.batch_sizes

@@ -38,7 +38,6 @@ ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
     " Also data, numerics, matched; of fine-tunings finetune.data, finetune.epochs, ...",
 )  # fmt: skip
-COMMANDS = ("plan", "run", "status", "report", "pack", "list")
 
 
 def plan(workdir: pathlib.Path) -> None:
@@ -66,8 +65,7 @@ def run(workdir: pathlib.Path) -> None:
         for name in spec.finetune.tasks:  # missing data is refused before anything is trained
             finetunings.load(name, spec.finetune.data, workdir)
     refresh()
-    planned = study_runs.read_plan(workdir, spec.name)
-    screen = progress.Screen(sys.stderr, num_workers(), planned)
+    screen = progress.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())
     failed = workers.run()
     print(progress.describe_end(*jobs.read(workdir, spec.name), failed))
@@ -80,18 +78,16 @@ def run(workdir: pathlib.Path) -> None:
 
 def status(workdir: pathlib.Path) -> None:
     """Prints how far the study is."""
-    from scalelab.lab import tables
     from scalelab.lab.load import study_runs
     from scalelab.studies import jobs, pool, progress
 
-    study, found = jobs.read(workdir, study_name(workdir))
+    study, found = jobs.read(workdir, study_name())
     working = [job.name for job in found if pool.is_claimed(workdir, job)]
     planned = study_runs.read_plan(workdir, study.name)
     failures = pool.read_failures(workdir, found)
     failed = {name: reason for name, reason in failures.items() if name not in working}
-    print(tables.plain(progress.HEADER, progress.rows(study, found, working, failed, planned)))
-    remaining = progress.secs_left(study, found, planned)
-    print(progress.summary(study, found, working, failed, remaining, max(1, len(working))))
+    print(progress.describe_runs(study, found, working, failed, planned))
+    print(progress.summary(study, found, working, failed, planned, len(working)))
     if failed and not working:
         print(progress.describe_end(study, found, failed))
 
@@ -105,8 +101,8 @@ def list_studies(workdir: pathlib.Path) -> None:
     for path in sorted((workdir / "studies").glob("*.json")):
         study, found = jobs.read(workdir, path.stem)
         done = sum(job.state == jobs.DONE for job in found)
-        title, scale = study.facts["title"], study.facts["scale"]
-        rows.append([study.name, title, scale, f"{done}/{len(found)}"])
+        rows.append([study.name, study.facts["title"], study.facts["scale"],
+                     f"{done}/{len(found)}"])  # fmt: skip
     if not rows:
         raise ValueError(f"{workdir} holds no study: expected {workdir}/studies/<name>.json")
     print(tables.plain(("study", "title", "scale", "jobs done"), rows))
@@ -117,15 +113,17 @@ def report(workdir: pathlib.Path) -> None:
     from scalelab.lab.show import report as report_lib
 
     folder = pathlib.Path(TO.value) if TO.value else None
-    print(report_lib.make(workdir, study_name(workdir), folder, ALLOW.value))
+    print(report_lib.make(workdir, study_name(), folder, ALLOW.value))
 
 
 def pack(workdir: pathlib.Path) -> None:
     """Copies what a report needs."""
     from scalelab.studies import packing
 
-    name = study_name(workdir)
-    print(packing.pack(workdir, name, pathlib.Path(cli.required(TO.value, "to"))))
+    print(packing.pack(workdir, study_name(), pathlib.Path(cli.required(TO.value, "to"))))
+
+
+COMMANDS = dict(plan=plan, run=run, status=status, report=report, pack=pack, list=list_studies)
 
 
 def read_spec() -> StudySpec:
@@ -139,7 +137,7 @@ def read_spec() -> StudySpec:
     return spec.resolve(cli.config_values())
 
 
-def study_name(workdir: pathlib.Path) -> str | None:
+def study_name() -> str | None:
     """Returns the study's name by --study or --config; None is the only one."""
     if STUDY.value or cli.CONFIG.value is None:
         return STUDY.value
@@ -158,36 +156,25 @@ def command() -> str:
     return shlex.join(["python", "-m", "scalelab.study", "run", *sys.argv[1:]])
 
 
-def main(argv: list[str]) -> None:
-    """Runs the command of the first argument."""
-    del argv
-    workdir = cli.workdir()
-    programs = (plan, run, status, report, pack, list_studies)
-    dict(zip(COMMANDS, programs, strict=True))[_COMMAND[0]](workdir)
-
-
-_COMMAND: list[str] = []
-
-
-def _take_command(arguments: list[str]) -> str:
+def take_command(arguments: list[str]) -> str:
     """Takes the command out of the program's arguments, before the flags are read.
 
     Raises:
-      ValueError: there is none, or no such.
+      SystemExit: there is none, or no such.
     """
     from scalelab.helpers.names import nearest
 
     given = next((a for a in arguments[1:] if not a.startswith("-")), None)
-    if given is None:
-        return "plan" if any(a.lstrip("-").startswith("help") for a in arguments) else cli.fail(
-            f"expected a command: {', '.join(COMMANDS)}; --help says what they do"
-        )  # fmt: skip
-    if given not in COMMANDS:
+    if given in COMMANDS:
+        arguments.remove(given)
+        return given
+    if given is not None:
         cli.fail(f"unknown command {given!r}: {nearest(given, COMMANDS)}")
-    arguments.remove(given)
-    return given
+    if not any(a.lstrip("-").startswith("help") for a in arguments):
+        cli.fail(f"expected a command: {', '.join(COMMANDS)}; --help says what they do")
+    return "plan"
 
 
 if __name__ == "__main__":
-    _COMMAND.append(_take_command(sys.argv))
-    cli.run(main, StudySpec)
+    chosen = COMMANDS[take_command(sys.argv)]
+    cli.run(lambda argv: chosen(cli.workdir()), StudySpec)

@@ -34,7 +34,9 @@ def defaults(cls: type) -> ml_collections.ConfigDict:
     hints = typing.get_type_hints(cls)
     config = ml_collections.ConfigDict()
     for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(field.default):
+        if field.default_factory is not dataclasses.MISSING:
+            config[field.name] = ml_collections.ConfigDict(field.default_factory())
+        elif dataclasses.is_dataclass(field.default):
             config[field.name] = defaults(type(field.default))
         elif field.default is None:
             kind = next(k for k in typing.get_args(hints[field.name]) if k is not type(None))

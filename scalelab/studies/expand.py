@@ -4,8 +4,9 @@ The config of a run is the study's `pretrain`, overridden in this order by the d
 system, the study's `fields`, its `system_fields`, the variant's fields, the shape and the seed. A
 departure of the budget (epochs) counts only if the study's own budget is on that clock. A value
 "x0.5" multiplies the value before it. "xpass:VARIANT", among a variant's fields, multiplies by the
-tokens of a pass over the corpus relative to that variant's (passes.py), so that an equal budget
-becomes equal passes.
+tokens of a pass over the corpus relative to that variant's, so that an equal budget becomes equal
+passes. These tokens depend on the corpus, the lengths and the tokenizer, so they are counted in the
+examples, once for a study: WORKDIR/passes.json keeps the counts.
 """
 
 import copy
@@ -13,7 +14,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
@@ -24,10 +25,14 @@ from scalelab.helpers.names import nearest
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import archive, study_runs
 from scalelab.lab.load.study_runs import BASELINE, PretrainRun
-from scalelab.studies import finetunings, passes, sharing
+from scalelab.runs import records
+from scalelab.studies import finetunings
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
 
 BUDGETS = ("optim.total_", "optim.warmup_")
+XPASS = "xpass:"
+PASSES = "passes.json"
+SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +40,8 @@ class PlannedRun:
     """One pre-training that a study wants.
 
     Attributes:
-      name: its folder's, such as "bert-2x128x2-half_steps-seed0"; where the shape is foreseen
-        only, such as "bert-compound:1-seed0".
+      name: its folder's, such as "bert-2x128x2-half_steps-seed0"; where only the size of its shape
+        is known, such as "bert-compound:1-seed0".
       stage: the stage that it belongs to.
       system: its name.
       shape: of the net.
@@ -52,6 +57,11 @@ class PlannedRun:
     variant: str
     seed: int
     config: Config
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the run's entry in the study's file."""
+        shape = dict(zip("AHL", self.shape, strict=True))
+        return vars(self) | {"shape": shape, "config": dataclasses.asdict(self.config)}
 
 
 def expand_runs(
@@ -71,15 +81,20 @@ def expand_runs(
     earlier: list[PlannedRun] = []
     for stage_name, stage in spec.stages.items():
         shapes = list(_shapes(spec, stage.shapes, earlier, workdir, foreseen))
-        earlier = [
-            _run(spec, stage_name, _Level(system, shape, variant, seed), text, workdir)
-            for seed in range(spec.seeds)
-            for variant in stage.variants
-            for system in stage.systems
-            for shape, text in shapes
-        ]
-        for run in earlier:
-            found.setdefault(run.name, run)
+        earlier = []
+        for seed in range(spec.seeds):
+            for variant in stage.variants:
+                for system in stage.systems:
+                    for shape, text in shapes:
+                        middle = [] if variant == BASELINE else [variant]
+                        name = "-".join([system, text, *middle, f"seed{seed}"])
+                        try:
+                            config = _config(spec, system, shape, variant, seed, workdir)
+                        except ValueError as error:
+                            raise ValueError(f"run {name}: {error}") from None
+                        run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
+                        earlier.append(run)
+                        found.setdefault(name, run)
     return list(found.values())
 
 
@@ -87,105 +102,103 @@ def _shapes(
     spec: StudySpec, shapes: Sequence[str], earlier: Sequence[PlannedRun], workdir: pathlib.Path,
     foreseen: bool,
 ) -> Iterator[tuple[Shape, str]]:  # fmt: skip
-    """Yields the shapes of a stage, and their texts in names of runs."""
+    """Yields the shapes of a stage, and their texts in names of runs.
+
+    Compound scaling starts from the best shape of the stage before (protocol, 7.5.5): among the
+    three of the least mean validation loss, the one with the best mean fine-tuned score; the least
+    loss if nothing was fine-tuned.
+    """
     for text in shapes:
         if not text.startswith(COMPOUND):
             shape = parse_shape(text)
             yield shape, str(shape)
             continue
-        base = _scaling_base(spec, earlier, workdir)
-        known = sorted({run.shape for run in earlier}, key=lambda s: (s.n_model, s.num_layers))
+        tasks, seeds = spec.finetune.tasks, spec.finetune.seeds
+        grid: dict[Shape, list[PretrainRun]] = {}
+        for run in earlier:
+            folder = archive.find_run(workdir, run.name)
+            state = study_runs.read_run(folder, run.describe(), seeds)
+            grid.setdefault(run.shape, []).append(state)
+        chosen = shape_rules.find_base(grid, tasks, seeds) if grid else None
+        base = chosen and chosen[0]  # None while runs are unfinished
+        known = sorted(grid, key=lambda s: (s.n_model, s.num_layers))
         label = text if base is None else None
         if base is None and foreseen and known:
             base = known[len(known) // 2]  # the middle one has about the size of the best
         if base is not None:
             scaling = shape_rules.Scaling(base)
-            shape = scaling.at(scaling.phi + float(text.removeprefix(COMPOUND)))
+            shape = scaling.at(scaling.phi + int(text.removeprefix(COMPOUND)))
             yield shape, label or str(shape)
 
 
-def _scaling_base(
-    spec: StudySpec, earlier: Sequence[PlannedRun], workdir: pathlib.Path
-) -> Shape | None:
-    """Returns the best shape of a stage, which compound scaling starts from (protocol, 7.5.5).
-
-    Best is, among the three of the least mean validation loss, the one with the best mean
-    fine-tuned score; the least loss if nothing was fine-tuned. None while runs are unfinished.
-    """
-    tasks, seeds = spec.finetune.tasks, spec.finetune.seeds
-    grid: dict[Shape, list[PretrainRun]] = {}
-    for run in earlier:
-        state = study_runs.read_run(archive.find_run(workdir, run.name), describe(run), seeds)
-        grid.setdefault(run.shape, []).append(state)
-    found = shape_rules.find_base(grid, tasks, seeds) if grid else None
-    return found and found[0]
-
-
-class _Level(NamedTuple):
-    """The levels of the factors in which runs of a study differ."""
-
-    system: str
-    shape: Shape
-    variant: str
-    seed: int
-
-
-def _run(
-    spec: StudySpec, stage: str, level: _Level, text: str, workdir: pathlib.Path
-) -> PlannedRun:
-    middle = [] if level.variant == BASELINE else [level.variant]
-    name = "-".join([level.system, text, *middle, f"seed{level.seed}"])
-    try:
-        config = _config(spec, level, workdir)
-    except ValueError as error:
-        raise ValueError(f"run {name}: {error}") from None
-    return PlannedRun(name, stage, *level, config)
-
-
-def _config(spec: StudySpec, level: _Level, workdir: pathlib.Path) -> Config:
-    system, shape, variant, seed = level
+def _config(
+    spec: StudySpec, system: str, shape: Shape, variant: str, seed: int, workdir: pathlib.Path
+) -> Config:
     values = copy.deepcopy(dataclasses.asdict(spec.pretrain))
     by_epochs = spec.pretrain.optim.total_epochs is not None
     departures = {d.field: d.value for d in systems.load(system).DEPARTURES}
     own = parse_fields(spec.variants[variant])
-    by_passes = {
-        field: value.removeprefix(passes.FACTOR)
-        for field, value in own.items() if str(value).startswith(passes.FACTOR)
-    }  # fmt: skip
+    by_passes = {field: value for field, value in own.items() if str(value).startswith(XPASS)}
+    net = {"net.num_heads": shape.num_heads, "net.width": shape.width}
     layers: list[Mapping[str, Any]] = [
         {"system": system},
         {k: v for k, v in departures.items() if by_epochs or not k.startswith(BUDGETS)},
         parse_fields(spec.fields),
         parse_fields(spec.system_fields.get(system, ())),
         {field: value for field, value in own.items() if field not in by_passes},
-        {
-            "net.num_heads": shape.num_heads,
-            "net.width": shape.width,
-            "net.num_layers": shape.num_layers,
-            "seed": seed,
-        },
+        net | {"net.num_layers": shape.num_layers, "seed": seed},
     ]
     for layer in layers:
         for field, value in layer.items():
             _set(values, field, value)
-    for field, other in by_passes.items():
-        _set(values, field, f"x{_passes_apart(spec, level, values, other, workdir)}")
+    for field, value in by_passes.items():
+        other = value.removeprefix(XPASS)
+        lines = spec.variants.get(other, ())
+        if other not in spec.variants or other == variant or any(XPASS in x for x in lines):
+            others = [name for name in spec.variants if name != variant]
+            raise ValueError(
+                f"{value}: expected another variant, whose budget is not in passes of another:"
+                f" {nearest(other, others)}"
+            )
+        # All seeds take the ratio of seed 0.
+        ours = config_lib.resolve(values | {"seed": 0})
+        theirs = _config(spec, system, shape, other, 0, workdir)
+        ratio = round(pass_tokens(ours, workdir) / pass_tokens(theirs, workdir), 4)
+        _set(values, field, f"x{ratio}")
     return config_lib.resolve(values)
 
 
-def _passes_apart(
-    spec: StudySpec, level: _Level, values: dict[str, Any], other: str, workdir: pathlib.Path
-) -> float:
-    """Returns the tokens of a pass relative to another variant's; all seeds take that of seed 0."""
-    if other not in spec.variants or other == level.variant:
-        raise ValueError(
-            f"{passes.FACTOR}{other}: expected another variant: {nearest(other, spec.variants)}"
-        )
-    if any(passes.FACTOR in line for line in spec.variants[other]):
-        raise ValueError(f"{passes.FACTOR}{other}: its own budget is in passes of another")
-    own = config_lib.resolve(values | {"seed": 0})
-    theirs = _config(spec, level._replace(variant=other, seed=0), workdir)
-    return passes.factor(own, theirs, workdir)
+def pass_tokens(config: Config, workdir: pathlib.Path) -> int:
+    """Counts the tokens of a pass over the training examples of all phases; may prepare them.
+
+    Args:
+      config: of the examples; their order does not matter.
+      workdir: the study's folder, which keeps the number.
+
+    Raises:
+      ValueError: the corpus is missing, unreadable or too small.
+    """
+    parts = {name: getattr(config, name) for name in ("data", "tokenizer", "short", "long")}
+    fields: dict[str, Any] = {name: dataclasses.asdict(part) for name, part in parts.items()}
+    del fields["data"]["order_seed"]
+    key = json.dumps({"system": config.system, "seed": config.seed} | fields)
+    known = read_passes(workdir)
+    if key not in known:
+        from scalelab.data import load_data
+
+        known[key] = load_data(config, systems.load(config.system)).pass_tokens
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_json(workdir / PASSES, known)
+    return known[key]
+
+
+def read_passes(workdir: pathlib.Path) -> dict[str, int]:
+    """Returns the kept counts; none if the file is damaged, because they can be made again."""
+    try:
+        kept = json.loads((workdir / PASSES).read_text())
+        return {key: int(count) for key, count in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
@@ -205,92 +218,80 @@ def _set(values: dict[str, Any], field: str, value: Any) -> None:
     values[name] = value
 
 
-def describe(run: PlannedRun) -> dict[str, Any]:
-    """Returns the entry of a run in the study's file."""
-    return {
-        "name": run.name,
-        "stage": run.stage,
-        "system": run.system,
-        "shape": {"A": run.shape.num_heads, "H": run.shape.width, "L": run.shape.num_layers},
-        "variant": run.variant,
-        "seed": run.seed,
-        "config": dataclasses.asdict(run.config),
-    }
+def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, command: str) -> None:
+    """Writes the study's file (see `scalelab.lab.load.study_runs`) if it has changed.
 
-
-def facts(spec: StudySpec, planned: list[PlannedRun], command: str) -> dict[str, Any]:
-    """Returns the content of the study's file; see `scalelab.lab.load.study_runs`."""
-    names = sorted({run.system for run in planned})
+    Raises:
+      ValueError: the folder holds this study at another scale, or a study or a run folder that has
+        other fields for a run or a fine-tuning of the same name.
+    """
     adaptation, chosen = finetunings.plan_fields(spec.finetune)
-    departures = {
-        name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES] for name in names
-    }
-    kept = dataclasses.asdict(spec)
-    for field in ("pretrain", "stage_order"):
-        del kept[field]
-    return kept | {
+    facts = dataclasses.asdict(spec) | {
         "tasks": list(spec.finetune.tasks),
         "recipe": spec.finetune.recipe,
         "finetune_seeds": spec.finetune.seeds,
         "adaptation": adaptation,
         "chosen": chosen,
-        "departures": departures,
+        "departures": {
+            name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES]
+            for name in sorted({run.system for run in runs})
+        },
         "stages": {
             name: {"finetune": stage.finetune, "shapes": list(stage.shapes)}
             for name, stage in spec.stages.items()
         },
         "command": command,
-        "runs": [describe(run) | {"finetune": spec.stages[run.stage].finetune} for run in planned],
+        "runs": [run.describe() | {"finetune": spec.stages[run.stage].finetune} for run in runs],
     }
-
-
-def write(
-    spec: StudySpec, planned: list[PlannedRun], workdir: pathlib.Path, command: str
-) -> pathlib.Path:
-    """Writes the study's file if it has changed.
-
-    Raises:
-      ValueError: the folder holds this study at another scale, or a study that has other fields for
-        a run or a fine-tuning of the same name; see `sharing`.
-    """
-    path = workdir / "studies" / f"{spec.name}.json"
-    content = json.loads(json.dumps(facts(spec, planned, command)))
+    for field in ("pretrain", "stage_order"):
+        del facts[field]
+    path, facts = workdir / "studies" / f"{spec.name}.json", json.loads(json.dumps(facts))
     if path.exists():
         before = study_runs.read_facts(path)
-        if before.get("scale") != content["scale"]:
+        if before["scale"] != spec.scale:
             raise ValueError(
-                f"{path} is at scale {before.get('scale')!r}, this study at {content['scale']!r}:"
-                " choose another --workdir"
+                f"{path} is at scale {before['scale']!r}, this study at {spec.scale!r}: choose"
+                " another --workdir"
             )
-        content = _with_finished(before, content, workdir)
-        if {**before, "command": None} == {**content, "command": None}:
-            return path
-    sharing.check(content, workdir)
+        if {**before, "command": None} == {**facts, "command": None}:
+            return
+    check_shared(facts, workdir)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
-    return path
+    write_json(path, facts)
 
 
-def _with_finished(
-    before: dict[str, Any], now: dict[str, Any], workdir: pathlib.Path
-) -> dict[str, Any]:
-    """Adds runs of the previous file that are finished but not planned any more.
+def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
+    """Refuses a study that wants a run of its folder differently; nothing is written before.
 
-    A scaled run, for example, while a run of the grid that it came from is repeated.
+    Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
+    tasks, but config and fine-tuning of a shared run must agree.
+
+    Args:
+      facts: the content of the study's file.
+      workdir: the folder.
+
+    Raises:
+      ValueError: they do not agree; the message names the fields.
     """
-    planned = {run["name"] for run in now["runs"]}
-    kept = [
-        run for run in before.get("runs", ())
-        if run["name"] not in planned
-        and study_runs.read_run(archive.find_run(workdir, run["name"]), run).finished
-    ]  # fmt: skip
-    wanted = {
-        "stages": {run["stage"] for run in kept},
-        "variants": {run["variant"] for run in kept},
-        "departures": {run["system"] for run in kept},
-    }
-    parts = {
-        part: {k: v for k, v in before.get(part, {}).items() if k in names} | now[part]
-        for part, names in wanted.items()
-    }
-    return now | parts | {"runs": now["runs"] + kept}
+    ours = {run["name"]: run["config"] for run in facts["runs"]}
+    compared = []  # (what, our fields, the fields that are there)
+    for path in sorted((workdir / "studies").glob("*.json")):
+        other = study_runs.read_facts(path)
+        theirs = {run["name"]: run["config"] for run in other["runs"] if run["name"] in ours}
+        compared += [(f"{path} plans {name}", ours[name], theirs[name]) for name in theirs]
+        both = facts["adaptation"].keys() & other.get("adaptation", {}).keys()
+        compared += [
+            (f"{path} fine-tunes on {task}", facts["adaptation"][task], other["adaptation"][task])
+            for task in sorted(both) if theirs
+        ]  # fmt: skip
+    for name, config in ours.items():
+        folder = archive.find_run(workdir, name)
+        if (folder / "config.json").exists():
+            compared.append((f"{folder} is there", config, records.read_config(folder)))
+    for what, wanted, found in compared:
+        if differing := config_lib.science_diff(wanted, found):
+            raise ValueError(
+                f"{what} with other fields; choose another --workdir, or undo:\n  "
+                + "\n  ".join(differing[:SHOWN])
+                + f"\n  and {len(differing) - SHOWN} more" * (len(differing) > SHOWN)
+            )

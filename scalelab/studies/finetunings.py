@@ -1,5 +1,6 @@
 """The fine-tunings of a study: their fields, planned for every task, and the data of its tasks."""
 
+import argparse
 import dataclasses
 import fcntl
 import pathlib
@@ -47,7 +48,7 @@ def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
       ValueError: the study sets a field that does not exist.
     """
     own = dict(recipes.get(finetune.recipe).tasks.get(task, {}))
-    own |= task_fields(list(finetune.fields), task)
+    own |= task_fields(finetune.fields, task)
     try:
         return finetune_config.override(base_values(finetune.recipe), own)
     except ValueError as error:
@@ -55,7 +56,7 @@ def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
 
 
 def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Returns what every fine-tuning of a study will be.
+    """Returns the fields of every fine-tuning of a study.
 
     Returns:
       Task -> science field -> value; and the fields that each fine-tuning chooses on dev out of its
@@ -105,9 +106,7 @@ def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
 
 
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
-    """Makes the probe tasks, if a study wants them and they are not there yet.
-
-    Processes that start at the same time make them once.
+    """Makes the probe tasks, if a study wants them; processes that start together make them once.
 
     Args:
       data: the study's `finetune.data`.
@@ -121,14 +120,12 @@ def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
         return
     from scalelab.data import probes
 
-    arguments: dict[str, Any] = {
-        "corpus": config.data.corpus,
-        "to": workdir / "probes",
-        "cache_dir": config.machine.cache_dir,
-        "valid_rate": config.data.valid_rate,
-        "errors": config.data.errors,
-    }
-    given = probes.parser().parse_args([f"--{name}={value}" for name, value in arguments.items()])
+    arguments = [
+        f"--corpus={config.data.corpus}", f"--to={workdir / 'probes'}",
+        f"--cache_dir={config.machine.cache_dir}", f"--valid_rate={config.data.valid_rate}",
+        f"--errors={config.data.errors}",
+    ]  # fmt: skip
+    given: argparse.Namespace = probes.parser().parse_args(arguments)
     (workdir / "locks").mkdir(parents=True, exist_ok=True)
     with (workdir / "locks" / "probes").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

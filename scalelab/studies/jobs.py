@@ -1,22 +1,28 @@
-"""What a study has to do, and how far it is: one job a pre-training, one for its fine-tunings.
+"""The jobs of a study: one a pre-training, one for its fine-tunings. As a program, does one.
 
-The state is read from the run folders, so any number of processes agree on it. A folder that was
-copied here without its checkpoints counts as done if nothing is left to be made of it.
+  python -m scalelab.studies.jobs --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
+
+The state is read from the run folders, so any number of processes agree on it. `pool` starts the
+program: several --run=... train as one program (`scalelab.population`). Exit code 0: done; 75:
+stopped by a signal, to be continued; else failed, with one message.
 """
 
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.resources import flops
 from scalelab.runs import compatibility, environment
 
-PRETRAIN, FINETUNE = "pre-training", "fine-tuning"
+PRETRAIN, FINETUNE = "pretrain", "finetune"
 WAITING, READY, DONE = "waiting", "ready", "done"
 MAX_VMAPPED = 8  # runs, or seeds of a fine-tuning, that one program trains on an accelerator
 # Largest n_model whose seeds train as one program: one shape was measured (RESULTS.md, H100).
@@ -32,7 +38,6 @@ class Job:
       run: the name of the run.
       state: WAITING for another job, READY to start or to continue, or DONE.
       tasks: fine-tunings still to be done, "sst2" or "scratch/sst2".
-      again: whether a finished pre-training must be repeated because its checkpoint is gone.
       damaged: what is wrong with its folder, or None.
     """
 
@@ -40,13 +45,12 @@ class Job:
     run: str
     state: str
     tasks: tuple[str, ...] = ()
-    again: bool = False
     damaged: str | None = None
 
     @property
     def name(self) -> str:
         """The name in tables, logs and locks."""
-        return f"{self.run}.{'pretrain' if self.kind == PRETRAIN else 'finetune'}"
+        return f"{self.run}.{self.kind}"
 
 
 def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
@@ -59,19 +63,20 @@ def list_jobs(study: Study) -> list[Job]:
     """Lists every job of a study, in the order in which they should be done.
 
     Fine-tunings come before further pre-trainings, so that what is begun is soon finished; the
-    first seed of all runs comes before the second, so that every point has a run early.
+    first seed of all runs comes before the second, so that every point has a run early. A folder
+    without checkpoints counts as done if nothing is left to be made of it.
     """
     pretrain, finetune = [], []
     for run in sorted(study.runs, key=lambda r: r.seed):
-        left, chosen = unfinished_tasks(study, run), is_finetuned(study, run)
-        lost = run.finished and bool(chosen and left) and not _has_checkpoint(run.folder)
-        trained = run.finished and not lost
-        state = DONE if trained else READY
-        pretrain.append(Job(PRETRAIN, run.name, state, again=lost, damaged=run.damaged))
+        left, chosen, damaged = unfinished_tasks(study, run), is_finetuned(study, run), run.damaged
+        if run.finished and chosen and left and not any(run.folder.glob("checkpoints/[0-9]*")):
+            damaged = "it has no checkpoint to fine-tune"
+        trained = run.finished and not damaged
+        pretrain.append(Job(PRETRAIN, run.name, DONE if trained else READY, damaged=damaged))
         if chosen is not False:
             ready = READY if trained and chosen else WAITING
             state = DONE if chosen and not left else ready
-            finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged=run.damaged))
+            finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged))
     return finetune + pretrain
 
 
@@ -106,11 +111,6 @@ def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
     return any(run in point.runs for point in best)
 
 
-def _has_checkpoint(folder: pathlib.Path) -> bool:
-    kept = folder / "checkpoints"
-    return kept.is_dir() and any(p.name.isdecimal() for p in kept.iterdir())
-
-
 def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
     """Lists pre-trainings that one program does with `job`: other seeds of the same small net.
 
@@ -120,23 +120,20 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
       left: where to look, in this order.
       count: how many a program does, `job` among them.
     """
-    runs = {run.name: run for run in study.runs}
-
-    def is_alike(other: Job) -> bool:
-        if other.kind != PRETRAIN or other.state != READY or other.again or other.damaged:
-            return False
-        configs = [config_lib.resolve(runs[name].config) for name in (job.run, other.run)]
-        if not is_small(configs[0].net):
-            return False
-        try:
-            compatibility.check(configs)
-        except ValueError:
-            return False
-        return True
-
-    if not is_alike(job):
+    if count == 1 or job.kind != PRETRAIN:
         return []
-    return [other for other in left if other != job and is_alike(other)][: count - 1]
+    configs = {run.name: run.config for run in study.runs}
+    ours, found = config_lib.resolve(configs[job.run]), []
+    if not is_small(ours.net):
+        return []
+    for other in left:
+        if other != job and other.kind == PRETRAIN and other.state == READY and not other.damaged:
+            try:
+                compatibility.check([ours, config_lib.resolve(configs[other.run])])
+            except ValueError:
+                continue
+            found.append(other)
+    return found[: count - 1]
 
 
 def is_small(net: config_lib.Net) -> bool:
@@ -147,26 +144,91 @@ def is_small(net: config_lib.Net) -> bool:
 def num_vmapped(net: config_lib.Net | None = None) -> int:
     """Returns how many seeds of a net one program trains: several on a GPU or TPU if it is small.
 
-    A GPU or TPU waits for small nets most of the time. CPU cores have a process each instead
-    (`benchmarks.population --threads=1` measures it).
+    A GPU or TPU waits for small nets most of the time. CPU cores have a process each instead.
     """
     small = net is None or is_small(net)
     return MAX_VMAPPED if environment.has_accelerator() and small else 1
 
 
-def progress(run_folder: pathlib.Path, config: dict[str, Any]) -> float | None:
+def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | None:
     """Returns the share of a pre-training's budget that is done, by its last logged line."""
     try:
         with (run_folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
-            lines = file.read().decode(errors="replace").split("\n")
-        last = json.loads(lines[-2])
-        for clock in ("steps", "tokens", "flops", "secs"):
-            total = config["optim"][f"total_{clock}"]
-            if total:
-                return min(
-                    1.0, last[{"steps": "step", "secs": "seconds"}.get(clock, clock)] / total
-                )
+            last = json.loads(file.read().decode(errors="replace").split("\n")[-2])
+        names = {"steps": "step", "tokens": "tokens", "flops": "flops", "secs": "seconds"}
+        totals = {name: config["optim"][f"total_{clock}"] for clock, name in names.items()}
+        return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)
     except (OSError, ValueError, IndexError, KeyError, TypeError):
-        pass
-    return None
+        return None
+
+
+# --- The program ----------------------------------------------------------------------------------
+
+
+def pretrain(runs: Sequence[PretrainRun]) -> None:
+    """Trains runs, several as one program."""
+    from scalelab import population, train
+
+    found = [(config_lib.resolve(run.config), run.folder) for run in runs]
+    if len(found) == 1:
+        train.train(*found[0])
+    else:
+        population.train(found)
+
+
+def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
+    """Fine-tunes a run on the tasks that are left."""
+    from scalelab import finetune as finetune_lib
+    from scalelab.finetuning import warm_start
+    from scalelab.studies import finetunings
+    from scalelab.tasks import task as task_lib
+
+    asked, config = study.facts["finetune"], config_lib.resolve(run.config)
+    finetunings.prepare(asked["data"], config, study.workdir)
+    options = finetune_lib.Options(
+        tuple(range(asked["seeds"])),
+        data=finetunings.data_folder(asked["data"], study.workdir),
+        together=min(asked["seeds"], num_vmapped(config.net)),
+    )
+    values = finetunings.base_values(asked["recipe"])
+    for name in ("cache_dir", "compile_cache_dir"):
+        values["machine"][name] = run.config["machine"][name]
+    for name in tasks:
+        prefix, _, task = name.rpartition("/")
+        overrides = finetunings.task_fields(asked["fields"], task)
+        init = ("none", str(run.folder)) if prefix else (str(run.folder),)
+        folder = run.folder / (prefix or "tasks") / task
+        start = warm_start.open_start(*init)
+        finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
+        if not asked["keep"]:
+            for kept in folder.glob("seed*/checkpoints"):
+                shutil.rmtree(kept)
+
+
+def main(argv: list[str]) -> None:
+    """Parses the arguments and does the job."""
+    parser = cli.Parser(prog="python -m scalelab.studies.jobs", description=__doc__)
+    for name in ("workdir", "study"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--run", required=True, action="append")
+    parser.add_argument("--kind", required=True, choices=(PRETRAIN, FINETUNE))
+    given = parser.parse_args(argv)
+    from scalelab.resources import malloc
+
+    malloc.keep_freed()
+    study, found = read(pathlib.Path(given.workdir), given.study)
+    tasks, runs = {job.name: job.tasks for job in found}, {run.name: run for run in study.runs}
+    for run in given.run:
+        if f"{run}.{given.kind}" not in tasks:
+            raise ValueError(f"study {given.study} has no job {run}.{given.kind}")
+    if given.kind == PRETRAIN:
+        pretrain([runs[name] for name in given.run])
+        return
+    for name in given.run:
+        finetune(study, runs[name], tasks[f"{name}.{given.kind}"])
+
+
+if __name__ == "__main__":
+    with cli.one_message("start the same study again to continue"):
+        main(sys.argv[1:])

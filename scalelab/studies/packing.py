@@ -3,9 +3,9 @@
 import pathlib
 import shutil
 
+from scalelab.helpers.files import write_json
 from scalelab.lab.load import archive, study_runs
-from scalelab.studies import jobs, passes
-from scalelab.studies.jobs import DONE
+from scalelab.studies import expand, jobs
 
 
 def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
@@ -24,8 +24,7 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
       What to say of it.
     """
     study = study_runs.read(workdir, name)
-    found = jobs.list_jobs(study)
-    open_runs = {job.run for job in found if job.state != DONE}
+    open_runs = {job.run for job in jobs.list_jobs(study) if job.state != jobs.DONE}
     runs = {run.name: run.folder for run in study.runs if run.name not in open_runs}
     packed, kept = archive.pack(runs, to)
     for part in ("studies", "plans"):
@@ -33,7 +32,8 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
         if source.exists():
             (to / part).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, to / part / source.name)
-    passes.keep(workdir, to)
+    if found := expand.read_passes(workdir):
+        write_json(to / expand.PASSES, expand.read_passes(to) | found)
     left = len({run.name for run in study.runs} & open_runs)
     return (
         f"{study.name}: packed {packed} runs into {to}, {kept} were there"

@@ -4,12 +4,16 @@ Times three steps of each distinct net, batch size and length, and one fine-tuni
 distinct net, and adds up. Compiled programs are kept where the runs will find them.
 """
 
-import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from scalelab.config import durations
 from scalelab.helpers.files import write_json
@@ -18,50 +22,16 @@ from scalelab.lab import tables
 from scalelab.studies import expand, finetunings, pool
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
-from scalelab.studies.timing import StepClock, TaskSize, measure_task
 
+if TYPE_CHECKING:
+    from scalelab.data import Data
+    from scalelab.resources.blueprint import Blueprint
+    from scalelab.tasks.task import Splits
+
+T = TypeVar("T")
 FORESEEN, CHOSEN = " ~", " *"  # marks in the table
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
-
-
-@dataclasses.dataclass(frozen=True)
-class Expected:
-    """What a run is expected to take.
-
-    Attributes:
-      name: the run's.
-      stage: of the study.
-      foreseen: whether its shape is not known yet, and only its size is.
-      n_model: 12 L H^2.
-      num_params: of the net.
-      steps: of training.
-      tokens: real input tokens.
-      flops: of training.
-      secs: of training alone.
-      start_secs: of compiling; 0 where an earlier seed's programs are kept.
-      finetune_secs: of all its fine-tunings, if it is chosen for them.
-      finetune_share: of the stage's runs that are chosen for fine-tuning.
-      peak_bytes: of the process that trains.
-    """
-
-    name: str
-    stage: str
-    foreseen: bool
-    n_model: int
-    num_params: int
-    steps: int
-    tokens: float
-    flops: float
-    secs: float
-    start_secs: float
-    finetune_secs: float
-    finetune_share: float
-    peak_bytes: float
-
-    @property
-    def total_secs(self) -> float:
-        """Seconds of all that the run is for, on average over the runs of its stage."""
-        return self.start_secs + self.secs + self.finetune_share * self.finetune_secs
+WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
 
 
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
@@ -88,98 +58,191 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     machine = planned[0].config.machine
     environment.configure_jax(machine.compile_cache_dir, planned[0].config.net.dtype)
     names, shares = {run.name for run in known}, finetune_shares(spec, planned)
-    clock = StepClock(planned, tasks if any(shares.values()) else [])
-    expected = [
-        expect(spec, run, clock, tasks, shares[run.stage], foreseen=run.name not in names)
+    clock = Clock(tasks)
+    rows = [
+        expect(spec, run, clock, shares[run.stage]) | {"foreseen": run.name not in names}
         for run in planned
     ]
-    rows = [dataclasses.asdict(run) for run in expected]
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
-    return describe(expected, num_workers)
+    return describe(rows, num_workers)
 
 
-def expect(
-    spec: StudySpec, run: PlannedRun, clock: StepClock, tasks: Sequence[TaskSize], share: float,
-    *, foreseen: bool,
-) -> Expected:  # fmt: skip
-    """Adds up one pre-training and its fine-tunings.
+class TaskSize(NamedTuple):
+    """How much a task's fine-tuning computes."""
 
-    Args:
-      spec: the study.
-      run: the run.
-      clock: of this machine.
-      tasks: what nets are fine-tuned on.
-      share: of the stage's runs that are chosen for fine-tuning.
-      foreseen: whether the run's shape is not known yet.
-    """
-    from scalelab.resources import flops
+    batch_size: int
+    length: float  # mean tokens of an example
+    steps: float  # of training
+    evaluated: float  # examples that all evaluations score
 
-    plan, steps = clock.draw(run), clock.pretraining(run)
-    counts, tokens = count_steps(run, plan, [step.secs for step in steps])
-    secs = sum(n * step.secs for n, step in zip(counts, steps, strict=True))
-    finetune = 0.0
-    if share:
-        per_token = clock.finetuning(run)
-        for task in tasks:  # scoring an example takes a third of training on it
-            positions = task.length * (task.batch_size * task.steps + task.evaluated / 3)
-            finetune += spec.finetune.seeds * positions * per_token
-        finetune *= 2 if spec.finetune.scratch and run.seed == 0 else 1
-    kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
-    return Expected(
-        name=run.name,
-        stage=run.stage,
-        foreseen=foreseen,
-        n_model=run.shape.n_model,
-        num_params=flops.count_parameters(plan.state.params),
-        steps=sum(counts),
-        tokens=tokens,
-        flops=sum(n * p.forward.train for n, p in zip(counts, plan.phases, strict=True)),
-        secs=secs,
-        start_secs=0.0 if kept else sum(step.compile_secs for step in steps),
-        finetune_secs=finetune,
-        finetune_share=share,
-        peak_bytes=clock.peak_bytes(run),
+
+def measure_task(splits: "Splits", spec: StudySpec, name: str) -> TaskSize:
+    """Measures a task by its records and the study's recipe."""
+    values = finetunings.config_values(spec.finetune, name)
+    columns = (column[:500] for column in splits.train.texts)
+    words = statistics.mean(len(" ".join(texts).split()) for texts in zip(*columns, strict=True))
+    num_train = min(len(splits.train), values["max_train_examples"] or len(splits.train))
+    num_dev = sum(len(records) for records in splits.dev.values() if records is not None)
+    return TaskSize(
+        values["batch_size"],
+        min(words * WORD_PIECES + FRAME_TOKENS, values["max_len"]),
+        values["epochs"] * num_train / values["batch_size"],
+        math.ceil(values["epochs"] / values["eval_every_epochs"]) * num_dev,
     )
 
 
-def count_steps(run: PlannedRun, plan: Any, secs: Sequence[float]) -> tuple[list[int], float]:
-    """Returns the steps of each phase within a run's budget, and their real tokens.
+class Clock:
+    """Times each distinct step of a study, and loads its data, once, when it is first asked for.
 
     Args:
-      run: the run.
-      plan: its net and batches in the abstract.
-      secs: of a step of each phase.
+      tasks: what the nets are fine-tuned on.
     """
-    config, data = run.config, _load_data(run)
-    steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
+
+    def __init__(self, tasks: Sequence[TaskSize]) -> None:
+        from scalelab.runs import environment
+
+        self.tasks, self.process_bytes = tasks, environment.peak_memory_bytes()
+        self._known: dict[Hashable, Any] = {}
+
+    def _once(self, key: Hashable, make: Callable[[], T], note: str = "") -> T:
+        if key not in self._known:
+            if note:
+                print(f"timing steps: {note}", file=sys.stderr, flush=True)
+            self._known[key] = make()
+        return self._known[key]
+
+    def draw(self, run: PlannedRun) -> "Blueprint":
+        """Returns a run's net and batches in the abstract."""
+        from scalelab.resources import blueprint
+
+        return self._once(net_key(run), lambda: blueprint.draw(run.config))
+
+    def data(self, run: PlannedRun) -> "Data":
+        """Returns a run's prepared data, which all runs with its texts and lengths share."""
+        from scalelab import systems
+        from scalelab.data import load_data
+
+        c = run.config
+        key = (c.data, c.tokenizer, c.short, c.long, c.system)
+        return self._once(key, lambda: load_data(c, systems.load(run.system)))
+
+    def pretraining(self, run: PlannedRun) -> list[Any]:
+        """Returns the `blueprint.StepTime` of each phase of a run."""
+        from scalelab import sharding
+        from scalelab.resources import blueprint
+
+        machine, plan = run.config.machine, self.draw(run)
+        mesh = sharding.make_mesh(
+            machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
+        )
+
+        def measure(batch_size: int, length: int) -> blueprint.StepTime:
+            return self._once(
+                (net_key(run), batch_size, length),
+                lambda: blueprint.time_steps(plan, length, batch_size, mesh),
+                f"{run.system} {run.shape}, {batch_size} x {length}",
+            )
+
+        return [measure(phase.batch_size, phase.length) for phase in plan.phases]
+
+    def finetuning(self, run: PlannedRun) -> float:
+        """Returns seconds per token of a fine-tuning step of a run's net, timed at one batch."""
+        size = max(task.batch_size for task in self.tasks)
+        length = 8 * math.ceil(max(task.length for task in self.tasks) / 8)
+        length = min(length, run.config.net.max_len)
+        return self._once(
+            (net_key(run), "fine-tuning"),
+            lambda: time_finetuning(self.draw(run), size, length) / (size * length),
+            f"{run.system} {run.shape}, fine-tuning, {size} x {length}",
+        )
+
+
+def net_key(run: PlannedRun) -> Hashable:
+    """Returns the fields that decide the programs of a run."""
+    config = run.config
+    phases = tuple((phase.batch_size, phase.max_len) for phase in config.phases)
+    return run.system, config.net, config.objective, config.tokenizer, config.data.format, phases
+
+
+def time_finetuning(plan: "Blueprint", batch_size: int, length: int) -> float:
+    """Returns the seconds of one fine-tuning step: forward, backward and AdamW of a classifier."""
+    import jax
+    import optax
+    from flax import linen as nn
+
+    from scalelab.nets.classifier import Classifier
+    from scalelab.nn.heads import OneLayerHead
+
+    net = Classifier(
+        plan.net, OneLayerHead(2, 0.1, nn.initializers.zeros), plan.system.ADAPTATION.reads
+    )
+    batch, tx = plan.random_batch(length, batch_size), optax.adamw(1e-5)
+    shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), batch, train=False)["params"])
+    params = jax.tree.map(lambda x: np.full(x.shape, 0.01, x.dtype), nn.unbox(shapes))
+
+    def loss(params: optax.Params, key: jax.Array) -> jax.Array:
+        scores, _ = net.apply({"params": params}, batch, train=True, rngs={"dropout": key})
+        return optax.softmax_cross_entropy_with_integer_labels(scores, batch["lengths"] * 0).mean()
+
+    @jax.jit
+    def step(
+        params: optax.Params, opt_state: optax.OptState, key: jax.Array
+    ) -> tuple[optax.Params, optax.OptState]:
+        updates, opt_state = tx.update(jax.grad(loss)(params, key), opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    state, secs = (params, tx.init(params)), 0.0
+    for _ in range(2):  # the first compiles
+        begun = time.perf_counter()
+        state = jax.block_until_ready(step(*state, jax.random.key(0)))
+        secs = time.perf_counter() - begun
+    return secs
+
+
+def expect(spec: StudySpec, run: PlannedRun, clock: Clock, share: float) -> dict[str, Any]:
+    """Adds up one pre-training and its fine-tunings; `share` of its stage is fine-tuned."""
+    from scalelab.resources import flops
+
+    plan, steps, data = clock.draw(run), clock.pretraining(run), clock.data(run)
     tokens = [
         phase.batch_size * own.train.meta["num_tokens"] / len(own.train)
         for phase, own in zip(plan.phases, data.phases, strict=False)
     ]
     costs = {"tokens": tokens, "flops": [phase.forward.train for phase in plan.phases]}
-    found = durations.make_plan(config, steps_per_epoch, costs)
-    per_step = secs if found.clock == "secs" else found.costs
+    found = durations.make_plan(run.config, [p.steps_per_epoch for p in data.phases], costs)
+    per_step = [step.secs for step in steps] if found.clock == "secs" else found.costs
     counts = [
         math.ceil((end - begin) / cost)
         for begin, end, cost in zip([0.0, *found.ends], found.ends, per_step, strict=False)
     ]
-    return counts, sum(n * own for n, own in zip(counts, tokens, strict=True))
 
+    def total(each: Sequence[float]) -> float:
+        return sum(n * amount for n, amount in zip(counts, each, strict=True))
 
-_DATA: dict[Any, Any] = {}
-
-
-def _load_data(run: PlannedRun) -> Any:
-    """Returns a run's prepared data, which all runs with its texts and lengths share."""
-    from scalelab import systems
-    from scalelab.data import load_data
-
-    config = run.config
-    key = (config.data, config.tokenizer, config.short, config.long, config.system)
-    if key not in _DATA:
-        _DATA[key] = load_data(config, systems.load(run.system))
-    return _DATA[key]
+    finetune = 0.0
+    if share:
+        # Scoring an example takes a third of training on it.
+        positions = sum(t.length * (t.batch_size * t.steps + t.evaluated / 3) for t in clock.tasks)
+        finetune = spec.finetune.seeds * positions * clock.finetuning(run)
+        finetune *= 2 if spec.finetune.scratch and run.seed == 0 else 1
+    kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
+    return {
+        "name": run.name,
+        "stage": run.stage,
+        "n_model": run.shape.n_model,
+        "num_params": flops.count_parameters(plan.state.params),
+        "steps": sum(counts),
+        "tokens": total(tokens),
+        "flops": total(costs["flops"]),
+        "secs": total([step.secs for step in steps]),
+        # Of compiling; the programs of an earlier seed are kept.
+        "start_secs": 0.0 if kept else sum(step.compile_secs for step in steps),
+        "finetune_secs": finetune,
+        "finetune_share": share,
+        # This process's libraries, and the state, batch and buffers of a step.
+        "peak_bytes": clock.process_bytes + max(step.num_bytes for step in steps),
+    }
 
 
 def finetune_shares(spec: StudySpec, planned: Sequence[PlannedRun]) -> dict[str, float]:
@@ -194,32 +257,34 @@ def finetune_shares(spec: StudySpec, planned: Sequence[PlannedRun]) -> dict[str,
     return shares
 
 
-def describe(expected: Sequence[Expected], num_workers: int) -> str:
+def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     """Formats the plan as a table with its total and notes."""
-    rows = [
+    cells = [
         [
-            e.name + FORESEEN * e.foreseen, f"{e.n_model:,}", f"{e.num_params:,}", f"{e.steps:,}",
-            f"{e.tokens / 1e6:.1f}M", f"{e.flops:.2g}", format_secs(e.secs + e.start_secs),
-            format_secs(e.finetune_secs) + CHOSEN * (0 < e.finetune_share < 1),
-            f"{e.peak_bytes / 2**30:.2f} GiB",
+            e["name"] + FORESEEN * e["foreseen"], f"{e['n_model']:,}", f"{e['num_params']:,}",
+            f"{e['steps']:,}", f"{e['tokens'] / 1e6:.1f}M", f"{e['flops']:.2g}",
+            format_secs(e["secs"] + e["start_secs"]),
+            format_secs(e["finetune_secs"]) + CHOSEN * (0 < e["finetune_share"] < 1),
+            f"{e['peak_bytes'] / 2**30:.2f} GiB",
         ]
-        for e in expected
+        for e in rows
     ]  # fmt: skip
-    total = sum(e.total_secs for e in expected)
-    text = tables.plain(HEADER, rows) + (
-        f"{len(expected)} runs, {sum(e.flops for e in expected):.2g} FLOPs of pre-training;"
+    total = sum(
+        e["start_secs"] + e["secs"] + e["finetune_share"] * e["finetune_secs"] for e in rows
+    )
+    text = tables.plain(HEADER, cells) + (
+        f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
         f" {num_workers}. Seconds are those of steps timed here, with compiling and without the"
         " start of processes; fine-tuning is a rougher guess."
     )
-    if any(e.foreseen for e in expected):
+    if any(e["foreseen"] for e in rows):
         text += (
             f"\n{FORESEEN.strip()} the shape comes out of the stage before; this line has another"
             " shape of the expected size."
         )
-    shares: Mapping[str, float] = {e.stage: e.finetune_share for e in expected}
-    for stage, share in shares.items():
-        count = sum(e.stage == stage for e in expected)
+    for stage, share in {e["stage"]: e["finetune_share"] for e in rows}.items():
+        count = sum(e["stage"] == stage for e in rows)
         if 0 < share < 1:
             text += (
                 f"\n{CHOSEN.strip()} stage {stage}: {share * count:.0f} of {count} runs will be"

@@ -9,7 +9,6 @@ On a GPU or TPU one process may train several seeds of a small net as one progra
 of the first. If it fails, they are tried one by one.
 """
 
-import concurrent.futures
 import contextlib
 import fcntl
 import os
@@ -17,22 +16,33 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from scalelab.config import cli
 from scalelab.lab.load.study_runs import Study
 from scalelab.runs import environment
 from scalelab.studies import jobs
-from scalelab.studies.jobs import DONE, FINETUNE, READY, Job
+from scalelab.studies.jobs import DONE, READY, Job
 
-POLL_SECS = 1.0
-IDLE_SECS = 5.0  # between two looks for work while others do what is left
+POLL_SECS = 0.5
 GPU_SHARE = 0.9  # of a GPU's memory, for all processes of a pool
 
-Claim = tuple[Job, TextIO]
 Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
+
+
+class Working(NamedTuple):
+    """A process, its jobs with their locks, and its log."""
+
+    process: subprocess.Popen[bytes]
+    claims: list[tuple[Job, TextIO]]
+    log: pathlib.Path
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the jobs."""
+        return [job.name for job, _ in self.claims]
 
 
 class Pool:
@@ -53,21 +63,15 @@ class Pool:
     """
 
     def __init__(
-        self,
-        workdir: pathlib.Path,
-        name: str,
-        num_workers: int,
-        refresh: Callable[[], None],
-        show: Show,
-        num_vmapped: int = 1,
-    ) -> None:
+        self, workdir: pathlib.Path, name: str, num_workers: int, refresh: Callable[[], None],
+        show: Show, num_vmapped: int = 1,
+    ) -> None:  # fmt: skip
         self.workdir, self.name, self.num_workers = workdir, name, num_workers
         self.num_vmapped, self.refresh, self.show = num_vmapped, refresh, show
         self.refused: str | None = None
         self.failed: dict[str, str] = {}
         self._one_by_one: set[str] = set()  # jobs that failed as one program
-        self._working: dict[int, tuple[list[Job], subprocess.Popen[bytes] | None]] = {}
-        self._lock, self._stopping = threading.Lock(), threading.Event()
+        self._working: dict[int, Working] = {}  # by slot
         for folder in ("locks", "logs", "runs"):
             (workdir / folder).mkdir(parents=True, exist_ok=True)
 
@@ -80,22 +84,25 @@ class Pool:
         Raises:
           cli.Stopped: interrupted; the processes have saved where they were.
         """
-        with cli.Interrupt() as interrupt, concurrent.futures.ThreadPoolExecutor(
-            self.num_workers
-        ) as executor:  # fmt: skip
-            slots = [executor.submit(self._work, slot) for slot in range(self.num_workers)]
+        with cli.Interrupt() as interrupt:
             try:
                 while interrupt.received is None:
-                    _, busy = concurrent.futures.wait(slots, timeout=POLL_SECS)
-                    with self._lock:
-                        study, found = jobs.read(self.workdir, self.name)
-                        self.show(study, found, self._working_names(), self.failed)
-                    if not busy:
+                    self._collect()
+                    study, found = jobs.read(self.workdir, self.name)
+                    left = self._start_jobs(study, found)
+                    names = [name for working in self._working.values() for name in working.names]
+                    self.show(study, found, names, self.failed)
+                    # Another process may work on a job that is left, so more may follow.
+                    if not names and not any(is_claimed(self.workdir, job) for job in left):
                         break
+                    time.sleep(POLL_SECS)
             finally:
-                self._stop()
-        for slot in slots:
-            slot.result()
+                for working in self._working.values():  # each process saves where it is
+                    working.process.send_signal(signal.SIGTERM)
+                for working in self._working.values():
+                    working.process.wait()
+                    for _, lock in working.claims:
+                        lock.close()
         if interrupt.received is not None:
             raise cli.Stopped(
                 f"stopped by {interrupt.received}; progress is saved in {self.workdir}: start the"
@@ -107,60 +114,54 @@ class Pool:
 
     def command(self, claimed: Sequence[Job]) -> list[str]:
         """Returns the command line that does jobs."""
-        kind = "finetune" if claimed[0].kind == FINETUNE else "pretrain"
         return [
-            sys.executable, "-m", "scalelab.studies.job", f"--workdir={self.workdir}",
-            f"--study={self.name}", *(f"--run={job.run}" for job in claimed), f"--kind={kind}",
+            sys.executable, "-m", "scalelab.studies.jobs", f"--workdir={self.workdir}",
+            f"--study={self.name}", f"--kind={claimed[0].kind}",
+            *(f"--run={job.run}" for job in claimed),
         ]  # fmt: skip
 
-    def _work(self, slot: int) -> None:
-        """Does one job after another on the cores of a slot, until nothing is left to do."""
-        while not self._stopping.is_set():
-            with self._lock:
-                claimed, left = self._claim_next()
-                if claimed:
-                    self._working[slot] = ([job for job, _ in claimed], None)
-                elif not self._working and not self._is_any_claimed(left):
-                    return
-            if not claimed:
-                self._stopping.wait(POLL_SECS if self._working else IDLE_SECS)
-                continue
-            self._do(claimed, slot)
+    def _collect(self) -> None:
+        """Notes which processes have ended and failed, and frees their slots."""
+        ended = {slot: w for slot, w in self._working.items() if w.process.poll() is not None}
+        for slot, working in ended.items():
+            del self._working[slot]
+            for _, lock in working.claims:
+                lock.close()
+            if working.process.returncode and len(working.claims) > 1:
+                self._one_by_one.update(working.names)
+            elif working.process.returncode:
+                (name,) = working.names
+                self.failed[name] = describe_failure(working.process.returncode, working.log)
+                (self.workdir / "logs" / f"{name}.failed").write_text(self.failed[name])
+        if ended:
+            self.refused = None
+            try:
+                self.refresh()
+            except ValueError as error:
+                self.refused = str(error)
 
-    def _claim_next(self) -> tuple[list[Claim], list[Job]]:
-        """Claims the next job that is ready, and those that one program does with it.
-
-        Returns:
-          The claims, and the jobs that are left.
-        """
-        study, found = jobs.read(self.workdir, self.name)
+    def _start_jobs(self, study: Study, found: list[Job]) -> list[Job]:
+        """Starts jobs that are ready on the free slots; returns the jobs that are left."""
         for job in found:
             if job.damaged and job.state == READY:  # training would fail on it for ever
-                folder = study.workdir / "runs" / job.run
+                folder = self.workdir / "runs" / job.run
                 reason = f"damaged: {job.damaged}; move {folder} away, and it is made again"
                 self.failed[job.name] = reason
         left = [job for job in found if job.state != DONE and job.name not in self.failed]
-        busy = self._working_names()
         for job in left:
-            if job.state == READY and job.name not in busy:
-                claimed = self._claim([job, *self._companions(study, job, left)], busy)
-                if claimed:
-                    return claimed, left
-        return [], left
+            if job.state == READY and len(self._working) < self.num_workers:
+                wanted = [job]
+                if job.name not in self._one_by_one:
+                    others = [other for other in left if other.name not in self._one_by_one]
+                    wanted += jobs.companions(study, job, others, self.num_vmapped)
+                if claims := self._claim(wanted):
+                    self._start(claims)
+        return left
 
-    def _companions(self, study: Study, job: Job, left: Sequence[Job]) -> list[Job]:
-        """Lists the jobs that the process of `job` does too."""
-        if self.num_vmapped == 1 or job.name in self._one_by_one:
-            return []
-        others = [other for other in left if other.name not in self._one_by_one]
-        return jobs.companions(study, job, others, self.num_vmapped)
-
-    def _claim(self, wanted: Sequence[Job], busy: Sequence[str]) -> list[Claim]:
+    def _claim(self, wanted: Sequence[Job]) -> list[tuple[Job, TextIO]]:
         """Claims those of the jobs that nobody has claimed or finished."""
         claims = [
-            (job, lock)
-            for job in wanted
-            if job.name not in busy and (lock := claim(self.workdir / "locks" / job.name))
+            (job, lock) for job in wanted if (lock := claim(self.workdir / "locks" / job.name))
         ]
         if claims:
             now = {job.name: job.state for job in jobs.read(self.workdir, self.name)[1]}
@@ -169,67 +170,26 @@ class Pool:
                     lock.close()
         return [(job, lock) for job, lock in claims if not lock.closed]
 
-    def _do(self, claimed: Sequence[Claim], slot: int) -> None:
-        """Runs the process of claimed jobs to its end, and notes whether it failed."""
-        ours, log = [job for job, _ in claimed], self.workdir / "logs" / f"{claimed[0][0].name}.log"
-        for job in ours:
-            _failure_note(self.workdir, job).unlink(missing_ok=True)
+    def _start(self, claims: list[tuple[Job, TextIO]]) -> None:
+        """Starts a process for claimed jobs on the cores of a free slot."""
+        slot = next(k for k in range(self.num_workers) if k not in self._working)
+        log = self.workdir / "logs" / f"{claims[0][0].name}.log"
+        for job, _ in claims:
+            (self.workdir / "logs" / f"{job.name}.failed").unlink(missing_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                self.command(ours),
-                env=os.environ | memory_share(self.num_workers),
+                self.command([job for job, _ in claims]),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                pass_fds=[lock.fileno() for _, lock in claimed],
+                pass_fds=[lock.fileno() for _, lock in claims],
+                env=os.environ | memory_share(self.num_workers),
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
-        with self._lock:
-            self._working[slot] = (ours, process)
-            if self._stopping.is_set():
-                _terminate(process)
         for core_set in split_cores(slot, self.num_workers):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(process.pid, core_set)
-        process.wait()
-        with self._lock:
-            del self._working[slot]
-            for _, lock in claimed:
-                lock.close()
-            if process.returncode and not self._stopping.is_set():
-                if len(ours) > 1:
-                    self._one_by_one |= {job.name for job in ours}
-                else:
-                    reason = describe_failure(process.returncode, log)
-                    self.failed[ours[0].name] = reason
-                    _failure_note(self.workdir, ours[0]).write_text(reason)
-            if self._stopping.is_set():
-                return
-            self.refused = None
-            try:
-                self.refresh()
-            except ValueError as error:
-                self.refused = str(error)
-
-    def _is_any_claimed(self, left: Sequence[Job]) -> bool:
-        """Returns whether another process works on a job that is left, so more may follow."""
-        return any(is_claimed(self.workdir, job) for job in left)
-
-    def _working_names(self) -> list[str]:
-        return [job.name for ours, _ in self._working.values() for job in ours]
-
-    def _stop(self) -> None:
-        """Interrupts what still works; each process saves where it is."""
-        with self._lock:
-            self._stopping.set()
-            for _, process in self._working.values():
-                if process is not None:
-                    _terminate(process)
-
-
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
+        self._working[slot] = Working(process, claims, log)
 
 
 def claim(path: pathlib.Path) -> TextIO | None:
@@ -254,12 +214,10 @@ def is_claimed(workdir: pathlib.Path, job: Job) -> bool:
 
 def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]:
     """Returns the jobs that failed when they were last tried, with the reason."""
-    notes = {job.name: _failure_note(workdir, job) for job in found if job.state != DONE}
+    notes = {
+        job.name: workdir / "logs" / f"{job.name}.failed" for job in found if job.state != DONE
+    }
     return {name: note.read_text() for name, note in notes.items() if note.exists()}
-
-
-def _failure_note(workdir: pathlib.Path, job: Job) -> pathlib.Path:
-    return workdir / "logs" / f"{job.name}.failed"
 
 
 def describe_failure(code: int, log: pathlib.Path) -> str:

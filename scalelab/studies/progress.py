@@ -2,20 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TextIO
 
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.lab.load.study_runs import Plan, PretrainRun, Study, planned
+from scalelab.lab.load.study_runs import Plan, Study, planned
 from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 
-HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned")
-HEADER += ("memory GiB", "planned", "loss")
-
-
-# --- While it runs --------------------------------------------------------------------------------
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "loss")
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
@@ -54,14 +50,11 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
     return total * ratio
 
 
-def rows(
-    study: Study,
-    found: Sequence[Job],
-    working: Sequence[str],
-    failed: Mapping[str, str],
+def describe_runs(
+    study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
     plan: Plan,
-) -> list[list[str]]:
-    """Returns a table row for each run.
+) -> str:  # fmt: skip
+    """Formats a table with a row for each run.
 
     Args:
       study: the study.
@@ -70,80 +63,66 @@ def rows(
       failed: jobs that failed, with the reason.
       plan: of the study.
     """
-    by_name = {job.name: job for job in found}
-    lines = []
+    by_name, num_tasks = {job.name: job for job in found}, len(study.facts["tasks"])
+    rows = []
     for run in study.runs:
-        finetune = by_name.get(f"{run.name}.finetune")
-        expected = planned(plan, run.name, run.stage, run.n_model)
-        result = run.result
-        memory = result.peak_memory_bytes if result else None
-        lines.append([
+        states = {PRETRAIN: "to do", FINETUNE: "-"}
+        for kind in states:
+            job = by_name.get(f"{run.name}.{kind}")
+            if job is None:
+                continue
+            share = jobs.progress(run.folder, run.config)
+            done = "" if share is None else f"{share:.0%}"
+            if kind == FINETUNE:
+                done = f"{num_tasks - sum('/' not in task for task in job.tasks)}/{num_tasks}"
+            if job.name in failed:
+                states[kind] = "failed"
+            elif job.state == DONE:
+                states[kind] = "done"
+            elif job.damaged:
+                states[kind] = "damaged"
+            elif job.name in working:
+                states[kind] = f"running {done}".strip()
+            elif done:
+                states[kind] = f"stopped at {done}" if kind == PRETRAIN else done
+        expected, result = planned(plan, run.name, run.stage, run.n_model), run.result
+        rows.append([
             run.name,
-            _pretraining_state(run, by_name[f"{run.name}.pretrain"], working, failed),
-            "-" if finetune is None else _finetuning_state(study, finetune, working, failed),
+            *states.values(),
             f"{result.tokens:,}" if result else "",
             f"{result.seconds:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
-            "" if memory is None else f"{memory / 2**30:.2f}",
-            f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip
-    return lines
-
-
-def _pretraining_state(
-    run: PretrainRun, job: Job, working: Sequence[str], failed: Mapping[str, str]
-) -> str:
-    if job.name in failed:
-        return "failed"
-    done = jobs.progress(run.folder, run.config)
-    share = "" if done is None else f" {done:.0%}"
-    if job.name in working:
-        return "running" + share
-    if job.state == DONE:
-        return "done"
-    if job.damaged:
-        return "damaged"
-    return "to be repeated" if job.again else f"stopped at{share}" if share else "to do"
-
-
-def _finetuning_state(
-    study: Study, job: Job, working: Sequence[str], failed: Mapping[str, str]
-) -> str:
-    if job.name in failed:
-        return "failed"
-    if job.state == DONE:
-        return "done"
-    number = len(study.facts["tasks"])
-    done = number - sum("/" not in task for task in job.tasks)
-    return f"{'running ' * (job.name in working)}{done}/{number}"
+    return tables.plain(HEADER, rows)
 
 
 def summary(
     study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str],
-    remaining: float | None, num_workers: int,
+    plan: Plan, num_workers: int,
 ) -> str:  # fmt: skip
-    """Returns one line about the whole study."""
+    """Returns one line about the whole study, with the time left if there is a plan."""
     parts = []
-    for kind in (PRETRAIN, FINETUNE):
+    for kind, title in ((PRETRAIN, "pre-training"), (FINETUNE, "fine-tuning")):
         ours = [job for job in found if job.kind == kind]
         if ours:
-            parts.append(f"{kind} {sum(j.state == DONE for j in ours)}/{len(ours)}")
+            parts.append(f"{title} {sum(j.state == DONE for j in ours)}/{len(ours)}")
     runs = {run.name: run for run in study.runs}
     for name in working:
         run_name, _, kind = name.rpartition(".")
         done = jobs.progress(runs[run_name].folder, runs[run_name].config)
-        share = f" {done:.0%}" if done is not None and kind == "pretrain" else ""
+        share = f" {done:.0%}" if done is not None and kind == PRETRAIN else ""
         parts.append(f"{run_name} {kind}{share}")
     if failed:
         parts.append(f"{len(failed)} failed")
+    remaining = secs_left(study, found, plan)
     if remaining is not None:
         parts.append(f"ETA {format_secs(remaining / max(1, num_workers))}")
     return f"{study.name}: " + " | ".join(parts)
 
 
 class Screen:
-    """Shows progress: the whole table on a terminal, rewritten in place; else a line a minute.
+    """Writes a line whenever a job has begun or ended, or a minute has passed.
 
     Args:
       stream: where to write.
@@ -151,30 +130,19 @@ class Screen:
       plan: of the study.
     """
 
-    def __init__(self, stream: Any, num_workers: int, plan: Plan) -> None:
+    def __init__(self, stream: TextIO, num_workers: int, plan: Plan) -> None:
         self._stream, self._workers, self._plan = stream, num_workers, plan
-        self._every_secs = 2.0 if stream.isatty() else 60.0
-        self._last, self._height, self._shown = -1e9, 0, ""
+        self._last, self._shown = 0.0, ""
 
     def __call__(
         self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
     ) -> None:
         """Shows the state if it has changed or some time has passed."""
         state = f"{[j.state for j in found]} {working} {sorted(failed)}"
-        if time.monotonic() - self._last < self._every_secs and state == self._shown:
-            return
-        self._last, self._shown = time.monotonic(), state
-        remaining = secs_left(study, found, self._plan)
-        text = summary(study, found, working, failed, remaining, self._workers) + "\n"
-        if self._stream.isatty():
-            text = tables.plain(HEADER, rows(study, found, working, failed, self._plan)) + text
-            back = f"\x1b[{self._height}F\x1b[J" if self._height else ""
-            self._height, text = text.count("\n"), back + text
-        self._stream.write(text)
-        self._stream.flush()
-
-
-# --- At its end -----------------------------------------------------------------------------------
+        if time.monotonic() - self._last > 60.0 or state != self._shown:
+            self._last, self._shown = time.monotonic(), state
+            line = summary(study, found, working, failed, self._plan, self._workers)
+            print(line, file=self._stream, flush=True)
 
 
 def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) -> str:
@@ -186,55 +154,32 @@ def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) 
       failed: names of jobs that failed, with the reason.
     """
     done = sum(job.state == DONE for job in found)
-    waits = describe_waiting(study, found)
-    if done == len(found) and not waits:
+    if done == len(found):
         return f"{study.name}: nothing left to do in {study.workdir}"
     lines = [f"{study.name}: {done} of {len(found)} jobs are done in {study.workdir}"]
     lines += [f"  failed: {name}: {reason}" for name, reason in failed.items()]
-    lines += [f"  waiting: {line}" for line in waits]
-    return "\n".join([*lines, *advise(study, failed)])
-
-
-def describe_waiting(study: Study, found: Sequence[Job]) -> list[str]:
-    """Returns a line for each stage about what cannot be done yet, and what it waits for."""
-    open_runs = {job.run for job in found if job.kind == PRETRAIN and job.state != DONE}
-    lines = []
+    lost = {name.rpartition(".")[0] for name in failed if name.endswith(PRETRAIN)}
+    advice = ["start the same command again to retry what failed; its log says why it failed"]
     for stage, facts in study.facts["stages"].items():
-        runs = {run.name for run in study.runs if run.stage == stage}
-        waits = [j for j in found if j.kind == FINETUNE and j.state == WAITING and j.run in runs]
-        rule = facts["finetune"]
-        if waits and rule != "all":
+        runs = {run.name: run for run in study.runs if run.stage == stage}
+        waits = [
+            j.run for j in found if j.kind == FINETUNE and j.state == WAITING and j.run in runs
+        ]
+        if waits:
+            which = "their own pre-training"
+            if facts["finetune"] != "all":
+                which = f"{facts['finetune']}, which needs the losses of all runs"
             lines.append(
-                f"stage {stage}: {len(waits)} fine-tunings, because {rule} needs the losses of all"
-                f" its runs; not finished: {', '.join(sorted(runs & open_runs))}"
+                f"  waiting: stage {stage}: fine-tuning of {', '.join(waits)}: for {which}"
             )
-        elif waits:
-            names = ", ".join(job.run for job in waits)
-            lines.append(f"stage {stage}: the fine-tuning of {names}, after the pre-training")
-        unknown = [shape for shape in facts["shapes"] if shape.startswith(COMPOUND)]
-        if unknown and not runs and any(job.state != DONE for job in found):
+        if not runs:
             lines.append(
-                f"stage {stage}: {', '.join(unknown)} comes out of all runs and fine-tunings of the"
-                " stage before"
+                f"  waiting: stage {stage}: {', '.join(facts['shapes'])} comes out of all runs and"
+                " fine-tunings of the stage before"
             )
-    return lines
-
-
-def advise(study: Study, failed: Mapping[str, str]) -> list[str]:
-    """Returns what a user can do about jobs that failed."""
-    if not failed:
-        return []
-    lines = ["  start the same command again to retry what failed; its log says why it failed"]
-    runs = {run.name: run for run in study.runs}
-    lost = {name.rpartition(".")[0] for name in failed if name.endswith(".pretrain")} & runs.keys()
-    for stage, facts in study.facts["stages"].items():
-        nets = (runs[name].config["net"] for name in lost if runs[name].stage == stage)
-        bad = {"{num_heads}x{width}x{num_layers}".format(**net) for net in nets}
+        bad = {str(run.shape) for run in runs.values() if run.name in lost}
         left = [shape for shape in facts["shapes"] if shape not in bad]
-        if bad and left and len(left) < len(facts["shapes"]):
-            given = "(" + "".join(f"'{shape}'," for shape in left) + ")"
-            lines.append(
-                f"  or go on without {', '.join(sorted(bad))}; finished runs stay in the study:"
-                f' --config.stages.{stage}.shapes="{given}"'
-            )
-    return lines
+        if bad and left and not any(shape.startswith(COMPOUND) for shape in facts["shapes"]):
+            given = f'--config.stages.{stage}.shapes="{tuple(left)}"'
+            advice.append(f"or go on without {', '.join(sorted(bad))}: {given}")
+    return "\n".join([*lines, *(f"  {line}" for line in advice if failed)])

@@ -1,7 +1,7 @@
-"""The fields of a study: frozen dataclasses, filled strictly from a ConfigDict.
+"""The fields of a study: frozen dataclasses with defaults, filled strictly from a ConfigDict.
 
-`configs/study.py` holds the fields with their defaults and comments; a file of `configs/studies/`
-is one comparison, written as what it changes there.
+A file of `configs/studies/` is one comparison, written as what it changes here; `configs/study.py`
+has the rules by which a scale shrinks it.
 """
 
 import ast
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import field_names, fill
+from scalelab.config.fields import Count, field_names, fill
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.names import module_names, nearest
@@ -22,75 +22,65 @@ from scalelab.tasks import task as task_lib
 
 FACTORS = ("system", "shape", "variant", "seed")
 COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1" is one step up
+GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Runs of a study that can start at the same time.
-
-    Attributes:
-      systems: names.
-      shapes: written AxHxL, or "compound:STEP": the shape that scales the best one of the stage
-        before by 2**STEP.
-      variants: names out of the study's.
-      finetune: "all", "none", or "best:k": the k shapes of the least validation loss.
-    """
+    """Runs of a study that can start at the same time: systems x shapes x variants, all seeds."""
 
     systems: tuple[str, ...]
+    # AxHxL, or compound:STEP: the shape that scales the best one of the stage before by 2**STEP.
     shapes: tuple[str, ...]
     variants: tuple[str, ...]
-    finetune: str
+    finetune: str  # all, none, or best:k (the k shapes of the least validation loss)
 
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """How every pre-trained net is adapted; fields are written "field=value".
+    """How every pre-trained net is adapted."""
 
-    Attributes:
-      tasks: names of files in scalelab/eval.
-      recipe: a name in scalelab/tasks/recipes.py.
-      seeds: fine-tuning seeds of each pre-training.
-      data: folder of the tasks' data; None: TensorFlow Datasets.
-      scratch: whether the net of each first seed is trained from random weights too.
-      fields: of configs/finetune.py, "max_train_examples=2000", or of one task alone,
-        "sst2.epochs=1".
-      keep: whether the parameters of fine-tuned nets stay on disk.
-    """
-
-    tasks: tuple[str, ...]
-    recipe: str
-    seeds: int
-    data: str | None
-    scratch: bool
-    fields: tuple[str, ...]
-    keep: bool
+    tasks: tuple[str, ...] = GLUE_LARGE
+    recipe: str = "thesis"
+    seeds: Count = 1  # of each pre-training
+    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
+    scratch: bool = False  # also the net of each first seed from random weights
+    fields: tuple[str, ...] = ()  # of configs/finetune.py: "epochs=2"; of one task: "sst2.epochs=1"
+    keep: bool = False  # the parameters of fine-tuned nets, on disk
 
 
 @dataclasses.dataclass(frozen=True)
 class StudySpec:
-    """One comparison, every field decided; see configs/study.py."""
+    """One comparison, every field decided."""
 
-    name: str
-    title: str
-    question: str
-    protocol: str | None
-    comparison: str | None
-    scale: str
-    seeds: int
-    matched: str
-    pretrain: Config
-    fields: tuple[str, ...]
-    system_fields: dict[str, tuple[str, ...]]
-    variants: dict[str, tuple[str, ...]]
-    stages: dict[str, Stage]
-    stage_order: tuple[str, ...]
-    finetune: Finetune
-    free: tuple[str, ...]
-    allow: tuple[str, ...]
-    tables: tuple[str, ...]
-    rows: dict[str, Rows]
-    figures: tuple[str, ...]
-    hypotheses: tuple[str, ...]
+    name: str = "study"  # of its file and its report
+    title: str = ""
+    question: str = ""  # that it is to answer, in a sentence
+    protocol: str | None = None  # section of the protocol; None: not of it
+    # Module with the study's statements, tables and figures: scalelab/lab/compare/evidence.py.
+    comparison: str | None = None
+    scale: str = "full"
+    seeds: Count = 1  # pre-training seeds: 0, 1, ...
+    matched: str = "steps"  # the clock that runs have in common
+    pretrain: Config = Config()  # the control of all runs
+    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
+    # "x0.5" multiplies the value before, "xpass:VARIANT" by the tokens of a pass over the corpus
+    # compared with that variant's. A system's departures come before all of them.
+    fields: tuple[str, ...] = ()
+    system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})
+    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
+    # The stages' names in their order, which a ConfigDict does not keep; one alone needs none.
+    stage_order: tuple[str, ...] = ()
+    finetune: Finetune = Finetune()
+    free: tuple[str, ...] = FACTORS  # in which runs may differ
+    allow: tuple[str, ...] = ()  # further fields, which every table then names
+    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
+    # rows of a name: "large:width".
+    tables: tuple[str, ...] = ("scores", "loss")
+    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
+    figures: tuple[str, ...] = ("score_by_task", "loss_by_time")
+    hypotheses: tuple[str, ...] = ()
 
 
 def resolve(values: Mapping[str, Any]) -> StudySpec:
@@ -110,38 +100,22 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         )
     stages = {name: spec.stages[name] for name in order}
     spec = dataclasses.replace(spec, stages=stages, stage_order=order)
-    _check(spec)
-    return spec
-
-
-def _check(spec: StudySpec) -> None:
-    """Refuses names of things that do not exist, and nets that cannot be built."""
-    for where, names in (
-        ("config.name", [spec.name]),  # these become parts of file names
-        ("config.variants", spec.variants),
-        ("config.stages", spec.stages),
-        ("config.rows", spec.rows),
-    ):
-        for name in names:
-            if not name.isidentifier():
-                raise ValueError(f"{where}: {name!r}: expected a word, such as half_steps")
-    if spec.seeds < 1 or spec.finetune.seeds < 1:
-        raise ValueError("config.seeds and config.finetune.seeds must be at least 1")
+    names = (spec.name, *spec.variants, *spec.stages, *spec.rows)  # parts of names of files
+    if wrong := [name for name in names if not name.isidentifier()]:
+        raise ValueError(f"config: {wrong[0]!r}: expected a word, such as half_steps")
     if not spec.stages:
         raise ValueError("config.stages is empty: the study has no runs")
     if spec.variants.get(BASELINE) != ():
-        raise ValueError(
-            f"config.variants must have {BASELINE!r}, which changes nothing: (); got"
-            f" {spec.variants.get(BASELINE)!r}: name another variant"
-        )
+        raise ValueError(f"config.variants must have {BASELINE!r}, which changes nothing: ()")
     for place, (name, stage) in enumerate(spec.stages.items()):
         _check_stage(spec, f"config.stages.{name}", stage, is_first=place == 0)
     _check_names(spec.system_fields, module_names("systems"), "config.system_fields")
     _check_names(spec.free, FACTORS, "config.free")
-    _check_report(spec)
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
+    _check_report(spec)
+    return spec
 
 
 def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -> None:
@@ -155,8 +129,8 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
             parse_shape(shape)
         elif is_first:
             raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
-        else:
-            number(shape.removeprefix(COMPOUND), f"{where}.shapes {shape!r}")
+        elif not shape.removeprefix(COMPOUND).removeprefix("-").isdecimal():
+            raise ValueError(f"{where}.shapes {shape!r}: expected a whole number of steps")
     best = stage.finetune.removeprefix("best:")
     is_best = best != stage.finetune and best.isdecimal() and int(best) > 0
     if stage.finetune not in ("all", "none") and not is_best:
@@ -172,22 +146,12 @@ def _check_report(spec: StudySpec) -> None:
 
     comparison = load_comparison(spec.comparison)
     comparability.check_clock(spec.matched, "config.matched")
-    _check_tables(spec, [*TABLES, *comparison.TABLES])
-    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
-    _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
-    adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
-    known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
-    science = [name for name in known if "machine." not in name]
-    _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
-
-
-def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:
-    """Refuses tables of an unknown kind or with unknown rows, and tables without any run."""
     for name, rows in spec.rows.items():
         _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")
         _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
     for table in spec.tables:
-        kind, name = table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
+        kinds = [*TABLES, *comparison.TABLES]
+        _, name = table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
         if name and not any(
             shape.startswith(COMPOUND) or spec.rows[name].hold(stage, shape, variant)
             for stage, runs in spec.stages.items()
@@ -195,9 +159,14 @@ def _check_tables(spec: StudySpec, kinds: Sequence[str]) -> None:
             for variant in runs.variants
         ):
             raise ValueError(
-                f"config.tables {table!r}: no run of the study is one of config.rows.{name}; a"
-                f""" table of all runs: --config.tables="('{kind}',)\""""
+                f"config.tables {table!r}: no run of the study is one of config.rows.{name}"
             )
+    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
+    _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
+    adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
+    known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
+    science = [name for name in known if "machine." not in name]
+    _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
 
 
 def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:
@@ -223,18 +192,6 @@ def parse_shape(text: str) -> Shape:
             f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"
         )
     return shape
-
-
-def number(text: str, where: str) -> float:
-    """Reads a number.
-
-    Raises:
-      ValueError: not a number; the message begins with `where`.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{where}: expected a number, got {text!r}") from None
 
 
 def parse_fields(lines: Sequence[str]) -> dict[str, Any]:

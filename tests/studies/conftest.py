@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from scalelab.config.pretraining import Config
-from scalelab.studies import passes
+from scalelab.studies import expand
 
 PASS_TOKENS = {"segment_pair": 154_163_042, "doc_sentences": 97_718_060}  # Table 7.1
 
@@ -17,4 +17,4 @@ def no_corpus_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     def tokens(config: Config, workdir: pathlib.Path) -> int:
         return PASS_TOKENS[config.data.format]
 
-    monkeypatch.setattr(passes, "tokens", tokens)
+    monkeypatch.setattr(expand, "pass_tokens", tokens)

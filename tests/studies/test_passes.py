@@ -9,9 +9,8 @@ import pytest
 import tiny
 
 from scalelab import systems
-from scalelab.config import durations
 from scalelab.data import load_data
-from scalelab.studies import expand, packing, passes, spec
+from scalelab.studies import expand, packing, spec
 
 FORMATS = ("mlm_on_sentences", "pairs_unique", "mlm_on_pairs_unique")
 
@@ -54,23 +53,9 @@ def test_unique_variants_pass_over_any_corpus_as_often(made, tmp_path) -> None:
         assert optim.warmup_tokens == pytest.approx(0.1 * optim.total_tokens, rel=1e-3)
 
 
-def test_that_is_as_many_epochs(made, tmp_path) -> None:
-    """So many tokens of either format are as many steps as so many epochs, in each phase."""
-    runs = by_variant(made, tmp_path)
-    for name in FORMATS:
-        config = runs[name].config
-        data = load_data(config, systems.load("bert"))
-        steps = [phase.steps_per_epoch for phase in data.phases]
-        epochs = config.optim.total_tokens / data.pass_tokens
-        costs = [phase.step_tokens for phase in data.phases]
-        ends = durations.make_plan(config, steps, {"tokens": costs}).ends
-        found = [(ends[0] / costs[0]) / steps[0], ((ends[1] - ends[0]) / costs[1]) / steps[1]]
-        assert found == pytest.approx([epochs, epochs], rel=0.1)  # whole steps of a small corpus
-
-
 def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
     before = by_variant(made, tmp_path)
-    assert len(json.loads((tmp_path / passes.FILE).read_text())) == 2  # of each format
+    assert len(json.loads((tmp_path / expand.PASSES).read_text())) == 2  # of each format
 
     def gone(*_: object, **__: object) -> None:
         raise ValueError("no corpus")
@@ -80,13 +65,7 @@ def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
     expand.write(made, expand.expand_runs(made, tmp_path), tmp_path, "")
     packing.pack(tmp_path, None, tmp_path / "to")
     assert by_variant(made, tmp_path / "to") == before
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / passes.FILE).write_text('{"of another study": 5}')
-    passes.keep(other, tmp_path / "to")
-    assert by_variant(made, tmp_path / "to") == before
-    assert json.loads((tmp_path / "to" / passes.FILE).read_text())["of another study"] == 5
-    (tmp_path / passes.FILE).write_text("[]")
+    (tmp_path / expand.PASSES).write_text("[]")
     with pytest.raises(ValueError, match="no corpus"):
         by_variant(made, tmp_path)
 
@@ -99,7 +78,7 @@ def test_all_seeds_have_one_budget(made, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("other", "message"),
-    [("basline", "run .*'baseline'"), ("more", "another variant"), ("again", "passes of another")],
+    [("basline", "run .*'baseline'"), ("more", "another variant"), ("again", "xpass:again")],
 )
 def test_what_it_may_not_name(other: str, message: str, tmp_path) -> None:
     made = a_study.make(
@@ -114,18 +93,12 @@ def test_what_it_may_not_name(other: str, message: str, tmp_path) -> None:
         expand.expand_runs(made, tmp_path)
 
 
-def test_it_is_of_variants_alone(tmp_path) -> None:
-    made = a_study.make(fields=("optim.total_steps=xpass:baseline",))
-    with pytest.raises(ValueError, match="expected x and a factor"):
-        expand.expand_runs(made, tmp_path)
-
-
 def test_order_and_net_do_not_count(made, tmp_path, monkeypatch) -> None:
     """One count serves all shapes, budgets and orders of the same examples."""
     config = by_variant(made, tmp_path)["baseline"].config
-    known = passes.tokens(config, tmp_path)
+    known = expand.pass_tokens(config, tmp_path)
     monkeypatch.setattr("scalelab.data.load_data", None)
     data = dataclasses.replace(config.data, order_seed=5)
     net = dataclasses.replace(config.net, width=64)
     other = dataclasses.replace(config, data=data, net=net, objective="mlm")
-    assert passes.tokens(other, tmp_path) == known
+    assert expand.pass_tokens(other, tmp_path) == known

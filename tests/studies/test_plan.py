@@ -9,7 +9,7 @@ import pytest
 
 from scalelab.data import probe_rows, probes
 from scalelab.resources.blueprint import StepTime
-from scalelab.studies import expand, finetunings, plan, timing
+from scalelab.studies import expand, finetunings, plan
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
 
@@ -30,8 +30,14 @@ def test_a_shape_that_is_not_known_is_foreseen_by_its_size(tmp_path) -> None:
     assert last.config.net.width == last.shape.width
 
 
-class FakeClock(timing.StepClock):
-    """A step takes 2 s, its compilation 5 s, a fine-tuning step 0.001 s a token."""
+TASK = plan.TaskSize(batch_size=10, length=20.0, steps=30.0, evaluated=90.0)
+
+
+class FakeClock(plan.Clock):
+    """A step takes 2 s, its compilation 5 s, a fine-tuning step 0.001 s a token.
+
+    Examples have 20 tokens.
+    """
 
     def pretraining(self, run):
         return [StepTime(2.0, 5.0, 100) for _ in self.draw(run).phases]
@@ -39,52 +45,41 @@ class FakeClock(timing.StepClock):
     def finetuning(self, run):
         return 0.001
 
+    def data(self, run):
+        class Store(list):
+            meta = {"num_tokens": 2000.0}
 
-@pytest.fixture
-def data(monkeypatch):
-    """Stands for prepared data: 20 tokens an example."""
-
-    class Store(list):
-        meta = {"num_tokens": 2000.0}
-
-    phase = types.SimpleNamespace(train=Store(range(100)), steps_per_epoch=12)
-    made = types.SimpleNamespace(phases=[phase])
-    monkeypatch.setattr(plan, "_load_data", lambda run: made)
+        phase = types.SimpleNamespace(train=Store(range(100)), steps_per_epoch=12)
+        return types.SimpleNamespace(phases=[phase])
 
 
-TASK = timing.TaskSize(batch_size=10, length=20.0, steps=30.0, evaluated=90.0)
-
-
-@pytest.mark.usefixtures("data")
 def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     made = a_study.make(seeds=2, finetune__seeds=3)
     first, _, second, _ = expand.expand_runs(made, tmp_path)
-    clock = FakeClock([first], [TASK])
-    found = plan.expect(made, first, clock, [TASK], 0.5, foreseen=False)
-    assert (found.steps, found.secs, found.start_secs) == (6, 12.0, 5.0)
-    assert found.tokens == pytest.approx(6 * 8 * 20)
-    assert found.flops == pytest.approx(6 * clock.draw(first).phases[0].forward.train)
-    assert found.finetune_secs == pytest.approx(3 * 0.001 * 20 * (300 + 30))
-    assert found.total_secs == pytest.approx(17 + found.finetune_secs / 2)
-    assert found.peak_bytes > 100
+    clock = FakeClock([TASK])
+    found = plan.expect(made, first, clock, 0.5)
+    assert (found["steps"], found["secs"], found["start_secs"]) == (6, 12.0, 5.0)
+    assert found["tokens"] == pytest.approx(6 * 8 * 20)
+    assert found["flops"] == pytest.approx(6 * clock.draw(first).phases[0].forward.train)
+    assert found["finetune_secs"] == pytest.approx(3 * 0.001 * 20 * (300 + 30))
+    assert found["peak_bytes"] > 100
     secs = {"pretrain__optim__total_steps": None, "pretrain__optim__warmup_steps": None}
     secs |= {"pretrain__optim__total_secs": 9.0, "pretrain__optim__warmup_secs": 1.0}
     timed = expand.expand_runs(a_study.make(matched="secs", **secs), tmp_path)[0]
-    assert plan.expect(made, timed, clock, [], 0.0, foreseen=False).steps == 5
+    assert plan.expect(made, timed, clock, 0.0)["steps"] == 5
     kept = "pretrain__machine__compile_cache_dir"
     again = expand.expand_runs(a_study.make(seeds=2, **{kept: str(tmp_path)}), tmp_path)[2]
-    assert plan.expect(made, again, clock, [], 0.0, foreseen=False).start_secs == 0
+    assert plan.expect(made, again, clock, 0.0)["start_secs"] == 0
 
 
-@pytest.mark.usefixtures("data")
 def test_only_the_chosen_are_counted() -> None:
     made = staged()
     planned = expand.expand_runs(made, pathlib.Path("/nowhere"), foreseen=True)
     shares = plan.finetune_shares(made, planned)
     assert shares == {"grid": pytest.approx(2 / 3), "up": 1.0}
-    clock = FakeClock(planned, [TASK])
+    clock = FakeClock([TASK])
     expected = [
-        plan.expect(made, run, clock, [TASK], shares[run.stage], foreseen=run.stage == "up")
+        plan.expect(made, run, clock, shares[run.stage]) | {"foreseen": run.stage == "up"}
         for run in planned
     ]
     text = plan.describe(expected, 2)
@@ -94,7 +89,7 @@ def test_only_the_chosen_are_counted() -> None:
 @pytest.mark.slow
 def test_steps_are_timed_once_for_each_net(tmp_path, capsys) -> None:
     runs = expand.expand_runs(a_study.make(seeds=2), tmp_path)
-    clock = timing.StepClock(runs, [TASK])
+    clock = plan.Clock([TASK])
     found = [(clock.pretraining(run), clock.finetuning(run)) for run in runs]
     assert found[0] == found[2] and found[1] == found[3]
     assert all(steps[0].secs > 0 and steps[0].num_bytes > 0 and per > 0 for steps, per in found)

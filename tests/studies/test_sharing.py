@@ -4,7 +4,6 @@ import json
 import pathlib
 
 import a_study
-import glue_folder
 import pytest
 import test_jobs
 
@@ -30,7 +29,7 @@ def test_equal_seconds_and_equal_steps_are_not_mixed(tmp_path) -> None:
     """Two studies whose runs have the same names, but a budget of another clock."""
     write(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match=rf"(?s)two.json plans {BERT} .* optim.total_secs: None"):
+    with pytest.raises(ValueError, match=rf"(?s)two.json plans {BERT}.*optim.total_secs: None"):
         write(tmp_path, **SECONDS)
     assert sorted(tmp_path.rglob("*")) == before  # refused before anything is written
     write(tmp_path / "another", **SECONDS)
@@ -100,36 +99,5 @@ def test_a_run_that_is_there_with_another_config(tmp_path) -> None:
     planned.folder.mkdir(parents=True)
     (planned.folder / "config.json").write_text(json.dumps(planned.config))
     (tmp_path / "studies/two.json").unlink()
-    with pytest.raises(ValueError, match=rf"(?s)holds {BERT} with another config.*mask_rate"):
-        write(tmp_path)
-
-
-def test_data_may_lie_elsewhere_but_not_be_other_data(tmp_path) -> None:
-    here, there = glue_folder.write(tmp_path / "here"), glue_folder.write(tmp_path / "there")
-    workdir = tmp_path / "w"
-    given = dict(finetune__tasks=("wnli",))
-    write(workdir, finetune__data=str(here), **given)
-    import task_folders
-
-    from scalelab.tasks import task as task_lib
-
-    folder = workdir / "runs" / BERT / "tasks/wnli"
-    task_folders.write_run(folder, "wnli", 0, 3)
-    path = folder / "seed0/config.json"
-    digests = task_lib.load(task_lib.load_task("wnli"), here, tests=False).digests
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": digests}))
-    write(workdir, finetune__data=str(there), **given)
-    path = there / "WNLI/train.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join(lines[:-1]) + "\n")
-    write(workdir, finetune__data=str(here), **given)
-    with pytest.raises(ValueError, match="(?s)fine-tuned on other data.*wnli: the train set of"):
-        write(workdir, finetune__data=str(there), **given)
-
-
-def test_a_damaged_study_file_is_named(tmp_path) -> None:
-    write(tmp_path)
-    path = tmp_path / "studies/two.json"
-    path.write_text(path.read_text()[:300])
-    with pytest.raises(ValueError, match=r"two.json is damaged .* move it away"):
+    with pytest.raises(ValueError, match=rf"(?s){BERT} is there.*mask_rate"):
         write(tmp_path)
