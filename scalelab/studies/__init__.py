@@ -1,5 +1,5 @@
 """Studies: from a stated comparison to finished runs; `scalelab.study` is its binary.
 
-spec (what a study says) -> expand (its runs, each with a resolved config) -> cost (what they will
-take) -> jobs (what is left to do) -> pool (doing it, several processes at a time).
+spec (the fields of a study) -> expand (its runs, each with a resolved config) -> plan (the time
+that they will take) -> jobs (the work that is left) -> pool (several processes that do it).
 """

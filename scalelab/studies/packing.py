@@ -14,14 +14,8 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
     A run counts as wholly done when its pre-training and all its fine-tunings are. One that is in
     `to` already is left as it is, so that packing again adds what has come since.
 
-    Args:
-      workdir: the study's folder.
-      name: the study; None: the only one.
-      to: a folder with the runs in one file (lab/load/archive.py), made if absent; `study report`
-        and `study run` take it as --workdir.
-
-    Returns:
-      What to say of it.
+    `study report` and `study run` take `to` as --workdir; its runs are in one file
+    (lab/load/archive.py). Returns a message with the counts.
     """
     study = study_runs.read(workdir, name)
     open_runs = {job.run for job in jobs.list_jobs(study) if job.state != jobs.DONE}

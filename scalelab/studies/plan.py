@@ -4,6 +4,7 @@ Times three steps of each distinct net, batch size and length, and one fine-tuni
 distinct net, and adds up. Compiled programs are kept where the runs will find them.
 """
 
+import functools
 import math
 import os
 import pathlib
@@ -25,11 +26,10 @@ from scalelab.studies.spec import StudySpec
 
 if TYPE_CHECKING:
     from scalelab.data import Data
-    from scalelab.resources.blueprint import Blueprint
+    from scalelab.resources.blueprint import Blueprint, StepTime
     from scalelab.tasks.task import Splits
 
 T = TypeVar("T")
-FORESEEN, CHOSEN = " ~", " *"  # marks in the table
 HEADER = ("run", "N", "parameters", "steps", "tokens", "FLOPs", "pre-train", "fine-tune", "memory")
 WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a task's text
 
@@ -127,24 +127,21 @@ class Clock:
         key = (c.data, c.tokenizer, c.short, c.long, c.system)
         return self._once(key, lambda: load_data(c, systems.load(run.system)))
 
-    def pretraining(self, run: PlannedRun) -> list[Any]:
-        """Returns the `blueprint.StepTime` of each phase of a run."""
+    def pretraining(self, run: PlannedRun) -> list["StepTime"]:
+        """Returns the time of a step of each phase of a run."""
         from scalelab import sharding
         from scalelab.resources import blueprint
 
-        machine, plan = run.config.machine, self.draw(run)
+        found, plan, machine = [], self.draw(run), run.config.machine
         mesh = sharding.make_mesh(
             machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
         )
-
-        def measure(batch_size: int, length: int) -> blueprint.StepTime:
-            return self._once(
-                (net_key(run), batch_size, length),
-                lambda: blueprint.time_steps(plan, length, batch_size, mesh),
-                f"{run.system} {run.shape}, {batch_size} x {length}",
-            )
-
-        return [measure(phase.batch_size, phase.length) for phase in plan.phases]
+        for phase in plan.phases:
+            size = phase.length, phase.batch_size
+            time_steps = functools.partial(blueprint.time_steps, plan, *size, mesh)
+            note = f"{run.system} {run.shape}, {phase.batch_size} x {phase.length}"
+            found.append(self._once((net_key(run), *size), time_steps, note))
+        return found
 
     def finetuning(self, run: PlannedRun) -> float:
         """Returns seconds per token of a fine-tuning step of a run's net, timed at one batch."""
@@ -250,21 +247,20 @@ def finetune_shares(spec: StudySpec, planned: Sequence[PlannedRun]) -> dict[str,
     shares = {}
     for name, stage in spec.stages.items():
         points = {(r.system, r.shape, r.variant) for r in planned if r.stage == name}
-        best = stage.finetune.removeprefix("best:")
-        all_or_none = float(stage.finetune == "all")
-        chosen = int(best) / max(1, len(points)) if best != stage.finetune else all_or_none
-        shares[name] = min(1.0, chosen) if spec.finetune.tasks else 0.0
+        count = {"all": len(points), "none": 0}.get(stage.finetune)
+        count = int(stage.finetune.removeprefix("best:")) if count is None else count
+        shares[name] = min(1.0, count / max(1, len(points))) if spec.finetune.tasks else 0.0
     return shares
 
 
 def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
-    """Formats the plan as a table with its total and notes."""
+    """Formats the plan as a table with its total; "compound" runs have only the expected size."""
     cells = [
         [
-            e["name"] + FORESEEN * e["foreseen"], f"{e['n_model']:,}", f"{e['num_params']:,}",
-            f"{e['steps']:,}", f"{e['tokens'] / 1e6:.1f}M", f"{e['flops']:.2g}",
+            e["name"], f"{e['n_model']:,}", f"{e['num_params']:,}", f"{e['steps']:,}",
+            f"{e['tokens'] / 1e6:.1f}M", f"{e['flops']:.2g}",
             format_secs(e["secs"] + e["start_secs"]),
-            format_secs(e["finetune_secs"]) + CHOSEN * (0 < e["finetune_share"] < 1),
+            format_secs(e["finetune_share"] * e["finetune_secs"]),
             f"{e['peak_bytes'] / 2**30:.2f} GiB",
         ]
         for e in rows
@@ -272,22 +268,10 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     total = sum(
         e["start_secs"] + e["secs"] + e["finetune_share"] * e["finetune_secs"] for e in rows
     )
-    text = tables.plain(HEADER, cells) + (
+    return tables.plain(HEADER, cells) + (
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
         f" {num_workers}. Seconds are those of steps timed here, with compiling and without the"
-        " start of processes; fine-tuning is a rougher guess."
+        " start of processes; fine-tuning is a rougher guess, and where a stage fine-tunes its"
+        " best:k, the mean over its runs."
     )
-    if any(e["foreseen"] for e in rows):
-        text += (
-            f"\n{FORESEEN.strip()} the shape comes out of the stage before; this line has another"
-            " shape of the expected size."
-        )
-    for stage, share in {e["stage"]: e["finetune_share"] for e in rows}.items():
-        count = sum(e["stage"] == stage for e in rows)
-        if 0 < share < 1:
-            text += (
-                f"\n{CHOSEN.strip()} stage {stage}: {share * count:.0f} of {count} runs will be"
-                " fine-tuned, and the sum counts as many."
-            )
-    return text

@@ -22,32 +22,28 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
     """
     if not plan:
         return None
-    runs = {run.name: run for run in study.runs}
     expected = {run.name: planned(plan, run.name, run.stage, run.n_model) for run in study.runs}
     taken = [(run.result.seconds, known["secs"]) for run in study.runs
              if run.result is not None and (known := expected[run.name])]  # fmt: skip
-    ratio = sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0
-    total = 0.0
+    total, runs = 0.0, {run.name: run for run in study.runs}
     for job in found:
         run, known = runs[job.run], expected[job.run]
         if job.state == DONE or known is None:
             continue
         if job.kind == PRETRAIN:
             done = jobs.progress(run.folder, run.config) or 0.0
-            total += known["secs"] * (1 - done) + known.get("start_secs", 0.0)
+            total += known["secs"] * (1 - done) + known["start_secs"]
         else:
             share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts["tasks"]))
-            undecided = jobs.is_finetuned(study, run) is None
-            chosen = known.get("finetune_share", 1.0) if undecided else 1.0
-            total += chosen * known["finetune_secs"] * share
+            decided = jobs.is_finetuned(study, run) is not None
+            share *= 1.0 if decided else known["finetune_share"]
+            total += share * known["finetune_secs"]
     begun = {run.stage for run in study.runs}
-    if any(job.state != DONE for job in found):
-        total += sum(
-            entry["secs"] + entry["start_secs"] + entry["finetune_share"] * entry["finetune_secs"]
-            for entry in plan.values()
-            if entry.get("foreseen") and entry["stage"] not in begun
-        )
-    return total * ratio
+    for entry in plan.values() if any(job.state != DONE for job in found) else ():
+        if entry["foreseen"] and entry["stage"] not in begun:
+            total += entry["secs"] + entry["start_secs"]
+            total += entry["finetune_share"] * entry["finetune_secs"]
+    return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0)
 
 
 def describe_runs(

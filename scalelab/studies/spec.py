@@ -151,16 +151,7 @@ def _check_report(spec: StudySpec) -> None:
         _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
     for table in spec.tables:
         kinds = [*TABLES, *comparison.TABLES]
-        _, name = table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
-        if name and not any(
-            shape.startswith(COMPOUND) or spec.rows[name].hold(stage, shape, variant)
-            for stage, runs in spec.stages.items()
-            for shape in runs.shapes
-            for variant in runs.variants
-        ):
-            raise ValueError(
-                f"config.tables {table!r}: no run of the study is one of config.rows.{name}"
-            )
+        table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]

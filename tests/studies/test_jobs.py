@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import a_study
 import pytest
@@ -22,7 +21,7 @@ from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
 from scalelab.runs import environment
-from scalelab.studies import expand, finetunings, jobs, pool, spec
+from scalelab.studies import expand, finetunings, jobs, pool
 
 DONE, READY, WAITING = jobs.DONE, jobs.READY, jobs.WAITING
 
@@ -39,12 +38,14 @@ def finish(workdir: pathlib.Path, run: str, loss: float = 5.0, checkpoint: bool 
     folder.mkdir(parents=True, exist_ok=True)
     files = (json.loads(path.read_text()) for path in (workdir / "studies").glob("*.json"))
     facts = next(facts for file in files for facts in file["runs"] if facts["name"] == run)
-    result = {"status": "completed", "seconds": 2.0, "eval": {"32": {"loss": loss}}}
-    result |= {"steps": 6, "tokens": 1000, "flops": 1e9}
-    result |= {name: facts[name] for name in ("system", "shape", "seed")}
+    clocks = {"tokens": 1000, "flops": 1e9, "seconds": 2.0}
+    result = {"status": "completed", "eval": {"32": {"loss": loss, "step": 6}}, "steps": 6}
+    result |= clocks | {name: facts[name] for name in ("system", "shape", "seed")}
     result |= {"n_model": 12 * facts["shape"]["L"] * facts["shape"]["H"] ** 2}
+    line = clocks | {"step": 6, "eval/max_len": 32, "eval/loss": loss}
     (folder / "config.json").write_text(json.dumps(facts["config"]))
     (folder / "result.json").write_text(json.dumps(result))
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     if checkpoint:
         (folder / "checkpoints/6").mkdir(parents=True, exist_ok=True)
 
@@ -107,9 +108,8 @@ def test_the_best_are_fine_tuned(tmp_path) -> None:
     assert f"{names[2]}.finetune" not in found
 
 
-@pytest.fixture
-def grid_done(tmp_path) -> spec.StudySpec:
-    """A study of two stages; the first, of two shapes, is done, and its file says so."""
+def test_a_shape_comes_out_of_the_grid(tmp_path) -> None:
+    """The best of the three of least loss is scaled: known once its fine-tunings are."""
     grid = a_study.stage(systems=("bert",), shapes=("2x8x1", "2x12x1"), finetune="best:2")
     up = a_study.stage(systems=("bert",), shapes=("compound:1",))
     made = a_study.make(finetune__tasks=("wnli",), stages={"grid": grid, "up": up})
@@ -118,16 +118,7 @@ def grid_done(tmp_path) -> spec.StudySpec:
         assert len(found) == 2
         expand.write(made, found, tmp_path, "")
         finish(tmp_path, name, loss)
-        folder = tmp_path / "runs" / name
-        single = expand.expand_runs(a_study.make(stages={"grid": grid}), tmp_path)
-        complete(folder, next(run for run in single if run.name == name).describe())
-        tune(folder, wrong)
-    return made
-
-
-def test_a_shape_comes_out_of_the_grid(grid_done, tmp_path) -> None:
-    """The best of the three of least loss is scaled: known once its fine-tunings are."""
-    made = grid_done
+        tune(tmp_path / "runs" / name, wrong)
     *_, last = expand.expand_runs(made, tmp_path)
     assert last.stage == "up"
     scaling = shape_rules.Scaling(Shape(2, 12, 1))
@@ -138,19 +129,6 @@ def test_a_shape_comes_out_of_the_grid(grid_done, tmp_path) -> None:
 def tune(folder: pathlib.Path, wrong: int) -> None:
     """Adds a fine-tuning on WNLI."""
     task_folders.write_run(folder / "tasks/wnli", "wnli", 0, wrong)
-
-
-def complete(folder: pathlib.Path, facts: dict[str, Any]) -> None:
-    """Adds what a finished run has beside its result, which then repeats the study's file."""
-    path = folder / "result.json"
-    result = json.loads(path.read_text()) | {k: facts[k] for k in ("system", "shape", "seed")}
-    result |= {"n_model": 12 * facts["shape"]["L"] * facts["shape"]["H"] ** 2}
-    result["eval"]["32"]["step"] = result["steps"]
-    path.write_text(json.dumps(result))
-    (folder / "config.json").write_text(json.dumps(facts["config"]))
-    line = {"step": 6, "tokens": 1000, "flops": 1e9, "seconds": 2.0, "eval/max_len": 32}
-    line |= {"eval/loss": result["eval"]["32"]["loss"]}
-    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
 
 
 SCRIPT = """

@@ -14,23 +14,10 @@ from scalelab.studies import expand, finetunings, spec
 SCALES = ("full", "medium", "small", "tiny")
 PARTS = ("study", "pre-training", "fine-tuning")
 # Fields of a study that are its own, or that the other two parts hold.
-NOT_OF_SCALES = (
-    "scale",
-    "pretrain.",
-    "fields",
-    "system_fields.",
-    "finetune.fields",
-    "stages.",
-    "variants.",
-    "rows.",
+NOT_OF_SCALES = tuple(
+    "scale pretrain. fields system_fields. finetune.fields finetune.tasks stages. stage_order"
+    " variants. rows. hypotheses net.num_heads net.width net.num_layers recipe".split()
 )
-NOT_OF_SCALES += ("finetune.tasks", "hypotheses", "net.num_heads", "net.width", "net.num_layers")
-NOT_OF_SCALES += (
-    "variants.",
-    "rows.",
-    "stage_order",
-    "recipe",
-)  # the latter is finetune.recipe of the study
 
 
 @functools.cache
@@ -80,48 +67,6 @@ def test_the_docstring_has_every_field_that_a_scale_sets(part: str) -> None:
     assert rows(part) == found
 
 
-def test_every_field_of_a_scale_enters() -> None:
-    """A field of Scale that nothing reads would be a promise of the table's that nobody keeps."""
-    study = tiny.config_module("study")
-    before = study.SMALLER["tiny"]
-    for field in dataclasses.fields(before):
-        value = getattr(before, field.name)
-        other = tuple(x * 2 for x in value) if isinstance(value, tuple) else value * 2
-        if field.name == "learning_rate":
-            other = "8e-3"
-        if field.name == "finetune":
-            other = ("epochs=7",)
-        config = study.get_config("scale=tiny").to_dict()
-        study.SMALLER["tiny"] = dataclasses.replace(before, **{field.name: other})
-        assert study.get_config("scale=tiny").to_dict() != config, field.name
-        study.SMALLER["tiny"] = before
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_the_corpus_is_the_one_asked_for_at_every_scale(scale: str) -> None:
-    study = tiny.config_module("study")
-    asked = study.get_config(f"scale={scale},corpus=wikitext:/w").pretrain.data.corpus
-    assert (asked, study.get_config(f"scale={scale}").pretrain.data.corpus) == (
-        "wikitext:/w", "builtin",
-    )  # fmt: skip
-
-
-def test_below_the_protocols_scale_one_learning_rate_is_for_all_systems() -> None:
-    made = spec.resolve(
-        tiny.config_module("studies/thesis_7_5_1").get_config("scale=small").to_dict()
-    )
-    rates = {run.config.optim.learning_rate for run in expand.expand_runs(made, tiny.ROOT)}
-    assert rates == {1e-3}
-    assert "optim.learning_rate" in {d.field for d in systems.load("gpt2").DEPARTURES}
-
-
 def test_at_full_scale_the_builtin_corpus_has_fewer_pieces() -> None:
     study = tiny.config_module("study").get_config("")
     assert config_lib.resolve(study.pretrain.to_dict()).tokenizer.vocab_size == 20_000
-
-
-@pytest.mark.parametrize(("scale", "num"), [("full", 3), ("medium", 4), ("small", 4), ("tiny", 4)])
-def test_so_many_shapes_of_a_grid_are_fine_tuned(scale: str, num: int) -> None:
-    """As the docstring of thesis_7_5_5 says."""
-    config = tiny.config_module("studies/thesis_7_5_5").get_config(f"scale={scale}")
-    assert config.stages.grid.finetune == f"best:{num}"

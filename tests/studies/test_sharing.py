@@ -52,8 +52,6 @@ def test_studies_that_want_the_same_run_share_it(tmp_path) -> None:
     ("changes", "message"),
     [
         ({"finetune__fields": ("epochs=2",)}, "epochs: 1.0 -> 2.0"),
-        ({"finetune__fields": ("wnli.epochs=2", "epochs=1")}, "epochs: 1.0 -> 2.0"),
-        ({"finetune__fields": ()}, "epochs: 1.0 -> 3.0"),
         ({"finetune__recipe": "thesis"}, "recipe: 'small' -> 'thesis'"),
         ({"pretrain__mask_rate": 0.3}, "mask_rate: 0.15 -> 0.3"),
     ],

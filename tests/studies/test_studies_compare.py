@@ -6,8 +6,6 @@ import json
 import pytest
 import tiny
 
-from scalelab import formats as formats_lib
-from scalelab import objectives, systems
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
@@ -38,21 +36,6 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
         (folder / "config.json").write_text(config_lib.to_json(run.config))
         (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
     assert comparability.check(study_runs.read(tmp_path)) == []
-
-
-@pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
-def test_objectives_and_formats_go_with_their_nets(name: str, scale: str, tmp_path) -> None:
-    runs = expand.expand_runs(load(name, scale), tmp_path)
-    assert runs
-    for run in runs:
-        system = systems.load(run.system)
-        objectives.check(
-            run.config.objectives,
-            served=system.OBJECTIVES,
-            causal=system.CAUSAL,
-            has_pairs=formats_lib.load(run.config.data.format).HAS_PAIRS,
-        )
 
 
 def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:
