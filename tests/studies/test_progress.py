@@ -1,6 +1,5 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
-
 import a_study
 import pytest
 from test_jobs import finish, invented, states, tune
