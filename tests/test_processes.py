@@ -41,13 +41,9 @@ def losses(workdir: pathlib.Path) -> dict[tuple[int, str], float]:
 
 
 def run(command: list[str]) -> None:
+    env = os.environ | {"PORT": str(free_port()), "PYTHON": sys.executable}
     done = subprocess.run(
-        command,
-        cwd=tiny.ROOT,
-        env=os.environ | {"PORT": str(free_port()), "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=400,
+        command, cwd=tiny.ROOT, env=env, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -6,6 +6,8 @@ was saved; one that cannot be read or does not match is moved aside, and the one
 
 import contextlib
 import copy
+import functools
+import itertools
 import json
 import logging
 import pathlib
@@ -90,7 +92,7 @@ class Checkpoints:
 
         Args:
           state: a TrainState.
-          meta: what else the run needs to continue: plain json.
+          meta: what else the run needs to continue: plain JSON.
           rank: lower is better; None where nothing was evaluated at this step.
         """
         step = int(state.step)
@@ -152,7 +154,9 @@ class Checkpoints:
         if self._read_only or not damaged:
             return
         for step in damaged:
-            aside = _unused(self._directory.parent / "damaged" / str(step))
+            names = (f"{step}.{i}" if i else str(step) for i in itertools.count())
+            folder = self._directory.parent / "damaged"
+            aside = next(folder / name for name in names if not (folder / name).exists())
             print(f"checkpoint {step} moved to {aside}", flush=True)
             if jax.process_index() == 0:
                 aside.parent.mkdir(exist_ok=True)
@@ -225,42 +229,28 @@ class _WrongLayout(Exception):
     """A checkpoint with another layout of the parameter tree, which is no damage."""
 
 
-def _unused(path: pathlib.Path) -> pathlib.Path:
-    """Returns `path`, or a numbered variant of it that does not exist."""
-    candidates = [path, *(path.with_name(f"{path.name}.{i}") for i in range(1, 1000))]
-    return next(p for p in candidates if not p.exists())
-
-
+@functools.cache
 def silence_orbax() -> None:
     """Drops orbax's log lines and the errors of reads and writes that it abandoned.
 
     At the first read or write that fails, orbax closes its event loop. Others in flight then end in
     errors that nobody can catch, each with a traceback when it is collected.
     """
-    logging.getLogger("absl").addFilter(_is_not_logged_by_orbax)
-    logging.getLogger("asyncio").addFilter(_is_not_raised_in_orbax)
     before = sys.unraisablehook
-    if hasattr(before, "drops_orbax"):
-        return
 
-    def hook(unraisable: Any) -> None:
+    def is_in_orbax(filename: str) -> bool:
+        return "orbax" in pathlib.Path(filename).parts
+
+    def is_raised_elsewhere(record: logging.LogRecord) -> bool:
+        frames = traceback.walk_tb(record.exc_info[2] if record.exc_info else None)
+        return not any(is_in_orbax(frame.f_code.co_filename) for frame, _ in frames)
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         error, code = unraisable.exc_value, getattr(unraisable.object, "cr_code", None)
         is_loop = unraisable.object is None and str(error) == "Event loop is closed"
-        if not is_loop and (code is None or not _is_in_orbax(code.co_filename)):
+        if not is_loop and (code is None or not is_in_orbax(code.co_filename)):
             before(unraisable)
 
-    hook.drops_orbax = True  # type: ignore[attr-defined]
+    logging.getLogger("absl").addFilter(lambda record: not is_in_orbax(record.pathname))
+    logging.getLogger("asyncio").addFilter(is_raised_elsewhere)
     sys.unraisablehook = hook
-
-
-def _is_in_orbax(filename: str) -> bool:
-    return "orbax" in pathlib.Path(filename).parts
-
-
-def _is_not_logged_by_orbax(record: logging.LogRecord) -> bool:
-    return not _is_in_orbax(record.pathname)
-
-
-def _is_not_raised_in_orbax(record: logging.LogRecord) -> bool:
-    frames = traceback.walk_tb(record.exc_info[2] if record.exc_info else None)
-    return not any(_is_in_orbax(frame.f_code.co_filename) for frame, _ in frames)

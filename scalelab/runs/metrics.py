@@ -52,10 +52,8 @@ class Run:
 
     def meta(self) -> dict[str, Any]:
         """Returns everything but the state, as plain JSON."""
-        fields = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "state"
-        }
-        return fields | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
+        values = {name: x for name, x in vars(self).items() if name != "state"}
+        return values | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
 
     @classmethod
     def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
@@ -88,15 +86,10 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 
 
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
-    """Returns the loss per byte of source text, which compares across tokenizers.
+    """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
     Exact for CLM but for the first token of each example; for MLM a pseudo-likelihood: the mean
-    loss of a masked token stands for every token.
-
-    Args:
-      nats_per_token: mean loss of a predicted token.
-      num_text_tokens: tokens of the text, special ones left out.
-      num_bytes: UTF-8 bytes of the text that they encode.
+    loss of a masked token stands for every token. Special tokens are no text tokens.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
@@ -107,20 +100,14 @@ def summarise_eval(total: Pairs, token_losses: Iterable[str]) -> dict[str, float
     Args:
       total: sums over the evaluation, from step.make_eval_step.
       token_losses: names of the losses of tokens, such as "mlm_loss".
-
-    Returns:
-      "loss" (the sum of the losses), "<objective>_loss", "<objective>_accuracy", "perplexity",
-      "bits_per_byte".
     """
-    text_tokens, num_bytes = total["num_text_tokens"][0], total["num_bytes"][0]
+    text_tokens, num_bytes = float(total["num_text_tokens"][0]), float(total["num_bytes"][0])
     means = divide({k: v for k, v in total.items() if k not in ("num_text_tokens", "num_bytes")})
     means["loss"] = sum(v for k, v in means.items() if k.endswith("_loss"))
     for name in token_losses:
         if name in means:
             means["perplexity"] = math.exp(min(means[name], 700.0))
-            means["bits_per_byte"] = bits_per_byte(
-                means[name], float(text_tokens), float(num_bytes)
-            )
+            means["bits_per_byte"] = bits_per_byte(means[name], text_tokens, num_bytes)
     return means
 
 
@@ -211,12 +198,9 @@ class Writer:
 
         A number that is not finite is left out, because JSON has none.
         """
-        line = {
-            "step": clocks.steps,
-            "tokens": clocks.tokens,
-            "flops": clocks.flops,
-            "seconds": round(clocks.secs, 4),
-        } | {name: value for name, value in values.items() if math.isfinite(value)}
+        line = {"step": clocks.steps, "tokens": clocks.tokens, "flops": clocks.flops}
+        line |= {"seconds": round(clocks.secs, 4)}
+        line |= {name: value for name, value in values.items() if math.isfinite(value)}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
         self.num_lines += 1

@@ -64,28 +64,25 @@ def load(path: str | pathlib.Path) -> Pretrained:
     """
     path = pathlib.Path(path)
     config = _read_config(path)
-    if not (path / "tokenizer" / "tokenizer.json").is_file():
-        raise ValueError(f"the run in {path} has no tokenizer: {path}/tokenizer is missing")
-    if not (path / "checkpoints").is_dir():
-        raise ValueError(f"the run in {path} has no checkpoints: {path}/checkpoints is missing")
+    for part in ("tokenizer/tokenizer.json", "checkpoints"):
+        if not (path / part).exists():
+            raise ValueError(f"the run in {path} has no {part}")
     tokenizer = Tokenizer.load(path / "tokenizer")
     try:
         expected = _abstract_params(config, tokenizer)
         if tokenizer.vocab_size > config.tokenizer.vocab_size:
-            raise ValueError(
-                f"tokenizer.json has {tokenizer.vocab_size} pieces, the net"
-                f" {config.tokenizer.vocab_size}"
-            )
+            sizes = tokenizer.vocab_size, config.tokenizer.vocab_size
+            raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
     except ValueError as error:
         raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
     saved = _read_newest(path / "checkpoints")
     if saved is None:
         raise ValueError(f"the run in {path} has saved no checkpoint yet")
-    a, b = (
+    shapes = [
         {name: leaf.shape for name, leaf in by_name(tree).items()}
         for tree in (expected, saved["params"])
-    )
-    if a != b:
+    ]
+    if shapes[0] != shapes[1]:
         raise ValueError(
             f"the checkpoint in {path} is not of the net that its config.json describes: names or"
             " shapes of parameters differ"
@@ -163,10 +160,7 @@ def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
 
 
 def _read_newest(directory: pathlib.Path) -> Any:
-    """Returns the newest sound checkpoint as plain dicts; None if there is none.
-
-    A checkpoint of an import has no optimizer state.
-    """
+    """Returns the newest sound checkpoint as plain dicts; None if there is none."""
     checkpoints = Checkpoints(directory, num_last=None)
     restored = checkpoints.restore(None)
     checkpoints.close()
@@ -224,14 +218,9 @@ class Start:
 
 
 def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
-    """Opens the run that config.machine.init names, for a run to begin with its parameters.
+    """Opens the run that config.machine.init names, for the run in `workdir` to begin with.
 
-    A run that has a checkpoint of its own does not need that run: neither it nor --init must be
-    there.
-
-    Args:
-      config: of the run.
-      workdir: its folder.
+    A run that has a checkpoint of its own needs neither that run nor --init.
 
     Returns:
       The config with that run's digest and tokenizer, and where the run begins; without such a run

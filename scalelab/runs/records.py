@@ -191,11 +191,7 @@ class RunRecord:
 
 
 def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
-    """Reads the files of a run, finished or not.
-
-    Args:
-      folder: the run folder.
-      metrics: whether to read metrics.jsonl.
+    """Reads the files of a run, finished or not; metrics.jsonl only if `metrics`.
 
     Raises:
       Unreadable: there is no run, or one of its files cannot be used.
@@ -208,7 +204,7 @@ def read_run(folder: pathlib.Path, *, metrics: bool = True) -> RunRecord:
         json_files.fill(Environment, environment, path),
         read_result(folder),
         read_metrics(folder) if metrics else (),
-        read_manifest_hash(folder) if config.get("task") is None else None,
+        _read_manifest_hash(folder) if config.get("task") is None else None,
     )
 
 
@@ -298,7 +294,7 @@ def validations(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if all(name in line for name in VALIDATION)]
 
 
-def read_manifest_hash(folder: pathlib.Path) -> str | None:
+def _read_manifest_hash(folder: pathlib.Path) -> str | None:
     """Returns the digest of the corpus in the tokenizer's manifest; None if there is none."""
     try:
         value: Any = json_files.read_object(folder / "tokenizer/manifest.json")
