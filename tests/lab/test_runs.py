@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 import run_folders
 import tiny
@@ -384,12 +383,6 @@ def test_losses_at_matched_points_by_hand(tmp_path) -> None:
     assert row[0] == "400,000,000,000"
     assert row[1:4] == ["6.0000", f"{11 - 2:.4f}", "+3.0000"]  # B has taken 200 steps
     assert row[4:] == ["6.5000", "9.5000", "+3.0000"]
-
-
-def test_between_logged_points_lines_are_straight_and_outside_is_nothing() -> None:
-    x, y = np.array([1.0, 3.0]), np.array([10.0, 20.0])
-    np.testing.assert_array_equal(run_pair.at(x, y, np.array([0, 1, 2, 3, 4])),
-                                  [np.nan, 10, 15, 20, np.nan])  # fmt: skip
 
 
 def test_bits_per_byte_where_tokens_differ(tmp_path) -> None:

@@ -103,8 +103,9 @@ class Law:
         values = self.form.natural(self.theta, center, self.unit)
         ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
         for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
-            # The size of a term has no end where its exponent has none.
-            end[self._at_bounds(theta, with_exponent=True)] = math.nan
+            at, d = self._at_bounds(theta), self.form.num_inputs
+            at[:d] |= at[d : 2 * d]  # the size of a term has no end where its exponent has none
+            end[at] = math.nan
         undetermined = [name in self.undetermined for name in self.form.parameters]
         columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
         rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -135,17 +136,19 @@ class Law:
     @property
     def residuals(self) -> np.ndarray:
         """Measured minus law for each point, [n]: of logs, or of scores over their mean."""
-        return self._means - self.form.value(self.theta, _centered(self.points.x, self.points.x))
+        means = [self.form.scale(run, self.unit).mean() for run in self.points.runs]
+        return np.array(means) - self.form.value(self.theta, _center(self.points.x, self.points.x))
 
     @property
     def r_squared(self) -> float:
         """Explained share of the variance of the points, on the scale of `residuals`."""
-        total = np.square(self._means - self._means.mean()).sum()
+        means = np.array([self.form.scale(run, self.unit).mean() for run in self.points.runs])
+        total = np.square(means - means.mean()).sum()
         return float(1 - np.square(self.residuals).sum() / total) if total else math.nan
 
     def at(self, x: np.ndarray) -> np.ndarray:
         """Returns the law at x [m, num_inputs], in the units of y: [m]."""
-        return self._natural(self.form.value(self.theta, _centered(x, self.points.x)))
+        return self._natural(self.form.value(self.theta, _center(x, self.points.x)))
 
     def check_determined(self) -> None:
         """Checks that the points determine the law.
@@ -181,29 +184,22 @@ class Law:
                     f"x = {value:.4g} is more than a factor {limit:g} outside the measured range"
                     f" {lowest:.4g} to {highest:.4g}: measure closer, or ask for a wider limit"
                 )
-        drawn = self.form.value(self.samples, _centered(at, self.points.x))[:, 0]
+        drawn = self.form.value(self.samples, _center(at, self.points.x))[:, 0]
         if num_runs is not None:
             rng = np.random.default_rng(0)
             drawn = drawn + [self.noise.draw(rng, [num_runs])[0].mean() for _ in drawn]
         ends = np.percentile(self._natural(drawn), ENDS)
         return Interval(float(self.at(at)[0]), float(ends[0]), float(ends[1]))
 
-    @property
-    def _means(self) -> np.ndarray:
-        return np.array([g.mean() for g in _groups(self.form, self.points, self.unit)])
-
     def _natural(self, z: np.ndarray) -> np.ndarray:
         return np.exp(z) if self.form.logarithmic else self.unit * z
 
-    def _at_bounds(self, theta: np.ndarray, *, with_exponent: bool = False) -> np.ndarray:
+    def _at_bounds(self, theta: np.ndarray) -> np.ndarray:
         values = np.concatenate(self.points.runs) / self.unit
         low, high = self.form.bounds(values, self.unit)
         at = np.minimum(theta - low, high - theta) < LIMIT
         if self.form.offset and self.form.logarithmic:
             at[-1] |= theta[-1] - low[-1] < NEGLIGIBLE
-        if with_exponent:
-            d = self.form.num_inputs
-            at[:d] |= at[d : 2 * d]
         return at
 
 
@@ -248,18 +244,13 @@ def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
 
 
 def _minimise(
-    form: Form,
-    u: np.ndarray,
-    z: np.ndarray,
-    start: np.ndarray,
-    bounds: np.ndarray,
-    scale: float,
+    form: Form, u: np.ndarray, z: np.ndarray, start: np.ndarray, bounds: np.ndarray, scale: float
 ) -> tuple[np.ndarray, float]:
     """Minimises the robust loss of z [n] from one start [p]; returns theta and the loss."""
     found = scipy.optimize.least_squares(
         lambda theta: form.value(theta, u) - z,
         np.clip(start, *bounds),
-        jac=lambda theta: form.slopes(theta, u),
+        jac=lambda theta: form.evaluate(theta, u)[1],
         method="dogbox", bounds=bounds, loss="soft_l1", f_scale=scale, x_scale="jac",
         ftol=TOLERANCE, xtol=TOLERANCE, gtol=TOLERANCE,
     )  # fmt: skip
@@ -270,8 +261,8 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     values = np.concatenate(points.runs)
     unit = 1.0 if form.logarithmic else float(np.abs(values).mean()) or 1.0
     counts = [len(run) for run in points.runs]
-    u = np.repeat(_centered(points.x, points.x), counts, axis=0)
-    z = np.log(values) if form.logarithmic else values / unit
+    u = np.repeat(_center(points.x, points.x), counts, axis=0)
+    z = form.scale(values, unit)
     bounds = form.bounds(values / unit, unit)
     starts = form.starts(u, values / unit)
     fits = [_minimise(form, u, z, start, bounds, SEARCH_SCALE) for start in starts]
@@ -281,8 +272,8 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     sizes = np.sort(np.abs(form.value(theta, u) - z))[len(theta) :]
     scale = max(SCALE, HUBER * float(np.median(sizes)))
     theta, _ = _minimise(form, u, z, theta, bounds, scale)
-    centers = form.value(theta, _centered(points.x, points.x))
-    groups = _groups(form, points, unit)
+    groups = [form.scale(run, unit) for run in points.runs]
+    centers = form.value(theta, _center(points.x, points.x))
     noise = law_forms.estimate_noise(groups, centers, len(theta), only_seeds=only_seeds)
     rng, law = np.random.default_rng(seed), form.value(theta, u)
     samples = [
@@ -292,11 +283,6 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     return Law(form, points, theta, np.array(samples), noise, unit)
 
 
-def _groups(form: Form, points: Points, unit: float) -> list[np.ndarray]:
-    """The runs of each point on the scale of comparison, n arrays [k]."""
-    return [np.log(run) if form.logarithmic else run / unit for run in points.runs]
-
-
-def _centered(x: np.ndarray, points: np.ndarray) -> np.ndarray:
+def _center(x: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Returns u of x [m, num_inputs] for a law of the points [n, num_inputs]."""
     return np.log(x) - np.log(points).mean(axis=0)

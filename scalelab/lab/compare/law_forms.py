@@ -54,13 +54,35 @@ class Form:
     logarithmic: bool = True
     offset: bool = True
 
+    def evaluate(self, theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the law on the scale of comparison, and its derivatives by theta.
+
+        Args:
+          theta: [..., p].
+          u: [n, num_inputs].
+
+        Returns:
+          [..., n] and [..., n, p]: each derivative of the log of a sum is its term's share.
+        """
+        d = self.num_inputs
+        terms = theta[..., None, :d] - theta[..., None, d : 2 * d] * u
+        last = np.broadcast_to(theta[..., None, 2 * d :], (*terms.shape[:-1], int(self.offset)))
+        if not self.logarithmic:
+            term = np.exp(terms)
+            return (last - term)[..., 0], np.concatenate([-term, term * u, 0 * term + 1], axis=-1)
+        terms = np.concatenate([terms, last], axis=-1)
+        total = np.logaddexp.reduce(terms, axis=-1)
+        shares = np.exp(terms - total[..., None])
+        slopes = [shares[..., :d], -shares[..., :d] * u, shares[..., d:]]
+        return total, np.concatenate(slopes, axis=-1)
+
     def value(self, theta: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Returns the law on the scale of comparison: [..., n] for theta [..., p], u [n, d]."""
-        return self._evaluate(theta, u)[0]
+        return self.evaluate(theta, u)[0]
 
-    def slopes(self, theta: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Returns the derivatives of `value` with respect to theta, [..., n, p]."""
-        return self._evaluate(theta, u)[1]
+    def scale(self, y: np.ndarray, unit: float) -> np.ndarray:
+        """Returns measurements on the scale of comparison: logs, or scores in units."""
+        return np.log(y) if self.logarithmic else y / unit
 
     def starts(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns starting points [starts, p]: exponents on a grid, the rest by least squares.
@@ -72,8 +94,17 @@ class Form:
         grid = JOINT_EXPONENTS if self.num_inputs > 1 else EXPONENTS
         if not self.offset:
             grid = (*(-a for a in grid), *grid)
-        pairs = itertools.product(grid, repeat=self.num_inputs)
-        return np.array([self._start(np.array(exponents), u, y) for exponents in pairs])
+        found = []
+        for exponents in map(np.array, itertools.product(grid, repeat=self.num_inputs)):
+            columns = np.exp(-exponents * u) * (1 if self.logarithmic else -1)
+            if self.offset:
+                columns = np.column_stack([columns, np.ones(len(u))])
+            weights = 1 / y if self.logarithmic else np.ones(len(y))
+            sizes, _ = scipy.optimize.nnls(columns * weights[:, None], y * weights)
+            logs = np.log(np.maximum(sizes, ABSENT * float(np.abs(y).max())))
+            last = (logs if self.logarithmic else sizes)[self.num_inputs :]
+            found.append(np.concatenate([logs[: self.num_inputs], exponents, last]))
+        return np.array(found)
 
     def bounds(self, y: np.ndarray, unit: float) -> np.ndarray:
         """Returns the bounds [2, p] of theta for y [n]; a score's ceiling is at most 1 or 100."""
@@ -101,30 +132,6 @@ class Form:
         parts = [unit * np.exp(log_a + exponents * u0), exponents, unit * last]
         return np.concatenate(parts, axis=-1)
 
-    def _start(self, exponents: np.ndarray, u: np.ndarray, y: np.ndarray) -> np.ndarray:
-        columns = np.exp(-exponents * u) * (1 if self.logarithmic else -1)
-        if self.offset:
-            columns = np.column_stack([columns, np.ones(len(u))])
-        weights = 1 / y if self.logarithmic else np.ones(len(y))
-        sizes, _ = scipy.optimize.nnls(columns * weights[:, None], y * weights)
-        logs = np.log(np.maximum(sizes, ABSENT * float(np.abs(y).max())))
-        last = logs if self.logarithmic else sizes
-        return np.concatenate([logs[: self.num_inputs], exponents, last[self.num_inputs :]])
-
-    def _evaluate(self, theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values and derivatives: each derivative of the log of a sum is its term's share."""
-        d = self.num_inputs
-        terms = theta[..., None, :d] - theta[..., None, d : 2 * d] * u
-        last = np.broadcast_to(theta[..., None, 2 * d :], (*terms.shape[:-1], int(self.offset)))
-        if not self.logarithmic:
-            term = np.exp(terms)
-            return (last - term)[..., 0], np.concatenate([-term, term * u, 0 * term + 1], axis=-1)
-        terms = np.concatenate([terms, last], axis=-1)
-        total = np.logaddexp.reduce(terms, axis=-1)
-        shares = np.exp(terms - total[..., None])
-        slopes = [shares[..., :d], -shares[..., :d] * u, shares[..., d:]]
-        return total, np.concatenate(slopes, axis=-1)
-
 
 FORMS: dict[str, Form] = {
     form.name: form
@@ -148,11 +155,6 @@ class Points:
 
     x: np.ndarray
     runs: tuple[np.ndarray, ...]
-
-    @property
-    def means(self) -> np.ndarray:
-        """The mean over the runs of each point, [n]."""
-        return np.array([run.mean() for run in self.runs])
 
     def subset(self, keep: np.ndarray) -> "Points":
         """Returns the points where `keep` [n] is true."""

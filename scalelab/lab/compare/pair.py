@@ -17,7 +17,6 @@ from scalelab.lab.show.plots import CLOCKS, TRAINING
 from scalelab.runs.records import RunRecord, TaskResult
 
 BITS = "bits/byte"
-NEVER = "-"
 
 
 def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: int = 10) -> str:
@@ -32,17 +31,29 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
     Raises:
       ValueError: fine-tunings below one of them do not go together.
     """
-    parts = [f"A: {a.folder}: {a.name}{_state(a)}\nB: {b.folder}: {b.name}{_state(b)}\n"]
-    parts.append(_section("Config, A -> B", [f"  {line}" for line in differing or ["the same"]]))
-    parts.append(
-        _section("May they be compared?", [f"  {line}" for line in check_comparable(a, b)])
-    )
+    heads = []
+    for letter, run in (("A", a), ("B", b)):
+        step = run.lines[-1]["step"] if run.lines else 0
+        state = "" if run.result else f" (no result yet; at step {step})"
+        heads.append(f"{letter}: {run.folder}: {run.name}{state}\n")
+    parts = ["".join(heads)]
+    for title, lines in (
+        ("Config, A -> B", differing or ["the same"]),
+        ("May they be compared?", check_comparable(a, b)),
+    ):
+        parts.append("\n".join([title, *(f"  {line}" for line in lines)]) + "\n")
     for clock, label in CLOCKS:
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
-    header, rows = scores(a, b)
+    sides, rows = [_scores(run) for run in (a, b)], []
+    for key, (one, num) in sides[0].items():
+        if key in sides[1]:
+            two, other = sides[1][key]
+            numbers = [f"{100 * one:.1f}", f"{100 * two:.1f}", f"{100 * (two - one):+.1f}"]
+            rows.append([*key, *numbers, f"{num}, {other}"])
     if rows:
+        header = ["task", "metric", "A", "B", "B - A", "seeds"]
         parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
     return "\n".join(parts)
 
@@ -51,26 +62,24 @@ def check_comparable(a: RunRecord, b: RunRecord) -> list[str]:
     """Says whether data, numerics version and the units of losses agree."""
     said = []
     if a.config.get("task") is None or b.config.get("task") is None:  # else digests are in configs
-        said.append(f"data: {_of_data(a.data_hash, b.data_hash)}")
+        one, two = a.data_hash, b.data_hash
+        missing = [letter for letter, known in (("A", one), ("B", two)) if not known]
+        same = "the same" if one == two else f"not the same: {str(one)[:12]} and {str(two)[:12]}"
+        said.append(f"data: {'not recorded for ' + ' and '.join(missing) if missing else same}")
     one, two = a.environment.numerics_versions, b.environment.numerics_versions
-    if one == two and one.isdecimal():
-        said.append(f"numerics version: {one} in both")
-    else:
-        said.append(
-            f"numerics version: {one} in A, {two} in B: the code alone may make a difference;"
-            " CHANGELOG, Numerics, says which"
-        )
+    known = one == two and one.isdecimal()
+    said.append("numerics version: " + (f"{one} in both" if known else (
+        f"{one} in A, {two} in B: the code alone may make a difference;"
+        " CHANGELOG, Numerics, says which"
+    )))  # fmt: skip
     for run, letter in ((a, "A"), (b, "B")):
         if run.environment.git_dirty:
             said.append(f"code: {letter} had changes that its commit does not name")
     same = a.config.get("objective") == b.config.get("objective")
     bytes_compare = "; bits per byte compare" * same  # of likelihoods of the same kind alone
-    for field, why in (
-        ("objective", "losses are of different objectives"),
-        ("tokenizer", "losses are of different tokens" + bytes_compare),
-    ):
+    for field, why in (("objective", "objectives"), ("tokenizer", "tokens" + bytes_compare)):
         if a.config.get(field) != b.config.get(field):
-            said.append(f"{field}: differs, so {why}")
+            said.append(f"{field}: differs, so losses are of different {why}")
     return said
 
 
@@ -91,22 +100,23 @@ def losses(
       longer.
     """
     curves = [curves_of(run, clock) for run in (a, b)]
-    one_token = a.config.get("tokenizer") == b.config.get("tokenizer")
-    kinds = [k for k in curves[0] if k in curves[1] and not (one_token and k.startswith(BITS))]
-    if TRAINING not in kinds:
+    if not all(TRAINING in curve for curve in curves):
         return [], []
-    low, high = (
-        pick(curve[TRAINING][0][place] for curve in curves) for pick, place in ((max, 0), (min, -1))
-    )
+    low = max(curve[TRAINING][0][0] for curve in curves)
+    high = min(curve[TRAINING][0][-1] for curve in curves)
     if not low <= high:
         return [], []
+    one_token = a.config.get("tokenizer") == b.config.get("tokenizer")
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
-    for kind in kinds:
+    for kind in curves[0]:
+        if kind not in curves[1] or (one_token and kind.startswith(BITS)):
+            continue
         header += [f"{kind} A", "B", "B - A"]
-        one, two = (at(*curve[kind], points) for curve in curves)
+        one, two = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
         for row, x, y in zip(rows, one, two, strict=True):
-            row += [_number(x), _number(y), _number(y - x, "+.4f")]
+            numbers = (f"{x:.4f}", f"{y:.4f}", f"{y - x:+.4f}")
+            row += ["-" if number.endswith("nan") else number for number in numbers]
     return header, rows
 
 
@@ -124,26 +134,27 @@ def curves_of(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndar
     return {kind: tuple(np.array(points, np.float64).T) for kind, points in found.items()}  # pyright: ignore[reportReturnType]
 
 
-def at(readings: np.ndarray, values: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns values at `points`, between their neighbours; NaN outside of the readings."""
-    return np.interp(points, readings, values, left=np.nan, right=np.nan)
-
-
-def scores(a: RunRecord, b: RunRecord) -> tuple[list[str], list[list[str]]]:
-    """Returns a table of the tasks that both have: fine-tunings below them, or these runs.
+def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
+    """Returns (task, metric and split) -> mean score and number of seeds.
 
     Raises:
       ValueError: a folder mixes fine-tunings that do not go together.
     """
-    sides = [_scores(run) for run in (a, b)]
-    header = ["task", "metric", "A", "B", "B - A", "seeds"]
-    rows = []
-    for key in sides[0]:
-        if key in sides[1]:
-            (one, n), (two, m) = sides[0][key], sides[1][key]
-            numbers = [f"{100 * x:.1f}" for x in (one, two)]
-            rows.append([*key, *numbers, f"{100 * (two - one):+.1f}", f"{n}, {m}"])
-    return header, rows
+    if run.config.get("task") is not None:
+        evals = run.result.eval if isinstance(run.result, TaskResult) else {}
+        return {
+            (str(run.config["task"]), f"{metric} {split}"): (value, 1)
+            for split, values in evals.items()
+            for metric, value in values.items()
+            if value is not None
+        }
+    folder = run.folder / "tasks"
+    return {
+        (task.title, f"{metric} {split}"): (float(np.mean(task.values((split, metric)))), num)
+        for task in (task_runs.read(folder) if any(folder.glob("*/seed*")) else {}).values()
+        for split, metric in task.keys
+        if (num := len(task.finished))
+    }
 
 
 def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
@@ -182,50 +193,3 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
     panels[0].legend(frameon=False, fontsize="small", handlelength=3)
     figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")
     plots.save(figure, path, dpi=110)
-
-
-def _of_data(one: str | None, two: str | None) -> str:
-    if one is None or two is None:
-        return "not recorded for " + " and ".join(_lacking(one, two))
-    return "the same" if one == two else f"not the same: {one[:12]} and {two[:12]}"
-
-
-def _scores(run: RunRecord) -> dict[tuple[str, str], tuple[float, int]]:
-    """(task, metric and split) -> mean score and number of seeds."""
-    if run.config.get("task") is not None:
-        evals = run.result.eval if isinstance(run.result, TaskResult) else {}
-        return {
-            (str(run.config["task"]), f"{metric} {split}"): (value, 1)
-            for split, values in evals.items()
-            for metric, value in values.items()
-            if value is not None
-        }
-    folder = run.folder / "tasks"
-    if not any(folder.glob("*/seed*")):
-        return {}
-    return {
-        (task.title, f"{metric} {split}"): (float(np.mean(task.values((split, metric)))), num)
-        for task in task_runs.read(folder).values()
-        for split, metric in task.keys
-        if (num := len(task.finished))
-    }
-
-
-def _state(run: RunRecord) -> str:
-    return (
-        ""
-        if run.result
-        else f" (no result yet; at step {run.lines[-1]['step'] if run.lines else 0})"
-    )
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([title, *lines]) + "\n"
-
-
-def _lacking(one: object, two: object) -> list[str]:
-    return [letter for letter, value in (("A", one), ("B", two)) if not value]
-
-
-def _number(value: float, form: str = ".4f") -> str:
-    return NEVER if value != value else format(value, form)
