@@ -30,17 +30,11 @@ ALL, MOST, ANY = "all", "most", "any"  # of a statement's claims or cases must h
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """An interval in which a number is claimed to lie.
+    """An interval in which a number is claimed to lie."""
 
-    Attributes:
-      low: its lower end, which is outside.
-      high: its upper end, likewise.
-      outside: whether the number is claimed to lie outside of [low, high] instead.
-    """
-
-    low: float
-    high: float
-    outside: bool = False
+    low: float  # its lower end, which is outside
+    high: float  # its upper end, likewise
+    outside: bool = False  # whether the number is claimed to lie outside of [low, high] instead
 
     def holds(self, value: float) -> bool:
         """Whether a value lies there."""
@@ -73,29 +67,18 @@ ABOVE, BELOW = Region(0.0, math.inf), Region(-math.inf, 0.0)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Claim:
-    """A comparison, and the region in which it is claimed to lie.
+    """A comparison, and the region in which it is claimed to lie."""
 
-    Attributes:
-      what: the comparison, in words.
-      region: where its true value is claimed to lie.
-      effect: its value at hand; None if it cannot be compared.
-      estimate: with its interval; None if it has none.
-      why: the source of the interval, or the reason for its absence.
-      p_for: uncorrected p-value for the claim; None without interval.
-      p_against: likewise against it.
-      corrected: Holm's p-value of the smaller of the two; None until it is worked out.
-      untestable: why the treatment of its rows did not take; "": it took.
-    """
-
-    what: str
-    region: Region
-    effect: float | None
-    estimate: Estimate | None
-    why: str
-    p_for: float | None = None
-    p_against: float | None = None
+    what: str  # the comparison, in words
+    region: Region  # where its true value is claimed to lie
+    effect: float | None  # its value at hand; None if it cannot be compared
+    estimate: Estimate | None  # with its interval; None if it has none
+    why: str  # the source of the interval, or the reason for its absence
+    p_for: float | None = None  # uncorrected p-value for the claim; None without interval
+    p_against: float | None = None  # likewise against it
+    # Holm's p-value of the smaller of the two; None until it is worked out.
     corrected: float | None = None
-    untestable: str = ""
+    untestable: str = ""  # why the treatment of its rows did not take; "": it took
 
     @property
     def p_value(self) -> float | None:
@@ -121,43 +104,25 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One of the comparisons that are counted.
+    """One of the comparisons that are counted."""
 
-    Attributes:
-      label: what is compared.
-      holds: whether the statement holds there, as the numbers stand.
-    """
-
-    label: str
-    holds: bool
+    label: str  # what is compared
+    holds: bool  # whether the statement holds there, as the numbers stand
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finding:
-    """A statement, and the verdict of a study on it.
+    """A statement, and the verdict of a study on it."""
 
-    Attributes:
-      id: such as "1a".
-      statement: in words.
-      rule: what makes it confirmed and what refuted, in words.
-      claims: those that decide it.
-      cases: those that are counted.
-      needs: which must hold: ALL claims, and ALL or MOST cases where there are counts alone; or
-        ANY of them.
-      verdict: CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE.
-      why: the claims that it rests on, or why it is open.
-      remarks: further sentences.
-    """
-
-    id: str
-    statement: str
-    rule: str
-    claims: tuple[Claim, ...]
-    cases: tuple[Case, ...]
-    needs: str = ALL
-    verdict: str = UNDECIDED
-    why: str = ""
-    remarks: tuple[str, ...] = ()
+    id: str  # such as "1a"
+    statement: str  # in words
+    rule: str  # what makes it confirmed and what refuted, in words
+    claims: tuple[Claim, ...]  # those that decide it
+    cases: tuple[Case, ...]  # those that are counted
+    needs: str = ALL  # of claims, and of cases where there are counts alone: ALL, MOST or ANY
+    verdict: str = UNDECIDED  # CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE
+    why: str = ""  # the claims that it rests on, or why it is open
+    remarks: tuple[str, ...] = ()  # further sentences
 
     @property
     def counted(self) -> str:

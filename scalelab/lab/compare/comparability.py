@@ -25,7 +25,6 @@ from scalelab.config.fields import flatten, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import phases
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
-from scalelab.runs import records
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 PREFIX = "finetune."
@@ -56,12 +55,8 @@ class _Tuning(NamedTuple):
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     """Checks all finished runs of a study, and all their fine-tunings.
 
-    Args:
-      study: its finished runs have the planned configs.
-      allow: fields that may differ beyond those of the study's own `allow`.
-
-    Returns:
-      Footnotes: fields that were allowed to differ, and what is not known to be equal.
+    `allow` names fields that may differ beyond those of the study's own. The runs must have the
+    planned configs. Returns footnotes on what was allowed to differ.
 
     Raises:
       ValueError: an undeclared field differs; the message names the fields and two runs for each.
@@ -76,8 +71,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     known = {*WORDS, *config, *(PREFIX + name for name in tuned)}
     for name in sorted(allowed - known):
         raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
-    tunings = _read_tunings(study)
-    found = _compare_pretrainings(study) | _compare_tunings(study, tunings)
+    found = _compare_pretrainings(study) | _compare_tunings(study)
     undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
     if undeclared:
         lines = [f"{field}: {text}" for field, text in undeclared.items()]
@@ -90,7 +84,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     return [
         f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
         for field, text in sorted(found.items())
-    ] + [f"Not known to be equal: {text}." for text in _list_unknown(study, tunings)]
+    ]
 
 
 def _compare_pretrainings(study: Study) -> dict[str, str]:
@@ -150,12 +144,12 @@ def _read_tunings(study: Study) -> list[_Tuning]:
     return found
 
 
-def _compare_tunings(study: Study, tunings: Iterable[_Tuning]) -> dict[str, str]:
+def _compare_tunings(study: Study) -> dict[str, str]:
     """Returns the fields in which fine-tunings differ from each other, or from the plan."""
     chosen, planned = set(study.facts.get("chosen", ())), study.facts.get("adaptation", {})
     found: dict[str, str] = {}
     firsts: dict[str, _Tuning] = {}
-    for one in tunings:
+    for one in _read_tunings(study):
         same_task = firsts.setdefault(one.task, one)
         same_net = firsts.setdefault(one.origin, one)
         sides = [(x.name, x.fields) for x in (same_task, same_net, one)]
@@ -184,22 +178,6 @@ def _note_differences(
                 parts = {k for k in x.keys() | y.keys() if x.get(k) != y.get(k)}
                 x, y = ({k: v for k, v in side.items() if k in parts} for side in (x, y))
             found[prefix + field] = f"{x!r} in {a[0]}, {y!r} in {b[0]}"
-
-
-def _list_unknown(study: Study, tunings: Iterable[_Tuning]) -> list[str]:
-    """Returns what the runs do not record, so that it is not known to be equal."""
-    found, runs = [], [run for run in study.runs if run.finished]
-    runs = runs if len(runs) > 1 else []
-    if runs and not any(run.result and run.result.data_hash for run in runs):
-        found.append("no run records its texts (data_hash in result.json)")
-    if any(records.UNKNOWN in run.environment.numerics_versions for run in runs):
-        found.append("not every start of a run records its numerics version")
-    if any(records.UNKNOWN in one.fields["numerics"] for one in tunings):
-        found.append("not every fine-tuning records its numerics version")
-    silent = sorted({one.task for one in tunings if not one.fields["data"]})
-    if silent:
-        found.append(f"fine-tunings on {', '.join(silent)} do not record their data")
-    return found
 
 
 # --- The matched clock ----------------------------------------------------------------------------

@@ -26,24 +26,17 @@ ALONE = "a single pre-training seed: how much another would differ is unknown"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """A score, or a weighted sum of scores, with its uncertainty.
+    """A score, or a weighted sum of scores, with its uncertainty."""
 
-    Attributes:
-      value: of the runs and examples at hand.
-      low: lower end of the 95% interval.
-      high: its upper end.
-      standard_error: of `value`.
-      degrees: Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
-      resamples: [R] the resampled values, which widening may move out of the metric's range.
-      bounds: least and greatest possible value, to which the interval is cut.
-    """
-
-    value: float
-    low: float
-    high: float
-    standard_error: float
+    value: float  # of the runs and examples at hand
+    low: float  # lower end of the 95% interval
+    high: float  # its upper end
+    standard_error: float  # of `value`
+    # Satterthwaite's degrees of freedom of the standard error; infinite if that is 0.
     degrees: float
+    # [R] resampled values, which widening may move out of the metric's range.
     resamples: np.ndarray
+    # Least and greatest possible value, to which the interval is cut.
     bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
@@ -74,38 +67,23 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contrast:
-    """A weighted sum of scores.
+    """A weighted sum of scores."""
 
-    Attributes:
-      value: of the runs at hand.
-      estimate: with its interval; None if it has none.
-      why: the source of the interval, or the reason for its absence.
-    """
-
-    value: float
-    estimate: Estimate | None
-    why: str
+    value: float  # of the runs at hand
+    estimate: Estimate | None  # with its interval; None if it has none
+    why: str  # the source of the interval, or the reason for its absence
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The scores of several seeds; median, mean and sd are NaN where there are too few.
+    """The scores of several seeds; median, mean and sd are NaN where there are too few."""
 
-    Attributes:
-      num: finished runs, degenerate ones included.
-      median: of their scores.
-      mean: likewise.
-      sd: with num - 1 in the denominator.
-      num_failed: runs that gave no score.
-      num_degenerate: finished runs that learnt nothing.
-    """
-
-    num: int
-    median: float
-    mean: float
-    sd: float
-    num_failed: int = 0
-    num_degenerate: int = 0
+    num: int  # finished runs, degenerate ones included
+    median: float  # of their scores
+    mean: float  # likewise
+    sd: float  # with num - 1 in the denominator
+    num_failed: int = 0  # runs that gave no score
+    num_degenerate: int = 0  # finished runs that learnt nothing
 
 
 def summarise(values: Sequence[float], num_failed: int = 0, num_degenerate: int = 0) -> Summary:
@@ -125,13 +103,8 @@ def without_interval(value: float) -> Estimate:
 def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     """Estimates the mean of independent numbers with Student's interval.
 
-    Args:
-      numbers: one a pre-training seed.
-      seed: of the order of the resamples.
-
-    Returns:
-      An estimate whose resamples are quantiles of Student's distribution about the mean, in random
-      order; `without_interval` for a single number.
+    The resamples are quantiles of Student's distribution about the mean, in an order drawn by
+    `seed`; a single number has no interval.
     """
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:
@@ -151,14 +124,14 @@ def student_resamples(
     terms: Sequence[tuple[float, float]],
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> Estimate:
-    """Makes an estimate that keeps the order of resamples and takes Student's distributions.
+    """Makes an estimate that keeps the order of resamples [R] and takes Student's distributions.
 
     The chance in the value is a sum of independent terms, each Student's times its standard error
     (the fiducial distribution of Behrens and Fisher): it holds with very few seeds, where one
     Student's distribution with Satterthwaite's degrees of freedom is too narrow.
 
     Args:
-      resamples: [R] values, of which the order is kept.
+      resamples: of which the order is kept.
       value: the middle.
       terms: standard errors, and their degrees of freedom.
       limits: least and greatest possible value.
@@ -188,12 +161,11 @@ def contrast_numbers(
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
     Args:
-      parts: weight, and seed -> number, of each row.
+      parts: weight, and seed -> number, of each row. The seeds that all rows have are used.
       seed: of the order of the resamples.
 
     Returns:
-      Student's interval over the weighted sums of the seeds that all rows have; None if there is no
-      such seed.
+      Student's interval over the sums of each seed; None if rows share no seed.
     """
     common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
     if not common:
@@ -205,11 +177,7 @@ def contrast_numbers(
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the standard error of a sum of independent terms, and its degrees of freedom.
-
-    Args:
-      variances: of each term its variance and the degrees of freedom of that.
-    """
+    """Returns standard error and degrees of a sum of terms (variance, degrees of freedom)."""
     total = sum(v for v, _ in variances)
     if total == 0:
         return 0.0, math.inf

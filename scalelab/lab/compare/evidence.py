@@ -128,19 +128,12 @@ class Evidence(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Treatment:
-    """An objective's validation metric and the trivial baseline that it must beat.
+    """An objective's validation metric and the trivial baseline that it must beat."""
 
-    Attributes:
-      metric: a name in a run's validation, such as "nsp_accuracy".
-      baseline: the trivial value; None: the unigram entropy of the run's corpus.
-      margin: by which the metric must be better.
-      higher_is_better: whether it must lie above the baseline.
-    """
-
-    metric: str
-    baseline: float | None
-    margin: float
-    higher_is_better: bool = False
+    metric: str  # a name in a run's validation, such as "nsp_accuracy"
+    baseline: float | None  # the trivial value; None: the unigram entropy of the run's corpus
+    margin: float  # by which the metric must be better
+    higher_is_better: bool = False  # whether it must lie above the baseline
 
     def failure(self, metrics: Mapping[str, float]) -> str:
         """Returns how the metric misses its baseline; "": it beats it, or cannot be checked."""

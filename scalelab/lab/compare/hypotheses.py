@@ -53,13 +53,8 @@ def build_claim(
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
-    Args:
-      evidence: has the scores.
-      what: the comparison in words.
-      region: of the claim.
-      blocks: weights of rows; those that lack a score are left out, and counted.
-      score: a name in evidence.SCORES.
-      missing: why there may be no block.
+    Blocks that lack a score are left out, and counted. `what` is the comparison in words, `missing`
+    why there may be no block.
     """
     title = TITLES.get(score, score)
     usable = [b for b in blocks if weighted(evidence, b, score) is not None]
@@ -123,16 +118,13 @@ def evaluate(
     *,
     score: str = "large",
 ) -> list[Finding]:
-    """Evaluates a comparison's hypotheses on the evidence.
+    """Evaluates hypotheses of a comparison on the scores of a study, or on printed ones.
 
     Args:
       comparison: brings the hypotheses.
-      evidence: a study's scores, or printed ones.
+      evidence: the scores.
       ids: of hypotheses, such as "1a", or of their groups, such as "2" for 2a to 2d; None: all.
       score: to use instead of GLUE-Large, a name in evidence.SCORES.
-
-    Returns:
-      A finding for each, in the comparison's order; Holm's correction is over all their claims.
 
     Raises:
       ValueError: an unknown id or score.
@@ -213,13 +205,8 @@ def _judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[
 def _between_systems(study: Study, evidence: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The score is GLUE-Large where the study has its tasks, else the main score of each task.
-
-    Args:
-      study: has the tasks.
-      evidence: its scores.
-      stated: comparisons that hypotheses state, "a minus b": they are repeated in this direction,
-        so that the correction counts each claim once.
+    The score is GLUE-Large where the study has its tasks, else the main score of each task. What
+    hypotheses state, "a minus b", is repeated in this direction, so that it is corrected once.
     """
     tasks, main = set(study.facts["tasks"]), dict[str, str]()
     for score, (task, _, _) in OF_TASKS.items():

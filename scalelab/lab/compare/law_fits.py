@@ -53,17 +53,11 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A point of the largest size, and its prediction by a fit to the others.
+    """A point of the largest size, and its prediction by a fit to the others."""
 
-    Attributes:
-      x: its inputs.
-      observed: the mean of its runs.
-      predicted: with the interval for the mean of that many runs.
-    """
-
-    x: tuple[float, ...]
-    observed: float
-    predicted: Interval
+    x: tuple[float, ...]  # its inputs
+    observed: float  # the mean of its runs
+    predicted: Interval  # with the interval for the mean of that many runs
 
     @property
     def relative_error(self) -> float:
@@ -78,23 +72,14 @@ class HeldOut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Law:
-    """A fitted law.
+    """A fitted law."""
 
-    Attributes:
-      form: the functional form.
-      points: the points that it was fitted to.
-      theta: its parameters inside the fit, [p].
-      samples: theta of each resample, [resamples, p].
-      noise: of the points.
-      unit: the number that y was divided by: 1, or the mean score.
-    """
-
-    form: Form
-    points: Points
-    theta: np.ndarray
-    samples: np.ndarray
-    noise: Noise
-    unit: float
+    form: Form  # the functional form
+    points: Points  # the points that it was fitted to
+    theta: np.ndarray  # its parameters inside the fit, [p]
+    samples: np.ndarray  # theta of each resample, [resamples, p]
+    noise: Noise  # of the points
+    unit: float  # the number that y was divided by: 1, or the mean score
 
     @property
     def parameters(self) -> dict[str, Interval]:
@@ -151,11 +136,7 @@ class Law:
         return self._natural(self.form.value(self.theta, _center(x, self.points.x)))
 
     def check_determined(self) -> None:
-        """Checks that the points determine the law.
-
-        Raises:
-          ValueError: a parameter is at a bound.
-        """
+        """Raises a ValueError if a parameter is at a bound: the points do not determine the law."""
         if self.at_limits:
             raise ValueError(
                 f"{self.form.text}: {', '.join(self.at_limits)} at the end of the allowed range, so"
@@ -204,13 +185,7 @@ class Law:
 
 
 def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
-    """Fits a law.
-
-    Args:
-      points: at least 2 different x more than the form has parameters, over a factor 4 in x.
-      form: a key of FORMS.
-      resamples: of the bootstrap.
-      seed: of the bootstrap.
+    """Fits the law of a form of FORMS, with a bootstrap of so many resamples.
 
     Raises:
       ValueError: unknown form, points too few or too close, or a y that the form cannot have.
@@ -222,13 +197,10 @@ def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed
 
 
 def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
-    """Fits again without the largest size, and predicts it.
+    """Fits again without the largest size (the first input), and predicts its points.
 
     The intervals assume that the form is right: where there are seeds, they alone scatter. A form
     that does not bend as the points do then fails, whatever its own misfit.
-
-    Returns:
-      One prediction for each point whose first input is the largest.
 
     Raises:
       ValueError: the rest is too little for a fit: it needs one point more than parameters.

@@ -36,33 +36,19 @@ MIN_VALUES = 3  # different values of each input of a joint law
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A law with free parameters theta.
+    """A law with free parameters theta."""
 
-    Attributes:
-      name: its name in the table above.
-      text: the law, for tables.
-      parameters: their names in natural units, in the order of theta.
-      num_inputs: 1, or 2 for the joint form.
-      logarithmic: whether data and law are compared on the log scale.
-      offset: whether the law has a constant term.
-    """
-
-    name: str
-    text: str
-    parameters: tuple[str, ...]
-    num_inputs: int = 1
-    logarithmic: bool = True
-    offset: bool = True
+    name: str  # its name in the table above
+    text: str  # the law, for tables
+    parameters: tuple[str, ...]  # their names in natural units, in the order of theta
+    num_inputs: int = 1  # 1, or 2 for the joint form
+    logarithmic: bool = True  # whether data and law are compared on the log scale
+    offset: bool = True  # whether the law has a constant term
 
     def evaluate(self, theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the law on the scale of comparison, and its derivatives by theta.
+        """Returns the law at u [n, d] on the scale of comparison, [..., n], and its derivatives.
 
-        Args:
-          theta: [..., p].
-          u: [n, num_inputs].
-
-        Returns:
-          [..., n] and [..., n, p]: each derivative of the log of a sum is its term's share.
+        These are by theta [..., p]: [..., n, p]; that of the log of a sum is its term's share.
         """
         d = self.num_inputs
         terms = theta[..., None, :d] - theta[..., None, d : 2 * d] * u
@@ -87,9 +73,7 @@ class Form:
     def starts(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns starting points [starts, p]: exponents on a grid, the rest by least squares.
 
-        Args:
-          u: [n, num_inputs].
-          y: [n], in units in which the law is compared, not its log.
+        For u [n, num_inputs] and y [n], in units in which the law is compared, not its log.
         """
         grid = JOINT_EXPONENTS if self.num_inputs > 1 else EXPONENTS
         if not self.offset:
@@ -119,13 +103,7 @@ class Form:
         return np.array(ends).T
 
     def natural(self, theta: np.ndarray, u0: np.ndarray, unit: float) -> np.ndarray:
-        """Returns the parameters as the law is written, [..., p].
-
-        Args:
-          theta: [..., p].
-          u0: log x0, [num_inputs].
-          unit: the number that y was divided by.
-        """
+        """Returns parameters [..., p] as the law is written, of theta [..., p]; u0 is log x0."""
         d = self.num_inputs
         log_a, exponents, last = theta[..., :d], theta[..., d : 2 * d], theta[..., 2 * d :]
         last = np.exp(last) if self.logarithmic else last
@@ -146,15 +124,10 @@ FORMS: dict[str, Form] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Points:
-    """Measurements.
+    """Measurements."""
 
-    Attributes:
-      x: inputs of each point, [n, num_inputs].
-      runs: results of the runs of each point, n arrays [k].
-    """
-
-    x: np.ndarray
-    runs: tuple[np.ndarray, ...]
+    x: np.ndarray  # inputs of each point, [n, num_inputs]
+    runs: tuple[np.ndarray, ...]  # results of the runs of each point, n arrays [k]
 
     def subset(self, keep: np.ndarray) -> "Points":
         """Returns the points where `keep` [n] is true."""
@@ -171,8 +144,7 @@ def gather(
     Args:
       x: one input a run, or several: [runs] or [runs, num_inputs].
       y: the results, [runs].
-      settings: of each run; runs of one setting are one point at their mean x. None: runs of equal
-        x are one point.
+      settings: of each run; runs of one setting are one point at their mean x. None: of equal x.
 
     Raises:
       ValueError: lengths differ, a number is not finite, or an x is not above 0.
@@ -226,16 +198,13 @@ class Noise:
     the seeds explain, or by all of it where every point has one run. A bootstrap draws both parts,
     scaled to unbiased variances and widened from the normal to Student's t, because a handful of
     points estimates its own noise badly.
-
-    Attributes:
-      between: residuals of points that seeds do not explain, [n]; 0 where seeds explain them.
-      within: deviations of runs from their point's mean; empty where every point has one run.
-      widening: Student's quantile over the normal one (Satterthwaite's degrees of freedom).
     """
 
+    # Residuals of points that seeds do not explain, [n]; 0 where seeds explain them.
     between: np.ndarray
+    # Deviations of runs from their point's mean; empty where every point has one run.
     within: np.ndarray
-    widening: float
+    widening: float  # Student's quantile over the normal one (Satterthwaite's degrees of freedom)
 
     def draw(self, rng: np.random.Generator, num_runs: Sequence[int]) -> list[np.ndarray]:
         """Draws the noise of every run of points that have `num_runs` each."""

@@ -51,27 +51,17 @@ BUDGET = frozenset(TOTALS + WARMUPS)
 
 @dataclasses.dataclass(frozen=True)
 class RunPoint:
-    """What one run reached, and at what cost.
+    """What one run reached, and at what cost."""
 
-    Attributes:
-      system: of the run.
-      shape: AxHxL.
-      clocks: each of CLOCKS that is known.
-      value: the loss, or the score as a fraction.
-      objective: what was minimised.
-      fields: what comparability looks at, see above.
-      departures: the fields in which its system declares to differ.
-      num_seeds: whose mean it is.
-    """
-
-    system: str
-    shape: str
-    clocks: dict[str, float]
-    value: float
-    objective: str = ""
+    system: str  # of the run
+    shape: str  # AxHxL
+    clocks: dict[str, float]  # each of CLOCKS that is known
+    value: float  # the loss, or the score as a fraction
+    objective: str = ""  # what was minimised
+    # what comparability looks at, see above.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    departures: frozenset[str] = frozenset()
-    num_seeds: int = 1
+    departures: frozenset[str] = frozenset()  # the fields in which its system declares to differ
+    num_seeds: int = 1  # whose mean it is
 
     @property
     def setting(self) -> str:
@@ -187,8 +177,7 @@ def pool(
       allow: likewise, because the user says so.
 
     Returns:
-      The points of each pool by its name, "bert" or "bert, optim.total_steps=400", and what has to
-      be said.
+      The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.
     """
     system, let = points[0].system, {*free, *allow}
     groups = _group(points, let)
@@ -216,23 +205,6 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def check_one_pool(
-    points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
-) -> list[str]:
-    """Refuses runs of several systems or pools, whose place is `where`; else as `pool`.
-
-    Raises:
-      ValueError: with the fields in which they differ, and the remedy.
-    """
-    systems = by_system(points)
-    if len(systems) > 1:
-        raise ValueError(f"{where} holds {', '.join(systems)}: choose, as --where=system=bert does")
-    found, notes = pool(points, free, allow)
-    if len(found) > 1:
-        raise ValueError(f"{where}: {notes[0]}")
-    return notes
-
-
 def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
     """Reads the fields that a user allows to differ: names with commas between.
 
@@ -255,18 +227,14 @@ def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[st
 def describe_undeclared(
     pools: Pools, free: Collection[str], allow: Collection[str] = ()
 ) -> list[str]:
-    """Names the systems that differ in more than they declare; the two most alike pools count."""
-    systems = by_system([pool[0] for pool in pools.values()])
+    """Names the systems whose first pools differ in more than they declare, and what is free."""
+    firsts = [own[0] for own in by_system([pool[0] for pool in pools.values()]).values()]
     notes = []
-    for ours, theirs in itertools.combinations(systems, 2):
-        found = min(
-            (differing((a, b), {"system", *free, *allow, *a.departures, *b.departures})
-             for a, b in itertools.product(systems[ours], systems[theirs])), key=len,
-        )  # fmt: skip
-        if found:
+    for a, b in itertools.combinations(firsts, 2):
+        if found := differing((a, b), {"system", *free, *allow, *a.departures, *b.departures}):
             notes.append(
-                f"{ours} and {theirs} differ in {', '.join(found)}, which neither declares as a"
-                " departure: only a study that declares them may compare the two"
+                f"{a.system} and {b.system} differ in {', '.join(found)}, which neither declares as"
+                " a departure: only a study that declares them may compare the two"
             )
     return notes
 

@@ -74,15 +74,10 @@ def near_width(width: float, num_layers: int) -> Shape:
 
 
 def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
-    """Returns shapes of one size, the shallowest first.
+    """Returns shapes of one size N = 12 L H^2 at some depths L, the shallowest first.
 
-    Args:
-      n_model: N = 12 L H^2.
-      depths: L of each.
-
-    Returns:
-      The shapes within 5% of N, so that any two count as equal (EQUAL). Narrow shapes of a small N
-      are too coarse and are left out.
+    They are within 5% of N, so that any two count as equal (EQUAL). Narrow shapes of a small N are
+    too coarse and are left out.
 
     Raises:
       ValueError: there is none.
@@ -100,13 +95,9 @@ def grid(n_model: float, depths: Sequence[int] = DEPTHS) -> list[Shape]:
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """The coefficients that a base shape fixes.
+    """The coefficients that a base shape fixes."""
 
-    Attributes:
-      base: the shape.
-    """
-
-    base: Shape
+    base: Shape  # the shape
 
     @property
     def phi(self) -> float:
@@ -151,12 +142,9 @@ def size_of(phi: float) -> float:
 def choose(
     losses: Mapping[Shape, float], scores: Mapping[Shape, float], num_best: int = NUM_BEST
 ) -> tuple[Shape, list[Shape]]:
-    """Chooses the base from a grid: the best score among the shapes of least loss.
+    """Chooses the base from a grid: the best score among the `num_best` shapes of least loss.
 
-    Args:
-      losses: of each shape.
-      scores: of the fine-tuned shapes; if empty, the least loss wins.
-      num_best: number of shapes of least loss to choose from.
+    Without any score the least loss wins.
 
     Returns:
       The base, and the shapes it was chosen from, the least loss first.
@@ -183,11 +171,8 @@ def find_base(
 ) -> tuple[Shape, list[Shape]] | None:
     """Returns what `choose` does for a study's grid; None while its runs are unfinished.
 
-    Args:
-      grid: the runs of each shape, by seed.
-      tasks: that the best shapes are fine-tuned on; empty: the least loss wins. A score is the mean
-        main score of GLUE-Large's tasks, or of all tasks if none of them is there.
-      num_seeds: of each task.
+    A score is the mean main score of GLUE-Large's tasks, or of all if none of these is there, of
+    `num_seeds` fine-tunings each. Without tasks the least loss wins.
     """
     from scalelab.lab.compare.evidence import LARGE_TASKS
 

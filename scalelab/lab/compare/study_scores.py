@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.bootstrap import DevSet
@@ -38,7 +39,7 @@ from scalelab.lab.compare.evidence import (
 )
 from scalelab.lab.load import archive, phases, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
-from scalelab.lab.scores.predictions import Stack, StudyPredictions
+from scalelab.lab.scores.predictions import StudyPredictions
 
 OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
     "loss": lambda run: run.loss,
@@ -143,7 +144,7 @@ class StudyScores(Evidence):
                 f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
                 f" constant answer, margin {FLOOR_MARGIN:g}"
             )
-        scratch = self._once(self._from_scratch)
+        scratch = self._once(StudyScores, self.study, "scratch")
         pairs = ((x, scratch.value(row, score)) for row, x in values.items())
         gains = [x - other.value for x, other in pairs if other is not None]
         if gains and np.mean(gains) <= 0:
@@ -214,7 +215,7 @@ class StudyScores(Evidence):
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._once(self._stack, row, name, seeds)
+            stack = self._once(self._items.stack, row, name, OF_TASKS[name], *seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -242,23 +243,17 @@ class StudyScores(Evidence):
         finetune = set.intersection(*tuned) if tuned else set()
         return tuple(sorted(pretrain)), tuple(sorted(finetune))
 
-    def _stack(self, row: Point, name: str, seeds: Seeds) -> Stack | None:
-        return self._items.stack(row, name, OF_TASKS[name], *seeds)
-
     def _floor(self, score: str) -> float | None:
         """Returns the score of the best constant answer, by the dev sets of a first row."""
         found = []
         for name in parts_of(score):
-            every = ((row, self._seeds([row], score)) for row in self.rows)
-            stacks = (self._once(self._stack, row, name, x) for row, x in every if all(x))
-            stack = next(filter(None, stacks), None)
-            if stack is None:
+            every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
+            sets = (self._dev_set(*parts) for parts in every if all(parts[2]))
+            first = next(filter(None, sets), None)
+            if first is None:
                 return None
-            found.append(_constant(OF_TASKS[name][2], stack.examples.gold))
+            found.append(_constant(OF_TASKS[name][2], first[0]))
         return float(np.mean(found))
-
-    def _from_scratch(self) -> "StudyScores":
-        return StudyScores(self.study, "scratch")
 
     def _curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         found = {}
@@ -294,13 +289,10 @@ def _constant(metric: str, gold: np.ndarray) -> float:
 
 def _validation(row: Point) -> dict[str, float]:
     """Returns the last validation at the longest length, mean over the row's runs."""
-    found: dict[str, list[float]] = {}
+    found = []
     for run in row.finished:
         assert run.result is not None
         last = run.result.eval
-        metrics = dict(last[max(last, key=int)]) if last else {}
-        metrics[UNIGRAM] = run.result.unigram_nats
-        for name, x in metrics.items():
-            if x is not None:
-                found.setdefault(name, []).append(float(x))
-    return {name: float(np.mean(numbers)) for name, numbers in found.items()}
+        metrics = last[max(last, key=int)] if last else {}
+        found.append({**metrics, UNIGRAM: run.result.unigram_nats})
+    return pd.DataFrame(found, dtype=float).mean().dropna().to_dict()
