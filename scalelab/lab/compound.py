@@ -77,15 +77,10 @@ def read_results(
         for name in columns:
             measure = run_points.LOSS if name in run_points.CLOCKS else name
             points, remarks = run_points.read([path], measure, where)
-            place = f"{path}" + (f" where {where}" if where else "")
-            systems = run_points.by_system(points)
-            if len(systems) > 1:
-                raise ValueError(f"{place} holds {', '.join(systems)}: choose by --where=system=X")
             allowed = run_points.parse_allowed(allow, points)
-            pools, more = run_points.pool(points, run_points.SHAPE, allowed)
-            if len(pools) > 1:
-                raise ValueError(f"{place}: {more[0]}")
-            notes += [remark for remark in remarks + more if remark not in notes]
+            place = f"{path}" + (f" where {where}" if where else "")
+            remarks += run_points.check_one_pool(points, run_points.SHAPE, allowed, place)
+            notes += [remark for remark in remarks if remark not in notes]
             for p in points:
                 y = p.clocks.get(name) if name in run_points.CLOCKS else p.value
                 parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
@@ -114,7 +109,15 @@ def read_grid(
     path: pathlib.Path, loss: str, score: str | None, notes: list[str], where: str = "",
     allow: str = "",
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
-    """Reads loss and score of each shape of a grid, means over rows or seeds, as `read_results`.
+    """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
+
+    Args:
+      path: as for `read_results`.
+      loss: its column.
+      score: its column; None: no score.
+      notes: as for `read_results`.
+      where: likewise.
+      allow: likewise.
 
     Raises:
       ValueError: as `read_results`, or the shapes are not of one size.
