@@ -147,15 +147,13 @@ def gather(
       settings: of each run; runs of one setting are one point at their mean x. None: of equal x.
 
     Raises:
-      ValueError: lengths differ, a number is not finite, or an x is not above 0.
+      ValueError: there is none, a number is not finite, or an x is not above 0.
     """
     inputs, values = np.asarray(x, np.float64), np.asarray(y, np.float64)
     inputs = inputs[:, None] if inputs.ndim == 1 else inputs
-    if len(inputs) != len(values):
-        raise ValueError(f"got {len(inputs)} x for {len(values)} y: expected one of each a run")
-    if not len(values):
-        raise ValueError("no points to fit a law to")
-    if not (np.isfinite(inputs).all() and np.isfinite(values).all() and (inputs > 0).all()):
+    if not len(values) or not (
+        np.isfinite(inputs).all() and np.isfinite(values).all() and (inputs > 0).all()
+    ):
         raise ValueError("every x must be above 0, and every x and y finite: drop the others")
     key = inputs if settings is None else np.asarray(settings)
     group = np.unique(key, axis=0, return_inverse=True)[1].reshape(-1)
@@ -171,8 +169,6 @@ def check(points: Points, form: Form, more: int, span: float) -> None:
       ValueError: too few different x, too small a range of x, or a y that the form cannot have.
     """
     n, needed = len(np.unique(points.x, axis=0)), len(form.parameters) + more
-    if points.x.shape[1] != form.num_inputs:
-        raise ValueError(f"{form.text} takes {form.num_inputs} inputs, got {points.x.shape[1]}")
     if n < needed:
         raise ValueError(
             f"{form.text} has {len(form.parameters)} parameters and needs {needed} different x,"

@@ -36,12 +36,14 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         step = run.lines[-1]["step"] if run.lines else 0
         state = "" if run.result else f" (no result yet; at step {step})"
         heads.append(f"{letter}: {run.folder}: {run.name}{state}\n")
-    parts = ["".join(heads)]
-    for title, lines in (
-        ("Config, A -> B", differing or ["the same"]),
-        ("May they be compared?", check_comparable(a, b)),
-    ):
-        parts.append("\n".join([title, *(f"  {line}" for line in lines)]) + "\n")
+    theirs, lines = _facts(b), list(differing)
+    lines += [
+        f"{name}: {x} -> {theirs[name]}" for name, x in _facts(a).items() if x != theirs[name]
+    ]
+    parts = [
+        "".join(heads),
+        "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
+    ]
     for clock, label in CLOCKS:
         header, rows = losses(a, b, clock, num_points)
         if rows:
@@ -58,29 +60,14 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
     return "\n".join(parts)
 
 
-def check_comparable(a: RunRecord, b: RunRecord) -> list[str]:
-    """Says whether data, numerics version and the units of losses agree."""
-    said = []
-    if a.config.get("task") is None or b.config.get("task") is None:  # else digests are in configs
-        one, two = a.data_hash, b.data_hash
-        missing = [letter for letter, known in (("A", one), ("B", two)) if not known]
-        same = "the same" if one == two else f"not the same: {str(one)[:12]} and {str(two)[:12]}"
-        said.append(f"data: {'not recorded for ' + ' and '.join(missing) if missing else same}")
-    one, two = a.environment.numerics_versions, b.environment.numerics_versions
-    known = one == two and one.isdecimal()
-    said.append("numerics version: " + (f"{one} in both" if known else (
-        f"{one} in A, {two} in B: the code alone may make a difference;"
-        " CHANGELOG, Numerics, says which"
-    )))  # fmt: skip
-    for run, letter in ((a, "A"), (b, "B")):
-        if run.environment.git_dirty:
-            said.append(f"code: {letter} had changes that its commit does not name")
-    same = a.config.get("objective") == b.config.get("objective")
-    bytes_compare = "; bits per byte compare" * same  # of likelihoods of the same kind alone
-    for field, why in (("objective", "objectives"), ("tokenizer", "tokens" + bytes_compare)):
-        if a.config.get(field) != b.config.get(field):
-            said.append(f"{field}: differs, so losses are of different {why}")
-    return said
+def _facts(run: RunRecord) -> dict[str, str]:
+    """Returns what beside the config may make a difference."""
+    environment = run.environment
+    return {
+        "data": (run.data_hash or "not recorded")[:12],
+        "numerics version": environment.numerics_versions,
+        "code": "uncommitted changes" if environment.git_dirty else "committed",
+    }
 
 
 def losses(
