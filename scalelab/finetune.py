@@ -24,15 +24,7 @@ import numpy as np
 from scalelab.config import exits
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import results
-from scalelab.finetuning.plan import (
-    Axes,
-    Options,
-    grid_points,
-    plan,
-    read_choice,
-    vmappable,
-    write_choice,
-)
+from scalelab.finetuning.plan import Options, grid_points, plan, read_choice, write_choice
 from scalelab.finetuning.progress import Progress, checkpoint_folder, remove_checkpoints
 from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
@@ -58,7 +50,7 @@ def fine_tune(
     options: Options,
     overrides: Mapping[str, Any] = {},  # noqa: B006 never changed
 ) -> list[dict[str, Any]]:
-    """Fine-tunes every seed that is not finished yet.
+    """Fine-tunes every seed that is not finished yet; returns the results of all seeds.
 
     Args:
       task: the task.
@@ -68,33 +60,32 @@ def fine_tune(
       options: what to do.
       overrides: dotted fields of this task that differ from `values` and from the recipe's own.
 
-    Returns:
-      The results of all seeds.
-
     Raises:
       ValueError: config, data or a folder does not allow it.
       exits.Stopped: interrupted; the steps taken are saved.
     """
     values, axes = plan(task, start, values, options, overrides)
     splits = task_lib.load(task, options.data, tests=options.submit)
-    imported = start.classifier is not None and start.bodies is not None
+    imported = start.classifier if start.bodies is not None else None
     if options.eval_only and imported and not any(workdir.glob("seed*/checkpoints")):
         config = resolve(override(values, {"feature_layers": None, "lm_weight": 0.0}))
-        head = dataclasses.replace(config.head, kind=start.classifier.kind)
+        head = dataclasses.replace(config.head, kind=imported.kind)
         config = dataclasses.replace(config, head=head, epochs=0.0)
         run, seeds = TaskRun(task, splits, start, config, workdir), (0,)
         results.score_import(run)
     else:
         if axes and options.eval_only:
             values = override(values, read_choice(workdir, axes))
-        elif axes:
-            points = {
-                name: TaskRun(
-                    task, splits, start, resolve(override(values, fields)), workdir / "grid" / name
-                )
-                for name, fields in grid_points(axes).items()
-            }
-            values = override(values, _choose(points, axes, workdir, options))
+        elif axes:  # the first seed chooses
+            scores = {}
+            for name, fields in grid_points(axes).items():
+                config = resolve(override(values, fields))
+                point = TaskRun(task, splits, start, config, workdir / "grid" / name)
+                if point.claim(options.seeds[0]) is None:
+                    train(point, options.seeds[:1])
+                scores[name] = results.main_score(task, point.result(options.seeds[0])["eval"])
+                print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")
+            values = override(values, write_choice(workdir, axes, scores, options.seeds[0]))
         run, seeds = TaskRun(task, splits, start, resolve(values), workdir), options.seeds
         if options.eval_only:
             for seed in seeds:
@@ -108,83 +99,58 @@ def fine_tune(
                 print(f"{task.title} seed {named}: finished already, not trained again")
             left = [seed for seed in seeds if seed not in finished]
             for i in range(0, len(left), options.together):
-                part = left[i : i + options.together]
-                train([run] * len(part), part)
+                train(run, left[i : i + options.together])
     if options.submit:
         results.submit(run, seeds)
     return [run.result(seed) for seed in seeds]
 
 
-def _choose(
-    points: Mapping[str, TaskRun], axes: Axes, workdir: pathlib.Path, options: Options
-) -> dict[str, Any]:
-    """Trains the points of a grid with the first seed; returns the fields of the best on dev."""
-    scores, seed = {}, options.seeds[0]
-    for names in vmappable(axes, options.together):
-        left = [points[name] for name in names if points[name].claim(seed) is None]
-        if left:
-            train(left, [seed] * len(left))
-        for name in names:
-            task = points[name].task
-            scores[name] = results.main_score(task, points[name].result(seed)["eval"])
-            print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")
-    return write_choice(workdir, axes, scores, seed)
-
-
-def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
-    """Trains runs in one program until each has its result.json.
-
-    Args:
-      runs: the task, prepared; for each seed, they may differ in learning rate and folder only.
-      seeds: the seed of each.
+def train(run: TaskRun, seeds: Sequence[int]) -> None:
+    """Trains seeds in one program until each has its result.json.
 
     Raises:
       ValueError: a folder holds another run.
       exits.Stopped: interrupted; the steps taken are saved.
     """
-    run, machine, num_steps = runs[0], runs[0].config.machine, runs[0].num_steps
-    started, rows, count = time.perf_counter(), run.rows, len(runs)
+    config, num_steps, rows, count = run.config, run.num_steps, run.rows, len(seeds)
+    machine, started = config.machine, time.perf_counter()
     environment.configure_jax(machine.compile_cache_dir, run.start.opened.config.net.dtype)
     environment.drop_programs_if_many()  # those of earlier tasks
-    with contextlib.ExitStack() as locks, contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as lock, contextlib.ExitStack() as files:
         # --- Setup: folders, batches, the compiled step, the first parameters ----------------
-        for workdir in sorted({each.workdir for each in runs}):
-            workdir.mkdir(parents=True, exist_ok=True)
-            locks.enter_context(run_folder.locked(workdir))
-        rates = [each.config.optim.learning_rate for each in runs]
-        name = f"{run.task.name} seed {','.join(map(str, dict.fromkeys(seeds)))}"
-        name += f" rate {','.join(f'{rate:g}' for rate in rates)}" * (len(set(rates)) > 1)
-        configs = [each.describe(seed) for each, seed in zip(runs, seeds, strict=True)]
-        batches = [each.batches(seed) for each, seed in zip(runs, seeds, strict=True)]
-        schedule = adamw.get_schedule(run.config.optim.schedule)
-        warmup_steps = run.config.optim.warmup_rate * num_steps
+        run.workdir.mkdir(parents=True, exist_ok=True)
+        lock.enter_context(run_folder.locked(run.workdir))
+        name = f"{run.task.name} seed {','.join(map(str, seeds))}"
+        batches = [run.batches(seed) for seed in seeds]
+        schedule = adamw.get_schedule(config.optim.schedule)
+        warmup_steps = config.optim.warmup_rate * num_steps
         program = compiled(run.trained, run.mesh, count)
-        first = [each.first_params(seed) for each, seed in zip(runs, seeds, strict=True)]
-        states = [r.first_state(s, params) for r, s, params in zip(runs, seeds, first, strict=True)]
+        first = [run.first_params(seed) for seed in seeds]
+        states = [run.first_state(s, params) for s, params in zip(seeds, first, strict=True)]
         state = jax.device_put(vmapped.stack(states), program.shardings)
         tables = [] if rows is None else [np.asarray(token_table(params)) for params in first]
         del first, states
 
-        # --- Restore: the checkpoint of the same seeds and configs in one program, if any ------
-        directory = checkpoint_folder(run.workdir, seeds, configs, 0 if rows is None else rows.size)
+        # --- Restore: the checkpoint of the same seeds in one program, if there is one ----------
+        directory = checkpoint_folder(run.workdir, seeds, run.describe(seeds[0]), rows)
         checkpoints = Checkpoints(directory, 1)
         files.callback(checkpoints.close)
-        progress, restored = [Progress() for _ in runs], checkpoints.restore(state)
+        progress, restored = [Progress() for _ in seeds], checkpoints.restore(state)
         if restored is not None:
             state, meta = restored
             progress = [Progress.from_json(values) for values in meta["progress"]]
         step = int(state.step)
         writers = []
-        for each, seed, config in zip(runs, seeds, configs, strict=True):
-            each.claim(seed)
-            run_folder.describe(each.folder(seed), config)
-            writers.append(metrics.Writer(each.folder(seed), step))
+        for seed in seeds:
+            run.claim(seed)
+            run_folder.describe(run.folder(seed), run.describe(seed))
+            writers.append(metrics.Writer(run.folder(seed), step))
             files.callback(writers[-1].close)
         if step:
             print(f"{name}: continuing from step {step}")
 
         # --- Loop ----------------
-        eval_every = max(1, round(run.config.eval_every_epochs * run.steps_per_epoch))
+        eval_every = max(1, round(config.eval_every_epochs * run.steps_per_epoch))
         step_flops: dict[int, float] = {}  # FLOPs of a step, by the lengths that are compiled
         outputs, evaluated = [], -1  # of the last evaluation, and its step
         pending, line, remaining = [], ProgressLine(), Eta()
@@ -199,13 +165,13 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                 parts = [each(step, length) for each in batches]
                 batch = vmapped.stack_host(parts if rows is None else [*map(rows.renumber, parts)])
                 factor = schedule(step, warmup_steps, num_steps)
-                rate = vmapped.stack_host([np.float32(each * factor) for each in rates])
+                rate = np.float32(config.optim.learning_rate * factor)
                 is_new = length not in step_flops
                 if is_new:  # it compiles, which is not training: this one step is not timed
                     begun = _collect(pending, progress, active, begun, step, run.steps_per_epoch)
                     params = vmapped.unstack(state.params | state.fixed, 0, count)
                     step_flops[length] = run.flops(params, length)
-                state, pairs = program.train(state, batch, rate)
+                state, pairs = program.train(state, batch, vmapped.stack_host([rate] * count))
                 pending.append(pairs)
                 if is_new:
                     jax.block_until_ready(pairs)
@@ -232,8 +198,8 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
                         means = metrics.divide(progress[k].totals)
                         progress[k].totals = {}
                         values = {f"train/{key}": v for key, v in means.items() if key != "finite"}
-                        values["train/learning_rate"] = float(np.float32(rates[k] * factor))
                         if means:
+                            values["train/learning_rate"] = float(rate)
                             writers[k].write(progress[k].clocks, values)
                 if evaluates:
                     outputs, evaluated = evaluate(run, program, state.params, state.fixed), step
@@ -258,20 +224,18 @@ def train(runs: Sequence[TaskRun], seeds: Sequence[int]) -> None:
             params = state.best if run.trained.keep_best else state.params
             if run.trained.keep_best or evaluated != step:
                 outputs = evaluate(run, program, params, state.fixed)
-            for k, (each, seed) in enumerate(zip(runs, seeds, strict=True)):
+            for k, seed in enumerate(seeds):
                 whole = vmapped.unstack(params | state.fixed, k, count)
                 whole = whole if rows is None else rows.widen(whole, tables[k])
-                each.save(seed, progress[k].clocks.steps, whole)
-                results.write(each, seed, progress[k], outputs[k], whole)
-            for each in runs:
-                remove_checkpoints(each.workdir)
+                run.save(seed, progress[k].clocks.steps, whole)
+                results.write(run, seed, progress[k], outputs[k], whole)
+            remove_checkpoints(run.workdir)
             print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # perhaps during the last evaluation
-        at = f"stopped by {interrupt.received} after step {step}"
+        state_of_it = f"{name} is finished" if over else f"it is saved in {directory}"
         raise exits.Stopped(
-            f"{at}: {name} is finished; start the same command again for what follows"
-            if over
-            else f"{at}, which is saved in {directory}; start the same command again to continue",
+            f"stopped by {interrupt.received} after step {step}: {state_of_it};"
+            " start the same command again to continue",
             exits.PREEMPTED if interrupt.received == "SIGTERM" else exits.FAILED,
         )
 
@@ -313,11 +277,10 @@ def _collect(
 
 def _keep(better: np.ndarray, new: Params, old: Params) -> Params:
     """Takes the new parameters of the seeds that are better, the old ones of the others."""
-    if len(better) == 1:
-        return jax.tree.map(jnp.copy, new) if better[0] else old
 
     def choose(x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.where(better.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+        takes = better.reshape(-1, *(1,) * (x.ndim - 1)) if len(better) > 1 else better[0]
+        return jnp.where(takes, x, y)
 
     return jax.tree.map(choose, new, old)
 

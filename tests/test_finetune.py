@@ -100,7 +100,7 @@ def prepare(pretrained_runs: Runs, cache_dir: pathlib.Path, tmp_path: pathlib.Pa
 
 
 def train(run: TaskRun, *seeds: int) -> None:
-    finetune.train([run] * len(seeds), seeds)
+    finetune.train(run, seeds)
 
 
 def predict(run: TaskRun, params: Any, batch: dict[str, np.ndarray]) -> jax.Array:
@@ -430,35 +430,6 @@ def test_order_and_weights_vary_alone(prepare) -> None:
 
 
 @pytest.mark.slow
-def test_rates_train_together_as_one_by_one(prepare, monkeypatch) -> None:
-    """Each in its own folder, stopped in between and continued."""
-    fields = {"machine__checkpoint_every_steps": 3}
-    alone, together = (
-        [
-            prepare("bert", "cola", folder=f"{name}/{rate}", optim__learning_rate=rate, **fields)
-            for rate in (1e-2, 1e-3)
-        ]
-        for name in ("alone", "together")
-    )
-    for run in alone:
-        train(run, 0)
-    with monkeypatch.context() as patch, pytest.raises(cli.Stopped, match="after step 8"):
-        at_step_7(patch, lambda: signal.raise_signal(signal.SIGINT))
-        finetune.train(together, [0, 0])
-    finetune.train(together, [0, 0])
-    for a, b in zip(alone, together, strict=True):
-        kept = [load_trained(run.folder(0)) for run in (a, b)]
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), *kept)
-        ours, theirs = (flatten(result(run)) for run in (b, a))
-        for name in ("steps", "tokens", "train_loss", "eval.dev.matthews"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), name
-        rates = [[x for x in timeless(run) if "train/learning_rate" in x] for run in (a, b)]
-        assert rates[0] == [pytest.approx(line, rel=1e-5) for line in rates[1]]
-        assert not list(b.workdir.glob(".resume*"))
-    assert abs(outputs(together[0]) - outputs(together[1])).max() > 1e-3
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("system", "task", "fields"), [
     ("gpt2", "stsb", {"optim__layer_decay": 0.5}),  # added tokens, both orders
     ("roberta", "rte", {"patience": 1, "epochs": 3.0}),
@@ -613,12 +584,13 @@ def test_a_planted_rule_is_learnt(prepare, pretrained_runs: Runs) -> None:
 
 
 def test_runs_that_learn_nothing_or_diverge_are_flagged(prepare) -> None:
-    """In one program: a rate of zero, and one that is far too high."""
+    """A rate of zero, and one that is far too high."""
     still, diverged = (
         prepare("roberta", "cola", folder=f"{rate}", optim__learning_rate=rate, epochs=1.0)
         for rate in (0.0, 1e30)
     )
-    finetune.train([still, diverged], [0, 0])
+    for run in (still, diverged):
+        train(run, 0)
     assert result(still)["degenerate"] and result(still)["status"] == "completed"
     made = result(diverged)
     assert made["status"] == "failed" and "not finite" in made["degenerate"]

@@ -40,8 +40,8 @@ PER_TASK = flags.DEFINE_list(
 )
 SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds: 0, 1, ...", lower_bound=1)
 TOGETHER = flags.DEFINE_integer(
-    "seeds_together", 1, "Seeds, or rates of a grid, that train in one program; changes no number."
-    " For accelerators: on a CPU it is slower than one after another.", lower_bound=1,
+    "seeds_together", 1, "Seeds that train in one program; changes no number. For accelerators: on"
+    " a CPU it is slower than one after another.", lower_bound=1,
 )  # fmt: skip
 MNLI = flags.DEFINE_string(
     "mnli", None, "Folder of MNLI runs of the same net: each seed starts from that seed's weights."

@@ -99,15 +99,6 @@ def grid_points(axes: Axes) -> dict[str, dict[str, Any]]:
     return named
 
 
-def vmappable(axes: Axes, most: int) -> list[list[str]]:
-    """Groups the points that differ only in learning rate, at most `most` a group, by name."""
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for name, fields in grid_points(axes).items():
-        rest = tuple((field, v) for field, v in fields.items() if field != "optim.learning_rate")
-        groups.setdefault(rest, []).append(name)
-    return [names[i : i + most] for names in groups.values() for i in range(0, len(names), most)]
-
-
 def write_choice(
     workdir: pathlib.Path, axes: Axes, scores: Mapping[str, float], seed: int
 ) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scalelab.finetuning.rows import NamedRows
 from scalelab.runs import metrics
 from scalelab.runs.metrics import Clocks
 
@@ -75,18 +76,11 @@ class Progress:
 
 
 def checkpoint_folder(
-    workdir: pathlib.Path, seeds: Sequence[int], configs: Sequence[Mapping[str, Any]], rows: int
+    workdir: pathlib.Path, seeds: Sequence[int], config: Mapping[str, Any], rows: NamedRows | None
 ) -> pathlib.Path:
-    """Returns the folder of the checkpoints of runs; other configs have another one.
-
-    Args:
-      workdir: of the task.
-      seeds: the seed of each run.
-      configs: the content of config.json of each.
-      rows: trained rows of the token table.
-    """
-    science = [{k: v for k, v in config.items() if k != "machine"} for config in configs]
-    content = json.dumps([science, rows], sort_keys=True)
+    """Returns the folder of the checkpoints of seeds; another config or token table has another."""
+    science = {k: v for k, v in config.items() if k not in ("machine", "seed")}
+    content = json.dumps([science, None if rows is None else rows.size], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return workdir / f".resume-{'-'.join(map(str, seeds))}.{digest}"
 

@@ -223,15 +223,12 @@ def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
 
 
 def describe(run: TaskRun) -> str:
-    """Describes a run at its start: sizes, cut examples, initial weights."""
-    parts = []
-    for name, examples in {"train": run.train, **run.dev, **run.test}.items():
-        if examples is not None:
-            cut = examples.num_truncated
-            parts.append(f"{name} {len(examples):,}" + f" ({cut:,} cut)" * bool(cut))
+    """Describes a run at its start: sizes, initial weights, recipe."""
+    splits = {"train": run.train, **run.dev, **run.test}
+    sizes = ", ".join(f"{name} {len(e):,}" for name, e in splits.items() if e is not None)
     line = (
-        f"{run.task.title}: {', '.join(parts)}; {run.num_steps:,} steps of batch"
-        f" {run.config.batch_size}, recipe {run.config.recipe}, from {run.start.label}"
+        f"{run.task.title}: {sizes}; {run.num_steps:,} steps of batch {run.config.batch_size},"
+        f" recipe {run.config.recipe}, from {run.start.label}"
     )
     return "\n".join(filter(None, [line, run.head_note]))
 

@@ -51,18 +51,6 @@ class TaskRun:
       start: the initial weights.
       config: how to adapt.
       workdir: holds the seeds' folders.
-
-    Attributes:
-      tokenizer: the net's, with the tokens that fine-tuning adds.
-      learner: the classifier, its optimizer and its losses.
-      rows: the rows of the token table that are trained; None: all.
-      trained: the learner whose steps are taken: `learner`, its table narrowed to `rows`.
-      head: parameters of an imported head; None: a new head.
-      head_note: how the head began, for messages; "" where there was no choice.
-      train: the training examples.
-      dev: the examples of each dev split; None where it is absent.
-      test: likewise the test splits.
-      num_steps: steps of the whole fine-tuning.
     """
 
     def __init__(
@@ -88,6 +76,7 @@ class TaskRun:
             frame = Frame(*(tuple(map(self.tokenizer.token_id, part)) for part in parts))
         num_rows = opened.config.tokenizer.vocab_size + len(added)
         self.learner = self._learner(2 if both_orders else 1, num_rows)
+        # Parameters of an imported head, None for a new one; and how that was decided.
         self.head, self.head_note = self._head()
 
         def encode(records: Records) -> TaskExamples:
@@ -107,6 +96,7 @@ class TaskRun:
         self.test = {name: r and encode(r) for name, r in splits.test.items()}
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
+        # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
         if not (self.learner.objectives or config.feature_layers):  # which train all rows, or none
             read = [e for e in (self.train, *self.dev.values()) if e is not None]

@@ -250,14 +250,13 @@ def make_head(kind: str, num_outputs: int, width: int, dropout_rate: float) -> n
 
 def _start_from(pretrained: ArrayPytree, made: ArrayPytree) -> ArrayPytree:
     """Returns the net's parameters from pre-training; added rows of the embedding stay new."""
+    used = {name: pretrained[name] for name in made}
 
-    def take(path: tuple[Any, ...], new: jax.Array) -> jax.Array:
-        old = pretrained
-        for key in path:
-            old = old[key.key]
-        added = new.shape[0] - old.shape[0] if new.ndim and old.ndim else 0
-        assert old.shape[1:] == new.shape[1:] and added >= 0, (path, old.shape, new.shape)
-        # A copy: a step takes its state's memory, and other seeds start from the same parameters.
-        return jnp.concatenate([old, new[old.shape[0] :]]) if added else jnp.copy(old)
+    # A copy: a step takes its state's memory, and other seeds start from the same parameters.
+    def take(old: jax.Array, new: jax.Array) -> jax.Array:
+        if old.shape == new.shape:
+            return jnp.copy(old)
+        assert old.shape[1:] == new.shape[1:] and len(old) < len(new), (old.shape, new.shape)
+        return jnp.concatenate([old, new[len(old) :]])
 
-    return jax.tree_util.tree_map_with_path(take, made)
+    return jax.tree.map(take, used, made)

@@ -32,7 +32,7 @@ def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:
     small = {"batch_size": 6, "machine__eval_batch_size": 5, "lm_weight": 0.5, "epochs": 1.0}
     config = tests.config(pathlib.Path(cache_dir), **small)
     prepared = TaskRun(task, splits, warm_start.open_start(run), config, folder)
-    finetune.train([prepared, prepared], [0, 1])
+    finetune.train(prepared, [0, 1])
     results = [json.loads((folder / f"seed{k}/result.json").read_text()) for k in (0, 1)]
     params = [load_trained(folder / f"seed{k}") for k in (0, 1)]
     outputs = prepared.predict_with(params[1], prepared.dev["dev"])
@@ -53,9 +53,7 @@ def evaluate(run: str) -> dict[str, Any]:
     tokens = np.random.default_rng(0).integers(5, 300, 40).astype(np.int32)
     starts = np.array([0, 11, 30, 40])
     reading = likelihood.Reading((), (), None, 12, 5)
-    windows = likelihood.lay_rows(starts, reading)
-    batches = likelihood.plan(windows, reading, 2, placed.ways)
-    nats = likelihood.token_nats(placed, tokens, windows, batches, reading, lambda n: None)
+    nats = likelihood.token_nats(placed, tokens, starts, reading, batch_size=2)
     prompts = [tokens[k : k + 3 + k % 2] for k in range(4)]
     made = stepper.prepare(placed.net, placed.params)
     sizes = dict(max_new_tokens=4, max_len=64, end_token=None, rows=placed.rows)

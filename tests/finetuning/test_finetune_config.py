@@ -90,14 +90,6 @@ def _eval_files() -> list[pathlib.Path]:
 AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
 
 
-@pytest.mark.parametrize(("most", "sizes"), [(1, [1, 1, 1, 1]), (3, [2, 2])])
-def test_rates_train_in_one_program(most: int, sizes: list[int]) -> None:
-    """Points that differ in anything else have programs of their own."""
-    groups, fields = plan.vmappable(AXES, most), plan.grid_points(AXES)
-    assert [len(names) for names in groups] == sizes
-    assert all(len({fields[name]["batch_size"] for name in names}) == 1 for names in groups)
-
-
 def test_the_best_point_is_taken(tmp_path: pathlib.Path) -> None:
     scores = dict(
         zip(plan.grid_points(AXES), (0.2, -math.inf, 0.9, 0.4), strict=True)

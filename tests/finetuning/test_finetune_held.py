@@ -121,18 +121,6 @@ def test_another_tokenizer_is_another_run(pretrained_runs: Runs, data, values, t
         one.claim(0)
 
 
-def test_of_a_task_of_the_labs_own_the_name_says_the_columns(
-    pretrained_runs: Runs, data, values, tmp_path
-) -> None:
-    """So that what was finished before columns were told is still the same run."""
-    start = warm_start.open_start(str(pretrained_runs("bert")))
-    for name, columns in (("rte", None), ("mine", ["a", "b", "label"])):
-        task = mine(data, "a", "b", "label") if name == "mine" else load_task(name)
-        splits = finetune.task_lib.load(mine(data, "a", "b", "label"), data, tests=False)
-        run = TaskRun(task, splits, start, resolve(values), tmp_path / name)
-        assert run.describe(0)["columns"] == columns
-
-
 def test_a_start_from_mnli_is_told_by_those_weights(
     pretrained_runs: Runs, data, values, tmp_path, monkeypatch
 ) -> None:
@@ -144,7 +132,7 @@ def test_a_start_from_mnli_is_told_by_those_weights(
         folder = tmp_path / f"mnli-{rate}"
         of = override(values, {"optim.learning_rate": rate})
         run = prepared(mine(data, "a", "label"), data, start, of, folder)
-        finetune.train([run, run], [0, 1])
+        finetune.train(run, [0, 1])
         for seed in (0, 1):
             path = folder / f"seed{seed}/config.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | {"task": "mnli"}))

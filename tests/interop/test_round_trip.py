@@ -163,7 +163,7 @@ def test_what_a_fine_tuning_leaves(
         resolve_finetuning(override(values, small)),
         tmp_path / "moods-run",
     )
-    finetune.train([run], [0])
+    finetune.train(run, [0])
     said = exporting.run(tmp_path / "moods-run/seed0", tmp_path / "out")
     assert "ForSequenceClassification" in said[0]
     config = json.loads((tmp_path / "out/config.json").read_text())
