@@ -232,9 +232,9 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
             remove_checkpoints(run.workdir)
             print(f"{name}: finished {step} steps in {time.perf_counter() - started:.0f} s")
     if interrupt.received is not None:  # perhaps during the last evaluation
-        state_of_it = f"{name} is finished" if over else f"it is saved in {directory}"
+        saved = f"{name} is finished" if over else f"saved in {directory}"
         raise exits.Stopped(
-            f"stopped by {interrupt.received} after step {step}: {state_of_it};"
+            f"stopped by {interrupt.received} after step {step}: {saved};"
             " start the same command again to continue",
             exits.PREEMPTED if interrupt.received == "SIGTERM" else exits.FAILED,
         )

@@ -139,7 +139,7 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
     assert made["chosen"] == best["fields"]
     result = json.loads((tmp_path / "work/seed0/result.json").read_text())
     assert result["chosen"] == best["fields"]
-    assert "learning_rate chosen on dev" in said
+    assert "settings chosen on dev" in said
     assert result["settings"]["learning_rate"] == best["fields"]["optim.learning_rate"]
     assert result["recipe"] == "turc"
     config = json.loads((tmp_path / "work/seed0/config.json").read_text())

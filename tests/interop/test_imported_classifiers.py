@@ -186,7 +186,7 @@ def test_the_head_is_of_the_kind_of_the_import(
 ) -> None:
     """Unless another is asked for; without an import it is the protocol's."""
     kinds = []
-    monkeypatch.setattr(finetune, "train", lambda runs, _: kinds.append(runs[0].config.head.kind))
+    monkeypatch.setattr(finetune, "train", lambda run, _: kinds.append(run.config.head.kind))
     start = warm_start.open_start(str(back))
     for kind in ("double", "single"):
         as_if = dataclasses.replace(start.classifier, kind=kind)
