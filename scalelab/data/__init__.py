@@ -22,27 +22,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a run trains on.
-
-    Attributes:
-      tokenizer: a `scalelab.data.tokenizers.Tokenizer`.
-      tokenizer_dir: its files, in Hugging Face layout.
-      corpus_hash: SHA-256 of the corpus as it was read.
-      unigram_nats: entropy of the token frequencies; a net that has learnt anything is below it.
-      num_documents: of the training split.
-      num_tokens: of their text, each once, without special tokens.
-      phases: the short phase, and the long one where there is one.
-      facts: lines for the start of a run, by name.
-    """
+    """What a run trains on."""
 
     tokenizer: "Tokenizer"
-    tokenizer_dir: Path
-    corpus_hash: str
-    unigram_nats: float
-    num_documents: int
-    num_tokens: int
-    phases: tuple[PhaseData, ...]
-    facts: dict[str, str]
+    tokenizer_dir: Path  # its files, in Hugging Face layout
+    corpus_hash: str  # SHA-256 of the corpus as it was read
+    unigram_nats: float  # entropy of the token frequencies; a net that has learnt is below it
+    num_documents: int  # of the training split
+    num_tokens: int  # of their text, each once, without special tokens
+    phases: tuple[PhaseData, ...]  # the short phase, and the long one where there is one
+    facts: dict[str, str]  # lines for the start of a run, by name
 
     @property
     def fingerprint(self) -> str:
@@ -65,12 +54,8 @@ def load_data(
 ) -> Data:
     """Prepares everything from the corpus to the examples, or finds it prepared.
 
-    Args:
-      config: the run.
-      system: for the special tokens.
-      tokenizer_dir: the tokenizer that the parameters are for; None: that of the run in
-        config.machine.init, or a new one.
-      progress: whether to show progress bars.
+    The tokenizer is that in `tokenizer_dir`, or of the run in config.machine.init, or a new one
+    with the special tokens of `system`.
 
     Raises:
       ValueError: the corpus is missing, unreadable or too small, or does not suit the format.

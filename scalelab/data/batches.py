@@ -31,16 +31,7 @@ ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
-    """Maps places by the permutation of [0, size) that belongs to each key.
-
-    Args:
-      places: [B] int64 in [0, size).
-      size: how many places there are.
-      keys: [B] uint64; places with the same key share a permutation.
-
-    Returns:
-      [B] int64 in [0, size).
-    """
+    """Maps places [B] by the permutation of [0, size) that belongs to each key, uint64 [B]."""
     num_left = np.uint64(math.isqrt(max(size - 1, 0)) + 1)
     num_right = np.uint64(-(-size // int(num_left)))
     values = _shuffle(places.astype(np.uint64), num_left, num_right, keys)
@@ -68,22 +59,14 @@ class Batches:
 
     Stream position q (= step * batch_size + row) is place q mod n of epoch q // n, so that each
     epoch holds every example once, also where the batch size does not divide n.
-
-    Attributes:
-      store: the examples.
-      batch_size: B of the global batch.
-      max_len: T.
-      seed: of the order.
-      rows: which rows of the global batch this host takes.
-      first_step: the step of the run that gets the first batch.
     """
 
     store: ExampleStore
-    batch_size: int
-    max_len: int
-    seed: int
-    rows: slice = dataclasses.field(default_factory=lambda: slice(None))
-    first_step: int = 0
+    batch_size: int  # B of the global batch
+    max_len: int  # T
+    seed: int  # of the order
+    rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # this host's
+    first_step: int = 0  # the step of the run that gets the first batch
 
     def __post_init__(self) -> None:
         if len(self.store) < self.batch_size:
@@ -118,11 +101,7 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
-    Args:
-      store: the examples.
-      batch_size: B.
-      max_len: T.
-      max_batches: the most batches, of examples spread evenly over the store; None: no limit.
+    At most `max_batches` batches have examples spread evenly over the store.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
@@ -141,17 +120,17 @@ def evaluation_batches(
 def iterate(
     batch_at: BatchAt, start: int, stop: int, loader: str = "tf", prefetch: int = 2
 ) -> Iterator[Batch]:
-    """Yields batch_at(start), ..., batch_at(stop - 1), in order.
+    """Yields batch_at(start), ..., batch_at(stop - 1), in order: int32 arrays of fixed shapes.
 
     Closing the iterator early (as leaving a `for` loop does) stops the reading ahead. An error of
     `batch_at` is raised after the batches before it.
 
     Args:
-      batch_at: makes the batch of a step: int32 arrays, the same names and shapes for all steps.
+      batch_at: makes the batch of a step.
       start: the first step.
       stop: the step after the last; may be far away.
-      loader: "tf" for tf.data, which falls back on numpy where TensorFlow is not installed;
-        "numpy" makes each batch when it is asked for. The batches are the same.
+      loader: "tf" for tf.data; "numpy" makes each batch when it is asked for, as "tf" does where
+        TensorFlow is not installed.
       prefetch: batches that tf.data makes ahead; 0: none.
 
     Raises:

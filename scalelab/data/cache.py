@@ -35,7 +35,7 @@ def entry(
       cache_dir: the folder of all entries; made if absent.
       kind: a word that begins the entry's name ("sentences", "tokens", ...).
       key: everything that the content depends on; plain JSON values.
-      build: writes the content into the (empty, existing) folder that it is given.
+      build: writes the content into the empty folder that it is given.
 
     Raises:
       OSError: the disk filled up, or the folder cannot be written. Nothing is left behind.
@@ -65,11 +65,7 @@ def entry(
 
 
 def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
-    """Compares every file of every entry with its checksum; removes the entries that differ.
-
-    Returns:
-      Entry -> what was wrong with it, or None.
-    """
+    """Compares every file with its checksum and removes entries that differ: entry -> problem."""
     cache_dir = Path(cache_dir).expanduser()
     found = {path.parent: damage(path.parent, True) for path in cache_dir.glob(f"*-*/{MANIFEST}")}
     for folder, problem in found.items():
@@ -80,12 +76,7 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
 
 
 def damage(folder: Path, whole: bool = False) -> str | None:
-    """Returns what is wrong with an entry, or None.
-
-    Args:
-      folder: the entry.
-      whole: compares whole files with their checksums, not only size and first bytes.
-    """
+    """Returns what is wrong with an entry, or None; `whole` compares whole files."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, (size, head, crc) in files.items():

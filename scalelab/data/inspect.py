@@ -68,12 +68,7 @@ def table(phases: Sequence[PhaseData]) -> str:
 
 
 def histogram(counts: list[int], bin_width: int) -> str:
-    """Draws the distribution of lengths in at most MAX_BARS bars.
-
-    Args:
-      counts: examples in bins of `bin_width` tokens, the first from 1.
-      bin_width: tokens.
-    """
+    """Draws counts of examples in bins of `bin_width` tokens, from 1, in at most MAX_BARS bars."""
     merge = -(-len(counts) // MAX_BARS)
     merged = np.pad(np.asarray(counts), (0, -len(counts) % merge)).reshape(-1, merge).sum(1)
     step = merge * bin_width
@@ -85,13 +80,7 @@ def histogram(counts: list[int], bin_width: int) -> str:
 
 
 def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> str:
-    """Formats one example as text, segment by segment.
-
-    Args:
-      batch: from `ExampleStore.gather`.
-      row: its row.
-      tokenizer: decodes the ids.
-    """
+    """Formats a row of a batch from `ExampleStore.gather` as text, segment by segment."""
     length, boundary = int(batch["lengths"][row]), int(batch["boundaries"][row])
     ids = batch["tokens"][row, :length]
     facts = f"{length} tokens, {int(batch['num_bytes'][row])} bytes of text"
@@ -107,13 +96,7 @@ def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> s
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:
-    """Formats everything that is printed.
-
-    Args:
-      config: the run.
-      data: its data.
-      num_examples: to show of each phase, spread over its training examples.
-    """
+    """Formats everything that is printed; examples are spread over those of a phase."""
     steps_per_epoch = [phase.steps_per_epoch for phase in data.phases]
     per_epoch = sum(durations.steps_of_epoch(config, steps_per_epoch))
     facts = "\n".join(f"  {name}: {fact}" for name, fact in data.facts.items())

@@ -7,7 +7,6 @@ makes encoding several times as fast as handing every sentence to the library.
 
 import collections
 import concurrent.futures
-import dataclasses
 import functools
 import gc
 import itertools
@@ -18,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,8 +35,7 @@ Request, Answer = TypeVar("Request"), TypeVar("Answer")
 def segment_all(documents: Iterable[Labelled], num_workers: int) -> Iterator[dict[str, bytes]]:
     """Cuts a stream of documents, in their order; each result holds some of them by split.
 
-    A split's text is UTF-8: one sentence a line, an empty line after each document. Documents
-    without a sentence are left out.
+    Text is UTF-8: one sentence a line, an empty line after each document that has any.
     """
     return work(_segmenter, _chunks(documents), num_workers)
 
@@ -67,25 +65,14 @@ def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
     yield chunk
 
 
-@dataclasses.dataclass
-class Encoded:
-    """Some documents, encoded.
+class Encoded(NamedTuple):
+    """Some documents; sentences without tokens (of control characters) are left out."""
 
-    Sentences in which the tokenizer sees nothing (control characters) are left out.
-
-    Attributes:
-      tokens: [num_tokens] ids.
-      num_tokens: [num_sentences] tokens of each sentence.
-      num_bytes: [num_sentences] UTF-8 bytes of each, with the space before it.
-      num_sentences: [num_documents] sentences of each document.
-      size: bytes of the block.
-    """
-
-    tokens: np.ndarray
-    num_tokens: np.ndarray
-    num_bytes: np.ndarray
-    num_sentences: np.ndarray
-    size: int
+    tokens: np.ndarray  # [num_tokens] ids
+    num_tokens: np.ndarray  # [num_sentences] tokens of each sentence
+    num_bytes: np.ndarray  # [num_sentences] UTF-8 bytes of each, with the space before it
+    num_sentences: np.ndarray  # [num_documents] sentences of each document
+    size: int  # bytes of the block
 
 
 def encode_all(tokenizer_dir: Path, blocks: Iterable[bytes], num_workers: int) -> Iterator[Encoded]:
@@ -120,19 +107,14 @@ class DocumentEncoder:
 
     def __init__(self, encode: Encode, max_words: int = MAX_WORDS):
         """Takes a function: texts -> all ids [n], and each text's start [len(texts) + 1]."""
-        self._encode = encode
-        self._max_words = max_words
+        self._encode, self._max_words = encode, max_words
         self._clear()
 
     def __call__(self, documents: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes sentences as they stand in their documents, joined by single spaces.
-
-        Args:
-          documents: sentences of each document, stripped and without line breaks.
+        """Encodes the sentences of each document, stripped, as if joined by single spaces.
 
         Returns:
-          All ids in one array [num_tokens] int32, and the number of tokens of each sentence
-          [num_sentences].
+          All ids [num_tokens] int32, and the number of tokens of each sentence [num_sentences].
         """
         words: list[str] = []
         num_words: list[int] = []
@@ -185,10 +167,8 @@ def work(
 ) -> Iterator[Answer]:
     """Answers requests in `num_workers` processes (0 or 1: in this one), keeping the order.
 
-    Args:
-      make: each process calls it once to get the function that answers; picklable.
-      requests: read a few ahead of the answers.
-      num_workers: number of processes.
+    Each process calls `make` once to get the function that answers. Requests are read a few ahead
+    of the answers.
 
     Raises:
       OSError: a process ended early.

@@ -28,19 +28,12 @@ VALID_SEED = 0  # all seeds share the validation examples, so that their losses 
 
 @dataclasses.dataclass(frozen=True)
 class PhaseData:
-    """The examples of one phase.
+    """The examples of one phase."""
 
-    Attributes:
-      max_len: tokens of the longest example, T.
-      batch_size: B.
-      train: examples of the phase's share of the training documents.
-      valid: examples of all validation documents, at the phase's length.
-    """
-
-    max_len: int
-    batch_size: int
-    train: ExampleStore
-    valid: ExampleStore
+    max_len: int  # tokens of the longest example, T
+    batch_size: int  # B
+    train: ExampleStore  # of the phase's share of the training documents
+    valid: ExampleStore  # of all validation documents, at the phase's length
 
     @property
     def steps_per_epoch(self) -> int:
@@ -62,12 +55,8 @@ def make_phases(
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
-    Args:
-      config: the run.
-      documents: by split; "train" and "valid" are used.
-      frame: special ids around text.
-      key: what the documents depend on, plain JSON; part of the cache's key.
-      progress: whether to show progress bars.
+    `documents` are those of the splits "train" and "valid"; `key` says in plain JSON what they
+    depend on.
 
     Raises:
       ValueError: too few examples for one batch of a phase, or none for validation.
@@ -145,15 +134,8 @@ def split_documents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits the training documents between the phases, so that `rate` of the examples are long.
 
-    Args:
-      documents: the training split.
-      build: of the format; takes max_len, seed and document_ids.
-      lengths: max_len of the short and of the long phase.
-      rate: share of the long examples, in (0, 1).
-      seed: of the choice.
-
-    Returns:
-      Indices of the documents of the short and of the long phase, int64, ascending.
+    `build` is the format's; `lengths` is max_len of the short and of the long phase. Returns the
+    indices of the documents of each phase, int64, ascending.
     """
     stride = max(-(-documents.num_sentences // SENTENCES_FOR_RATIO), 1)
     sample = np.arange(0, documents.num_documents, stride)

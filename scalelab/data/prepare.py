@@ -31,23 +31,14 @@ _ARRAYS = {
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A corpus, tokenised.
+    """A corpus, tokenised."""
 
-    Attributes:
-      tokenizer: trained on the training split, or given.
-      tokenizer_dir: its files, in Hugging Face layout.
-      documents: split -> its documents, memory-mapped.
-      corpus_hash: SHA-256 of the corpus as it was read.
-      key: what the tokens depend on; part of the cache keys of what is made from them.
-      timings: stage -> seconds it took this time; stages found in the cache are absent.
-    """
-
-    tokenizer: tokenizers.Tokenizer
-    tokenizer_dir: Path
-    documents: dict[str, Documents]
-    corpus_hash: str
-    key: dict[str, object]
-    timings: dict[str, float]
+    tokenizer: tokenizers.Tokenizer  # trained on the training split, or given
+    tokenizer_dir: Path  # its files, in Hugging Face layout
+    documents: dict[str, Documents]  # by split, memory-mapped
+    corpus_hash: str  # SHA-256 of the corpus as it was read
+    key: dict[str, object]  # what the tokens depend on; part of later cache keys
+    timings: dict[str, float]  # seconds of each stage that was not in the cache
 
 
 def prepare_documents(
@@ -63,15 +54,8 @@ def prepare_documents(
 ) -> Prepared:
     """Reads, splits, trains and encodes, or finds what an earlier run prepared.
 
-    Args:
-      corpus: `reader:argument`, see `open_corpus`.
-      tokenizer: the tokenizer to train; or the folder of one to take as it is.
-      cache_dir: where the stages are kept.
-      keep_headings: as for `open_corpus`, like the next two.
-      errors: as for `open_corpus`.
-      valid_rate: as for `open_corpus`.
-      num_workers: processes that split sentences and encode.
-      progress: whether to show a bar on standard error.
+    `open_corpus` explains corpus, keep_headings, errors and valid_rate. The tokenizer is one to
+    train, or the folder of one. `num_workers` processes split sentences and encode.
 
     Raises:
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
@@ -131,12 +115,7 @@ def prepare_sentences(
 ) -> Path:
     """Returns the folder of `<split>.txt` for `read_sentences`, making it if it is not there.
 
-    Args:
-      source: the corpus.
-      key: from `sentences_key`.
-      cache_dir: as in `prepare_documents`, like the next two.
-      num_workers: processes.
-      progress: whether to show a bar.
+    `key` is from `sentences_key`.
 
     Raises:
       ValueError: a split has no text.
@@ -162,12 +141,7 @@ def prepare_sentences(
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
-    """Streams the documents of a file of `prepare_sentences`, a sentence a line.
-
-    Args:
-      path: the file.
-      tick: called with the number of bytes passed since the last call.
-    """
+    """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))

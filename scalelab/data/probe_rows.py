@@ -1,13 +1,7 @@
 """Rows of two self-labelled probe tasks, made from documents.
 
-same_document: are two passages from one document, or from two? swapped_words: is a sentence
-original, or were two of its words exchanged? The labels follow from how a row was made; nobody has
-judged them. The tasks show whether a net has learnt topics and word order, and are no benchmark.
-Some rows have no right answer: "cats and dogs" exchanged is English, and two sections of one
-article, each a document, count as different. The rows of a group, see below, share texts, so
-intervals that treat rows as independent are approximate.
-
-No shortcut gives a label away:
+same_document: are two passages from one document? swapped_words: were two words of a sentence
+exchanged? No shortcut gives a label away:
 
 - Rows come in groups that hold each class equally often and lie in one split. A group of
   swapped_words is a sentence in both versions, so the classes have the same words, lengths and
@@ -38,6 +32,7 @@ ORIGINAL, SWAPPED = 0, 1  # classes of swapped_words
 PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
 SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
 MOST_CHARS = 1 << 26  # of a large corpus that are kept in memory
+ROWS_MULTIPLE = 4  # the largest group of rows that belong together
 
 Words = list[str]
 
@@ -81,73 +76,6 @@ def draw(documents: Iterable[str], seed: int, most_chars: int = MOST_CHARS) -> l
     return [document for _, document in sorted(kept, reverse=True)]
 
 
-def swapped_words(
-    documents: Sequence[str], num_rows: Mapping[str, int], seed: int
-) -> dict[str, list[Row]]:
-    """Makes the splits of swapped_words.
-
-    Args:
-      documents: in the order of `draw`, a sentence a line.
-      num_rows: split -> its rows, a multiple of 2; a split does not depend on those after it.
-      seed: of every choice.
-
-    Raises:
-      ValueError: there are too few sentences.
-    """
-    least, most = SENTENCE_WORDS
-    rng = np.random.default_rng([seed, 0])
-    wanted = f"documents with a sentence of {least} to {most} words, two of which can be exchanged"
-    return _fill(_versions(documents, rng), num_rows, (2, 1), wanted, len(documents), rng)
-
-
-def same_document(
-    documents: Sequence[str], num_rows: Mapping[str, int], seed: int
-) -> dict[str, list[Row]]:
-    """Makes the splits of same_document.
-
-    Args:
-      documents: in the order of `draw`, a sentence a line.
-      num_rows: split -> its rows, a multiple of 4; a split does not depend on those after it.
-      seed: of every choice.
-
-    Raises:
-      ValueError: there are too few documents.
-    """
-    least, most = PASSAGE_WORDS
-    rng = np.random.default_rng([seed, 1])
-    wanted = (
-        f"documents with two passages of {least} to {most} words and a sentence between, the later"
-        " as long as another document's"
-    )
-    return _fill(_crossings(documents, rng), num_rows, (4, 2), wanted, len(documents), rng)
-
-
-def _fill(
-    groups: Iterator[list[Row]],
-    num_rows: Mapping[str, int],
-    of_group: tuple[int, int],
-    wanted: str,
-    num_documents: int,
-    rng: np.random.Generator,
-) -> dict[str, list[Row]]:
-    """Fills the splits with groups in turn; `of_group` is a group's rows and documents."""
-    each, used = of_group
-    made = {}
-    for split, num in num_rows.items():
-        assert num % each == 0, (split, num)
-        rows = [row for group in itertools.islice(groups, num // each) for row in group]
-        made[split] = rows
-        if len(rows) < num:
-            there = sum(map(len, made.values())) // each * used
-            raise ValueError(
-                f"expected {sum(num_rows.values()) // each * used:,} {wanted}; of"
-                f" {num_documents:,} different documents there are {there:,}: take a larger corpus,"
-                " or make fewer rows"
-            )
-        rng.shuffle(rows)
-    return made
-
-
 def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:
     """Streams the sentences of each document; None for one that occurred before, anywhere."""
     seen: set[str] = set()
@@ -181,11 +109,12 @@ def _versions(documents: Sequence[str], rng: np.random.Generator) -> Iterator[li
 
 def swap(words: Words, rng: np.random.Generator) -> Words | None:
     """Exchanges two words of a sentence; None if no two words qualify."""
-    inner = [i for i in range(1, len(words) - 1) if _plain(words[i])]
+    plain = [word.isalpha() and word == word.lower() for word in words]
+    inner = [i for i in range(1, len(words) - 1) if plain[i]]
     pairs = [
-        pair
-        for pair in itertools.combinations(inner, 2)
-        if words[pair[0]].casefold() != words[pair[1]].casefold()
+        (i, j)
+        for i, j in itertools.combinations(inner, 2)
+        if words[i].casefold() != words[j].casefold()
     ]
     if not pairs:
         return None
@@ -193,11 +122,6 @@ def swap(words: Words, rng: np.random.Generator) -> Words | None:
     other = list(words)
     other[i], other[j] = words[j], words[i]
     return other
-
-
-def _plain(word: str) -> bool:
-    """Returns True for a word of lower-case letters."""
-    return word.isalpha() and word == word.lower()
 
 
 def _crossings(documents: Sequence[str], rng: np.random.Generator) -> Iterator[list[Row]]:
@@ -223,11 +147,19 @@ def two_passages(
 ) -> tuple[Passage, Passage] | None:
     """Draws two passages of a document, the earlier first; None if there are no two.
 
-    Args:
-      sentences: words of each; None for one that no passage may contain.
-      rng: of the draw.
+    A sentence that no passage may contain is None.
     """
-    found = list(_passages(sentences))
+    least, most = PASSAGE_WORDS
+    found = []  # from each sentence on, the shortest run of whole sentences that is long enough
+    for start in range(len(sentences)):
+        words: Words = []
+        for end, more in enumerate(sentences[start:], start + 1):
+            if more is None or len(words) + len(more) > most:
+                break
+            words += more
+            if len(words) >= least:
+                found.append(Passage(start, end, tuple(words)))
+                break
     firsts = [passage for passage in found if passage.end < found[-1].start]
     if not firsts:
         return None
@@ -236,16 +168,32 @@ def two_passages(
     return first, later[rng.integers(len(later))]
 
 
-def _passages(sentences: Sequence[Words | None]) -> Iterator[Passage]:
-    """Streams, from each sentence on, the shortest run of whole sentences that is long enough."""
-    least, most = PASSAGE_WORDS
-    for start in range(len(sentences)):
-        words: Words = []
-        for end in range(start, len(sentences)):
-            more = sentences[end]
-            if more is None or len(words) + len(more) > most:
-                break
-            words += more
-            if len(words) >= least:
-                yield Passage(start, end + 1, tuple(words))
-                break
+# Task -> what streams its groups of rows, rows of a group, and the number of its random stream.
+MAKERS = {"same_document": (_crossings, 4, 1), "swapped_words": (_versions, 2, 0)}
+
+
+def make_rows(
+    task: str, documents: Sequence[str], num_rows: Mapping[str, int], seed: int
+) -> dict[str, list[Row]]:
+    """Makes the splits of same_document or swapped_words from documents in the order of `draw`.
+
+    `num_rows` is split -> number of rows; a split does not depend on those after it.
+
+    Raises:
+      ValueError: a number is no multiple of 4, or there are too few documents.
+    """
+    make_groups, group_rows, stream = MAKERS[task]
+    rng = np.random.default_rng([seed, stream])
+    groups = make_groups(documents, rng)
+    made: dict[str, list[Row]] = {}
+    for split, num in num_rows.items():
+        if num < ROWS_MULTIPLE or num % ROWS_MULTIPLE:
+            raise ValueError(f"num_{split}: expected a multiple of {ROWS_MULTIPLE}, got {num}")
+        made[split] = list(itertools.chain(*itertools.islice(groups, num // group_rows)))
+        if len(made[split]) < num:
+            raise ValueError(
+                f"{task}: {len(documents):,} different documents give {len(made[split]):,} rows of"
+                f" {split}, not {num:,}: take a larger corpus, or make fewer rows"
+            )
+        rng.shuffle(made[split])
+    return made

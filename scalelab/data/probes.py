@@ -5,14 +5,15 @@
   python -m scalelab.eval.swapped_words --init=RUN --workdir=WORKDIR --data=DIR
 
 same_document: are two passages from one document? swapped_words: were two words of a sentence
-exchanged? The tasks need no labelled corpus and no download. They show whether a net has learnt
-anything that transfers, and are no benchmark. scalelab/data/probe_rows.py explains how rows are
-made without giving the label away.
+exchanged? The labels follow from how a row was made; nobody has judged them. The tasks show whether
+a net has learnt topics and word order, and are no benchmark.
 
 The documents are those of the corpus's training split, which nets pre-trained on it have read,
 without the labels. They come from the cache of prepared data if a training has made it. DIR gets
 SameDocument/ and SwappedWords/, each with train.tsv and dev.tsv, and probes.json with the
 arguments. Equal arguments give equal files.
+
+scalelab/data/probe_rows.py explains how rows are made without giving the label away.
 """
 
 import argparse
@@ -20,118 +21,61 @@ import json
 import os
 import pathlib
 import shutil
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from scalelab.config import cli
 from scalelab.data import probe_rows
 from scalelab.data.probe_rows import Row
 from scalelab.eval import same_document, swapped_words
-from scalelab.tasks.task import Task
 
-MAKERS = {
-    same_document.TASK.name: (same_document.TASK, probe_rows.same_document),
-    swapped_words.TASK.name: (swapped_words.TASK, probe_rows.swapped_words),
-}
-GROUP_ROWS = 4  # the largest group of rows that belong together
+TASKS = {task.name: task for task in (same_document.TASK, swapped_words.TASK)}
 ABOUT = "probes.json"
 
 
 def make(
     documents: Iterable[str], num_train: int, num_dev: int, seed: int
 ) -> dict[str, dict[str, list[Row]]]:
-    """Makes the rows of both tasks.
+    """Makes the rows of both tasks: task -> split -> rows. A document has a sentence a line.
 
-    Args:
-      documents: a sentence a line.
-      num_train: rows of a training set, a multiple of 4.
-      num_dev: rows of a dev set, likewise; it does not depend on `num_train`.
-      seed: of all draws.
-
-    Returns:
-      Task name -> split -> rows.
+    The dev set does not depend on the size of the training set.
 
     Raises:
       ValueError: a number is no multiple of 4, or there are too few documents.
     """
-    for name, num in (("num_train", num_train), ("num_dev", num_dev)):
-        if num < GROUP_ROWS or num % GROUP_ROWS:
-            raise ValueError(f"{name}: expected a multiple of {GROUP_ROWS}, got {num}")
-    drawn = probe_rows.draw(documents, seed)
-    made = {}
-    for name, (_, make_rows) in MAKERS.items():
-        try:
-            made[name] = make_rows(drawn, {"dev": num_dev, "train": num_train}, seed)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return made
-
-
-def table(task: Task, rows: Sequence[Row]) -> str:
-    """Formats rows as a file of GLUE: a line of column names, then tab-separated fields."""
-    assert task.labels is not None
-    lines = ["\t".join(("index", *task.columns.names))]
-    lines += [
-        "\t".join((str(index), *row.texts, task.labels[row.label]))
-        for index, row in enumerate(rows)
-    ]
-    return "\n".join(lines) + "\n"
+    drawn, num_rows = probe_rows.draw(documents, seed), {"dev": num_dev, "train": num_train}
+    return {name: probe_rows.make_rows(name, drawn, num_rows, seed) for name in TASKS}
 
 
 def write(
-    folder: pathlib.Path, made: Mapping[str, Mapping[str, Sequence[Row]]], about: Mapping[str, Any]
+    folder: pathlib.Path,
+    made: Mapping[str, Mapping[str, Sequence[Row]]],
+    about: Mapping[str, object],
 ) -> None:
-    """Writes the folder of both tasks, all of it or nothing.
+    """Writes the folder of both tasks from `make`, all of it or nothing; `about` is probes.json.
 
-    Args:
-      folder: absent or empty.
-      made: from `make`.
-      about: the corpus and arguments, for probes.json.
+    A table has a line of column names, then tab-separated fields, as in GLUE.
 
     Raises:
       OSError: it cannot be written, or something is in it.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = folder.with_name(f".{folder.name}.part-{uuid.uuid4().hex[:8]}")
+    part = folder.with_name(f".{folder.name}.part")
     try:
         for name, splits in made.items():
-            task = MAKERS[name][0]
+            task = TASKS[name]
             (part / task.folder).mkdir(parents=True)
             for split, rows in splits.items():
-                content = table(task, rows).encode()  # bytes: a line feed everywhere
+                lines = ["\t".join(("index", *task.columns.names))]
+                for index, row in enumerate(rows):
+                    lines.append("\t".join((str(index), *row.texts, task.labels[row.label])))
+                content = ("\n".join(lines) + "\n").encode()  # bytes: a line feed everywhere
                 (part / task.folder / f"{split}.tsv").write_bytes(content)
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
         (part / ABOUT).write_text(text, encoding="utf-8")
         os.replace(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def is_made(folder: pathlib.Path, about: Mapping[str, Any]) -> bool:
-    """Returns True if a folder holds these probes; False if it is absent or empty.
-
-    Raises:
-      ValueError: something else is in it.
-    """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    try:
-        found = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        differing = [
-            f"{key} {found[key]!r}, not {value!r}"
-            for key, value in about.items()
-            if found[key] != value and key != "corpus"  # may have moved: "sentences" has its hash
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"--to={folder} is in use: choose another folder, or empty it") from None
-    if differing:
-        raise ValueError(
-            f"--to={folder} holds probes with {'; '.join(differing)}: choose another folder, or"
-            " delete it"
-        )
-    return True
 
 
 def _number(text: str) -> int:
@@ -150,29 +94,17 @@ def parser() -> cli.Parser:
     )
     made.add_argument("--corpus", required=True, help="as in a training: builtin, wikitext:DIR")
     made.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
-    for name, default, text in (
-        ("num_train", 2000, "rows of each training set, a multiple of 4"),
-        ("num_dev", 500, "rows of each dev set, a multiple of 4"),
-        ("seed", 0, "of all draws"),
+    for name, kind, default, text in (
+        ("num_train", _number, 2000, "rows of each training set, a multiple of 4"),
+        ("num_dev", _number, 500, "rows of each dev set, a multiple of 4"),
+        ("seed", _number, 0, "of all draws"),
+        ("cache_dir", str, "~/.cache/scalelab", "prepared data"),
+        ("valid_rate", float, 0.005, "share of the validation documents, as in the training"),
+        ("errors", str, "strict", "invalid UTF-8: strict stops, replace inserts a character"),
     ):
-        text = f"{text}; default: {default}"
-        made.add_argument(f"--{name}", type=_number, metavar="N", default=default, help=text)
-    made.add_argument(
-        "--cache_dir", default="~/.cache/scalelab", help="prepared data; default: %(default)s"
-    )
-    made.add_argument(
-        "--valid_rate",
-        type=float,
-        default=0.005,
-        help="as in the training: share of the documents for validation, where the corpus has no"
-        " such split; default: %(default)s",
-    )
-    made.add_argument(
-        "--errors",
-        choices=("strict", "replace"),
-        default="strict",
-        help="invalid UTF-8: stop, or insert a replacement character; default: strict",
-    )
+        made.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{text}; default: %(default)s"
+        )
     return made
 
 
@@ -198,7 +130,14 @@ def run(given: argparse.Namespace) -> None:
         "num_train": given.num_train,
         "num_dev": given.num_dev,
     }
-    if is_made(given.to, about):
+    if given.to.exists() and not (given.to.is_dir() and not any(given.to.iterdir())):
+        try:
+            found = json.loads((given.to / ABOUT).read_text(encoding="utf-8"))
+            same = found | {"corpus": given.corpus} == about  # "sentences" has the corpus's hash
+        except (OSError, ValueError, TypeError):
+            same = False
+        if not same:
+            raise ValueError(f"--to={given.to} holds other files or probes: choose another folder")
         print(f"{given.to} holds these probes already")
         return
     path = prepare.prepare_sentences(corpus, key, given.cache_dir, 2, True) / "train.txt"
@@ -207,9 +146,8 @@ def run(given: argparse.Namespace) -> None:
         made = make(documents, given.num_train, given.num_dev, given.seed)
     write(given.to, made, about)
     for name, splits in made.items():
-        task = MAKERS[name][0]
         sizes = ", ".join(f"{split} {len(rows):,}" for split, rows in splits.items())
-        print(f"wrote {given.to / task.folder}: {sizes} rows, half of them {task.labels[1]}")
+        print(f"wrote {given.to / TASKS[name].folder}: {sizes} rows")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -56,12 +56,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> None:
-    """Writes chunks of examples as they come: a `.npy` file for each array, and `meta.json`.
-
-    Args:
-      examples: chunks of one split in one format; all with labels, or none.
-      directory: an existing folder.
-    """
+    """Writes chunks of examples of one format: a `.npy` file for each array, and `meta.json`."""
     directory = Path(directory)
     writers: dict[str, ArrayWriter] = {}
     num_tokens = dropped_tokens = 0

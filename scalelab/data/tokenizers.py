@@ -33,43 +33,29 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 class TokenizerSpec:
     """A tokenizer to train.
 
-    Attributes:
-      kind: "wordpiece" (BERT), "bytebpe" (GPT-2, RoBERTa), "unigram" (SentencePiece's), or "bpe"
-        (GPT's own: words split at white space and punctuation, the last piece of a word marked
-        `</w>`).
-      vocab_size: number of pieces, special tokens included.
-      lowercase: whether letters lose their case (and, except for bytebpe, their accents).
-      special_tokens: pairs of role and text, in the order of their ids, which begin at 0.
-      begin: texts of the special tokens before the first segment.
-      between: those between two segments.
-      end: those after the last segment.
+    Kinds are wordpiece (BERT), bytebpe (GPT-2, RoBERTa), unigram (SentencePiece's), and bpe (GPT's
+    own: words split at white space and punctuation, the last piece of a word marked `</w>`).
     """
 
     kind: str
-    vocab_size: int
-    lowercase: bool
-    special_tokens: tuple[tuple[str, str], ...]
-    begin: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()
-    end: tuple[str, ...] = ()
+    vocab_size: int  # number of pieces, special tokens included
+    lowercase: bool  # letters lose their case (and, except for bytebpe, their accents)
+    special_tokens: tuple[tuple[str, str], ...]  # role and text; their ids are 0, 1, ...
+    begin: tuple[str, ...] = ()  # special tokens before the first segment
+    between: tuple[str, ...] = ()  # between two segments
+    end: tuple[str, ...] = ()  # after the last segment
 
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"unknown tokenizer.kind {self.kind!r}: {nearest(self.kind, KINDS)}")
         roles = dict(self.special_tokens)
-        for role in roles:
-            if role not in ROLES:
-                raise ValueError(
-                    f"unknown role {role!r} of a special token: {nearest(role, ROLES)}"
-                )
+        assert set(roles) <= set(ROLES), roles
         if self.kind != "bytebpe" and "unk" not in roles:
             raise ValueError(
                 f"tokenizer.kind={self.kind} needs a special token for unknown text, which this"
                 " system does not have; set --config.tokenizer.kind=bytebpe, which needs none"
             )
-        for text in self.begin + self.between + self.end:
-            if text not in roles.values():
-                raise ValueError(f"{text!r} of the frame is not one of the special tokens {roles}")
+        assert {*self.begin, *self.between, *self.end} <= set(roles.values()), self
 
     @property
     def special_texts(self) -> list[str]:
@@ -78,12 +64,7 @@ class TokenizerSpec:
 
 
 class Tokenizer:
-    """A trained tokenizer.
-
-    Attributes:
-      special_ids: role -> id, such as {"pad": 0, "mask": 4}.
-      vocab_size: number of pieces, special ones included.
-    """
+    """A trained tokenizer; `special_ids` is role -> id, such as {"pad": 0, "mask": 4}."""
 
     def __init__(self, backend: tokenizers.Tokenizer, roles: dict[str, str]):
         backend.encode_special_tokens = True  # what spells a special token is text
@@ -212,13 +193,8 @@ def digest(directory: Path) -> str:
 def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     """Trains a tokenizer and writes it in Hugging Face layout.
 
-    Equal texts in equal order give equal files.
-
-    Args:
-      spec: what to train.
-      texts: can be iterated over more than once; a document's sentences joined by spaces, as they
-        are encoded.
-      directory: an existing folder.
+    Equal texts in equal order give equal files. A text is a document, its sentences joined by
+    spaces, as they are encoded; texts are iterated over more than once.
 
     Raises:
       ValueError: the texts do not support so large a vocabulary, or it is too small for their

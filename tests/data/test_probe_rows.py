@@ -19,7 +19,7 @@ from scalelab.data import probe_rows, sentences
 from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED
 
 SIZES = {"dev": 200, "train": 400}
-MAKERS = {"same_document": probe_rows.same_document, "swapped_words": probe_rows.swapped_words}
+TASKS = tuple(probe_rows.MAKERS)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def documents():
 
 @pytest.fixture(scope="module")
 def made(documents):
-    return {name: rows_of(documents, SIZES, 0) for name, rows_of in MAKERS.items()}
+    return {name: probe_rows.make_rows(name, documents, SIZES, 0) for name in TASKS}
 
 
 def key(text):
@@ -43,9 +43,6 @@ def key(text):
 
 def lengths(*texts):
     return tuple(len(text.split()) for text in texts)
-
-
-# The order of documents
 
 
 def test_the_order_is_the_documents_own():
@@ -57,20 +54,17 @@ def test_the_order_is_the_documents_own():
     assert probe_rows.draw(texts, 4) != drawn
 
 
-@pytest.mark.parametrize("most", [0, 1, 40, 200, 10**6])
-def test_of_a_large_corpus_the_first_of_the_order_are_held(most):
+@pytest.mark.parametrize("most", [0, 40, 10**6])
+def test_the_first_documents_of_the_order_are_kept(most):
     texts = [chr(97 + i % 26) * (1 + i % 13) + str(i) for i in range(60)]
     whole = probe_rows.draw(texts, 0)
     sums = list(itertools.accumulate(map(len, whole)))
     expected = whole[: sum(total <= most for total in sums)]
-    for order in (texts, texts[::-1], whole, whole[::-1], texts + texts):
+    for order in (texts, whole[::-1], texts + texts):
         assert probe_rows.draw(order, 0, most) == expected
 
 
-# Both tasks
-
-
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TASKS)
 def test_classes_are_balanced_and_mixed(made, name):
     for split, rows in made[name].items():
         labels = [row.label for row in rows]
@@ -78,15 +72,16 @@ def test_classes_are_balanced_and_mixed(made, name):
         assert labels != sorted(labels) and labels[::2] != labels[1::2]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TASKS)
 def test_the_seed_decides_and_the_training_set_leaves_the_dev_set_alone(documents, made, name):
-    rows_of = MAKERS[name]
-    assert rows_of(documents, SIZES, 0) == made[name]
-    assert rows_of(documents, SIZES, 1)["dev"] != made[name]["dev"]
-    assert rows_of(documents, {"dev": 200, "train": 40}, 0)["dev"] == made[name]["dev"]
+    make_rows = probe_rows.make_rows
+    assert make_rows(name, documents, SIZES, 0) == made[name]
+    assert make_rows(name, documents, SIZES, 1)["dev"] != made[name]["dev"]
+    few = make_rows(name, documents, {"dev": 200, "train": 40}, 0)
+    assert few["dev"] == made[name]["dev"]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TASKS)
 def test_no_text_breaks_a_line(name):
     texts = [
         f"River {i} ran\tslowly  past\xa0the old\x85mill of\u2028 place {i} .\n"
@@ -96,28 +91,17 @@ def test_no_text_breaks_a_line(name):
         f"Their dogs lay in the shade of {i} and slept until somebody called {i} ."
         for i in range(80)
     ]
-    for row in MAKERS[name](texts, {"dev": 8}, 0)["dev"]:
+    for row in probe_rows.make_rows(name, texts, {"dev": 8}, 0)["dev"]:
         for text in row.texts:
             assert text == " ".join(text.split()) and text
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("swapped_words", "expected 300 documents with a sentence of 8 to 40 words, .* 60 .* 50: "),
-        ("same_document", "expected 300 documents with two passages of 16 to 48 .* of 60 .* 50: "),
-    ],
-)
-def test_too_few_documents(name, message):
+@pytest.mark.parametrize("name", TASKS)
+def test_too_few_documents(name):
     line = "One of {} had a page of some others that lay near it , and {} of them more ."
     good = ["\n".join(line.format(i, k) for k in range(3)) for i in range(50)]
-    with pytest.raises(ValueError, match=f"^{message}take a larger corpus, or make fewer rows$"):
-        MAKERS[name]([*good, *["Too short ."] * 10], SIZES, 0)
-    with pytest.raises(ValueError, match="there are 0: "):
-        MAKERS[name]([], SIZES, 0)
-
-
-# swapped_words
+    with pytest.raises(ValueError, match=f"{name}: 60 different documents give 100 rows of dev"):
+        probe_rows.make_rows(name, [*good, *["Too short ."] * 10], SIZES, 0)
 
 
 def test_both_versions_of_a_sentence_are_in_one_split(documents, made):
@@ -179,9 +163,6 @@ def test_what_can_be_exchanged(sentence, swapped):
         assert found == (swapped and swapped.split())
 
 
-# same_document
-
-
 def runs(documents):
     """Every passage that a document can have -> the document, first sentence, past the last."""
     found = {}
@@ -208,7 +189,7 @@ def test_passages_are_what_their_label_says(documents, made):
     assert not used["dev"] & used["train"]
 
 
-def test_every_passage_is_once_in_each_class(made):
+def test_passages_and_pairs_of_lengths_are_the_same_in_both_classes(made):
     for rows in made["same_document"].values():
         sides = [
             collections.Counter((place, text) for r in rows if r.label == label
@@ -216,15 +197,11 @@ def test_every_passage_is_once_in_each_class(made):
             for label in (DIFFERENT, SAME)
         ]  # fmt: skip
         assert sides[0] == sides[1] and set(sides[0].values()) == {1}
-
-
-def test_lengths_are_the_same_in_both_classes(made):
-    for rows in made["same_document"].values():
-        counts = [
+        pairs = [
             collections.Counter(lengths(*r.texts) for r in rows if r.label == label)
             for label in (DIFFERENT, SAME)
         ]
-        assert counts[0] == counts[1] and len(counts[0]) > 20
+        assert pairs[0] == pairs[1] and len(pairs[0]) > 20
 
 
 def shared(documents):
@@ -247,10 +224,12 @@ def repeated(rows):
 
 def test_a_sentence_is_in_one_passage_alone(documents, monkeypatch):
     spoilt = shared([text.replace(".", " .") for text in documents])
-    assert not repeated(probe_rows.same_document(spoilt, SIZES, 0))
+    assert not repeated(probe_rows.make_rows("same_document", spoilt, SIZES, 0))
     new = map(str, itertools.count())
     monkeypatch.setattr(probe_rows, "_key", lambda words: next(new))  # knows nothing again
-    assert repeated(probe_rows.same_document(spoilt, SIZES, 0)) == {"this page is a stub"}
+    assert repeated(probe_rows.make_rows("same_document", spoilt, SIZES, 0)) == {
+        "this page is a stub"
+    }
 
 
 @pytest.mark.parametrize(
@@ -266,9 +245,6 @@ def test_what_has_two_passages(lines, possible):
         assert found[0].words == tuple(sum(words[found[0].start : found[0].end], []))
         found = probe_rows.two_passages([None, *words[1:]], np.random.default_rng(0))
         assert found is None or found[0].start > 0  # None is in no passage
-
-
-# Nothing else gives a label away, and what would is noticed
 
 
 def form(row):
@@ -310,7 +286,7 @@ def by_words(splits):
 CHANCE = 0.5 + 3 * (0.25 / SIZES["dev"]) ** 0.5  # three standard errors above
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", TASKS)
 def test_neither_form_nor_words_tell_the_classes(made, name):
     assert by_form(made[name]) < CHANCE
     assert by_words(made[name]) == 0.5  # each text has both labels, and a sum no cross terms

@@ -1,6 +1,5 @@
 """The program that makes the probe tasks: its folder, read as tasks are read; what it refuses."""
 
-import json
 import re
 
 import numpy as np
@@ -37,9 +36,9 @@ def content(folder):
 
 
 def test_the_folder_is_read_as_tasks(start, tmp_path):
-    code, said, errors = start()
+    code, out, errors = start()
     assert code == 0, errors
-    assert "SameDocument: dev 40, train 80 rows, half of them same" in said
+    assert "SameDocument: dev 40, train 80 rows" in out
     assert set(content(tmp_path / "out")) == {
         "SameDocument/dev.tsv", "SameDocument/train.tsv", "SwappedWords/dev.tsv",
         "SwappedWords/train.tsv", "probes.json",
@@ -74,21 +73,15 @@ def test_the_same_again_is_the_same_bytes(start, tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"out", "deep", "other", "fewer"}
 
 
-def test_what_is_there_is_kept(start, tmp_path):
+def test_what_is_there_is_kept(start, tmp_path, wikitext):
     (tmp_path / "out").mkdir()  # empty
     start()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
-    code, said, _ = start()
-    assert code == 0 and "holds these probes already" in said
+    code, out, _ = start()
+    assert code == 0 and "holds these probes already" in out
     code, _, errors = start("--seed=1")
-    assert code == 2 and "holds probes with seed 0, not 1: choose another folder" in errors
-    code, _, errors = start("--num_dev=20")
-    assert code == 2 and "num_dev 40, not 20" in errors
+    assert code == 2 and "choose another folder" in errors
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
-
-
-def test_a_corpus_that_moved_is_the_same(start, tmp_path, wikitext):
-    start()
     (tmp_path / "moved").symlink_to(wikitext)
     assert start(f"--corpus=wikitext:{tmp_path}/moved")[0] == 0
 
@@ -106,21 +99,17 @@ def test_the_training_documents_alone_are_used(start, tmp_path, wikitext):
     ("arguments", "message"),
     [
         (["--corpus=wikitxt:x"], "unknown corpus reader 'wikitxt' .*did you mean 'wikitext'"),
-        (["--corpus=wikitext:nowhere"], "expected a folder, found none"),
-        (["--corpus=builtin:x"], "takes no argument"),
         (["--num_train=81"], "num_train: expected a multiple of 4, got 81"),
         (["--num_dev=0"], "num_dev: expected a multiple of 4, got 0"),
-        (["--num_train=2000"], "same_document: expected 1,020 documents with .* of 240 different"),
+        (["--num_train=2000"], "same_document: .* different documents give"),
         (["--num_train=many"], "argument --num_train: expected a whole number, got 'many'"),
-        (["--seed=-1"], "argument --seed: expected a whole number, got '-1'"),
         (["--seed=99999999999999999999"], "argument --seed: expected a whole number"),
-        (["--valid_rate=2"], "valid_rate must lie between 0 and 1"),
         (["--seeds=1"], "unrecognized arguments: --seeds=1"),
-        (["--to=FULL"], "is in use: choose another folder, or empty it"),
-        (["--to=FILE"], "is in use"),
+        (["--to=FULL"], "choose another folder"),
+        (["--to=FILE"], "choose another folder"),
         (["--to=FILE/below"], "[Nn]ot a directory|File exists"),
         (["--cache_dir=FILE"], "with --cache_dir=DIR"),
-        (["--corpus=text:ONE"], "none of its 1 documents fell to the .* split; with --valid_rate="),
+        (["--corpus=text:ONE"], "no text in its .* split; .* --valid_rate"),
         (["--corpus=text:BYTES"], "invalid UTF-8 at byte 4 .*set --errors=replace"),
     ],
 )
@@ -132,9 +121,9 @@ def test_what_is_refused(start, tmp_path, arguments, message):
     for name, path in (("FULL", "full"), ("FILE", "file"), ("ONE", "file"), ("BYTES", "bytes")):
         arguments = [argument.replace(name, str(tmp_path / path)) for argument in arguments]
     before = content(tmp_path)
-    code, said, errors = start(*arguments)
+    code, out, errors = start(*arguments)
     last = errors.replace("\r", "\n").strip().splitlines()[-1]
-    assert code == 2 and not said and "Traceback" not in errors
+    assert code == 2 and not out and "Traceback" not in errors
     assert last.startswith("error: ")
     assert re.search(message, last), last
     assert content(tmp_path) == before
@@ -155,17 +144,8 @@ def test_an_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_description_is_not_ours(start, tmp_path):
-    start()
-    path = tmp_path / "out/probes.json"
-    for text in ("{", "[]", json.dumps({"seed": 0})):
-        path.write_text(text)
-        code, _, errors = start()
-        assert code == 2 and "is in use" in errors
-
-
 def test_help(capsys):
     with pytest.raises(SystemExit) as ended:
         probes.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert not ended.value.code and "no benchmark" in said and "default: 2000" in said
+    out = " ".join(capsys.readouterr().out.split())
+    assert not ended.value.code and "no benchmark" in out and "default: 2000" in out

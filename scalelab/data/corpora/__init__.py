@@ -37,18 +37,14 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """An opened source of documents.
+    """An opened source of documents; its splits are "train", perhaps "valid" and "test".
 
-    Attributes:
-      streams: split of the source ("train", perhaps "valid" and "test") -> a function that starts a
-        fresh stream of its documents and reports the bytes passed to a `Tick`.
-      num_bytes: bytes on disk of each split, where known.
-      identity: returns JSON values that change with the content.
+    A stream starts anew at each call and reports the bytes on disk that it passes.
     """
 
     streams: dict[str, Callable[[Tick], Iterator[str]]]
-    num_bytes: dict[str, int]
-    identity: Callable[[], object]
+    num_bytes: dict[str, int]  # on disk, of each split, where known
+    identity: Callable[[], object]  # returns JSON values that change with the content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +72,7 @@ class Corpus:
         return sum(self.source.num_bytes.values())
 
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
-        """Streams the documents of a split, paragraphs joined by line breaks.
-
-        Args:
-          split: one of `splits`.
-          tick: called with the number of bytes on disk that were passed since the last call.
-        """
+        """Streams the documents of one of `splits`, paragraphs joined by line breaks."""
         if split not in self.splits:
             raise ValueError(
                 f"corpus {self.spec} has no split {split!r}: {nearest(split, self.splits)}"
@@ -240,11 +231,7 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
     """Returns UTF-8 text; JSON can spell lone surrogates in a `str`, which UTF-8 cannot encode.
 
-    Args:
-      text: the bytes, or a string to check.
-      errors: "replace" puts a replacement character for what is not UTF-8.
-      where: names the text in a message.
-      offset: number of the first byte in `where`.
+    A message names `where`, whose byte `offset` is the first of the text.
 
     Raises:
       ValueError: the text is not UTF-8 and `errors` is "strict".

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.helpers.names import nearest
 
 VERSION = "1"
 FIELD = "text"
@@ -33,10 +32,8 @@ def _text(line: str, where: str) -> str:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:  # also of numbers or nestings without end
         raise ValueError(f"{where}: not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{where}: expected an object with the field {FIELD!r}, got {line[:40]}")
-    if FIELD not in found:
-        raise ValueError(f"{where}: the object has no field {FIELD!r}; {nearest(FIELD, found)}")
-    if not isinstance(found[FIELD], str):
-        raise ValueError(f"{where}: the field {FIELD!r} is not a string: {found[FIELD]!r:.40}")
-    return found[FIELD]
+    text = found.get(FIELD) if isinstance(found, dict) else None
+    if not isinstance(text, str):
+        message = f"expected an object with a string in the field {FIELD!r}, got {line[:40]}"
+        raise ValueError(f"{where}: {message}")
+    return text

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.data.corpora import _sections
+from scalelab.data.corpora.wikitext import sections
 from scalelab.helpers.names import nearest
 
 VERSION = "1"
@@ -32,7 +32,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
 
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         lines = (line for path in paths for line in _lines(path, settings.errors, tick))
-        return _sections.sections(lines, settings.keep_headings)
+        return sections(lines, settings.keep_headings)
 
     return corpora.from_files(files, documents)
 

@@ -3,16 +3,18 @@
 `wiki.{train,valid,test}.{raw,tokens}`, plain or packed as `.gz` or `.xz`. A section is a document.
 """
 
-from collections.abc import Iterator
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scalelab.data import corpora
-from scalelab.data.corpora import _sections
 
 VERSION = "1"
 SPLITS = ("train", "valid", "test")
 VARIANTS = ("raw", "tokens")
 PACKINGS = ("", ".gz", ".xz")
+_HEADING = re.compile(r" (=(?: =)*) (\S.*?) (=(?: =)*) ?")
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
@@ -41,6 +43,37 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:
             lines = corpora.lines(path, settings.errors, tick)
-            yield from _sections.sections(lines, settings.keep_headings)
+            yield from sections(lines, settings.keep_headings)
 
     return corpora.from_files({split: paths for split, paths in files.items() if paths}, documents)
+
+
+def is_heading(line: str) -> bool:
+    """Returns True for ` = Title = `, with as many signs before as after."""
+    match = _HEADING.fullmatch(line)
+    return match is not None and match[1] == match[3]
+
+
+def sections(lines: Iterable[str], keep_headings: bool) -> Iterator[str]:
+    """Streams the sections of a file as documents: the text between headings of any depth.
+
+    A heading has a blank line on either side. A line such as ` = Wins , L = ` inside a paragraph,
+    where some formula or table was torn apart, is text. A section without text is no document.
+    Paragraphs are stripped and joined by line breaks.
+    """
+    heading: list[str] = []
+    paragraphs: list[str] = []
+    previous, current = "", None
+    for following in itertools.chain(lines, [""]):
+        if current is not None:
+            bounded = not previous.strip() and not following.strip()
+            if bounded and is_heading(current):
+                if paragraphs:
+                    yield "\n".join(heading + paragraphs)
+                heading, paragraphs = [current.strip()] if keep_headings else [], []
+            elif stripped := current.strip():
+                paragraphs.append(stripped)
+            previous = current
+        current = following
+    if paragraphs:
+        yield "\n".join(heading + paragraphs)
