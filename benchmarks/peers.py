@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import transformers
+from flax import traverse_util
 
 from scalelab import systems
 from scalelab.config import pretraining
 from scalelab.interop import config_json, convert, maps
-from scalelab.interop.transforms import Sizes
 from scalelab.resources.blueprint import Blueprint
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ def make_model(
     config = transformers.AutoConfig.for_model(**made)
     model = getattr(transformers, architecture.name)(config)
     if params is not None:
-        sizes = Sizes(net.num_heads, net.num_layers, vocab_size, vocab_size)
-        found = convert.to_theirs(family.rows(architecture), convert.flatten(params), sizes)
+        sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size, vocab_size)
+        found = convert.to_theirs(
+            family.rows(architecture), traverse_util.flatten_dict(params, sep="/"), sizes
+        )
         for key, parameter in model.named_parameters():
             parameter.data.copy_(torch.tensor(found.pop(key)))
         assert not found, found.keys()

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -212,19 +212,43 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     if size > spec.vocab_size:
         raise ValueError(_vocabulary.too_small(spec, size))
     if spec.begin or spec.between or spec.end:
-        first = [*spec.begin, "$A"]
-        backend.post_processor = processors.TemplateProcessing(
-            single=[*first, *spec.end],
-            pair=[*first, *spec.between, "$B:1", *(f"{text}:1" for text in spec.end)],
-            special_tokens=[(text, i) for i, text in enumerate(spec.special_texts)],
-        )
-    roles = {f"{role}_token": text for role, text in spec.special_tokens}
-    config = roles | {
+        ids = {text: i for i, text in enumerate(spec.special_texts)}
+        backend.post_processor = make_template(spec.begin, spec.between, spec.end, ids)
+    write(backend, dict(spec.special_tokens), directory)
+
+
+def make_template(
+    begin: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int]
+) -> processors.TemplateProcessing:
+    """Returns what puts special tokens before, between and after texts; `ids` has all of them."""
+    return processors.TemplateProcessing(
+        single=[*begin, "$A", *end],
+        pair=[*begin, "$A", *between, "$B:1", *(f"{text}:1" for text in end)],
+        special_tokens=list(ids.items()),
+    )
+
+
+def write(
+    backend: tokenizers.Tokenizer,
+    roles: Mapping[str, str],
+    directory: Path,
+    **settings: bool | int | list[str],
+) -> None:
+    """Writes a tokenizer in Hugging Face layout into an existing folder.
+
+    Args:
+      backend: the tokenizer.
+      roles: role -> text of the special token.
+      directory: the folder.
+      settings: further fields of tokenizer_config.json.
+    """
+    named = {f"{role}_token": text for role, text in roles.items()}
+    config = named | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,
     }
-    contents = (json.loads(backend.to_str()), roles, config)
+    contents = (json.loads(backend.to_str()), named, config | settings)
     for name, content in zip((*FILES, "tokenizer_config.json"), contents, strict=True):
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         (directory / name).write_text(text, encoding="utf-8")

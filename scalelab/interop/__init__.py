@@ -1,21 +1,7 @@
 """Imports from and exports to the layout of Hugging Face `transformers`.
 
-The program is `python -m scalelab.interop.hf --help`.
-
-  hf.py             the program: import, export
-  importing.py      Hugging Face folder -> run folder
-  exporting.py      run folder -> Hugging Face folder
-  mapping.py        the records of a map; maps/<family>.py are the maps, found by name
-  transforms.py     the array transforms that a map may use
-  convert.py        arrays through a map, in both directions
-  config_json.py    config.json through a map, in both directions
-  tokenizer.py      tokenizers, in both directions
-  folder.py         opens and checks a Hugging Face folder
-  tensors.py        its safetensors files
-  side_files.py     files that keep what parameters cannot hold
-  output_folder.py  the folder that is written: complete, or unchanged
-
-A new family needs a map and nothing else.
+The program is `python -m scalelab.interop.hf --help`. A new family needs a map and nothing else:
+`mapping.py` has the records of a map, `maps/<family>.py` are the maps, found by name.
 
 Preserved bit for bit when a checkpoint is imported and exported again: every tensor of its
 architecture in its dtype, padding rows and parameters that our net lacks included; the sizes in
@@ -23,9 +9,9 @@ config.json; the ids of padding, beginning and end; problem_type; class names. P
 is exported and imported again: parameters, tokenizer, frame, sizes, class names.
 
 Not preserved of a checkpoint: fields of config.json that no net computes with (initializer_range,
-task_specific_params, generation settings, ...); `untied` of a checkpoint without a head. Written as
-`transformers` writes them today: second copies of a table, position buffers, names `gamma` and
-`beta`, the body's prefix, shards (one file), tokenizer files (tokenizer.json). Not preserved of a
-run: clocks, metrics, corpus, optimizer, earlier checkpoints; digits that --dtype rounds away. A
-GPT classifier without a padding token gets one more row of zeros in its embedding.
+task_specific_params, generation settings, ...). Written as `transformers` writes them today: second
+copies of a table, position buffers, names `gamma` and `beta`, the body's prefix, shards (one file),
+tokenizer files (tokenizer.json). Not preserved of a run: clocks, metrics, corpus, optimizer,
+earlier checkpoints; digits that --dtype rounds away. A GPT classifier without a padding token gets
+one more row of zeros in its embedding. A body without a head cannot be imported.
 """

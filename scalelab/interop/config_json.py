@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.helpers.names import brief, nearest
+from scalelab.helpers.names import brief
 from scalelab.interop import maps
 from scalelab.interop.mapping import Architecture, Map
 
-MAX_SIZE = 2**48
 SINGLE_LABEL, REGRESSION = "single_label_classification", "regression"
 
 
@@ -15,173 +14,102 @@ def find_map(config: Mapping[str, Any]) -> Map:
     """Returns the map of a config.json.
 
     Raises:
-      ValueError: no map has its model_type and architecture.
+      ValueError: no map has its model_type.
     """
     known = {m.model_type: m for m in maps.load_all()}
-    classes = {a.name: m for m in known.values() for a in m.architectures}
-    declared = declared_architecture(config)
-    model_type = config.get("model_type")
-    if model_type is None and declared in classes:  # early releases did not write it
-        model_type = classes[declared].model_type
-    if not isinstance(model_type, str) or model_type not in known:
+    model_type = str(config.get("model_type"))
+    if model_type not in known:
+        classes = [a.name for m in known.values() for a in m.architectures]
         raise ValueError(
-            f"unsupported architecture: config.json has model_type {brief(model_type)}"
-            f" ({declared or 'no class named'}); supported are {', '.join(known)}:"
-            f" {', '.join(classes)}"
-        )
-    valid = [name for name, family in classes.items() if family is known[model_type]]
-    if declared is not None and declared not in valid:
-        raise ValueError(
-            f"unsupported architecture {declared!r}: {nearest(declared, valid)}; supported are"
+            f"config.json has model_type {brief(model_type)}; supported are {', '.join(known)}:"
             f" {', '.join(classes)}"
         )
     return known[model_type]
 
 
-def declared_architecture(config: Mapping[str, Any]) -> str | None:
-    """Returns the class that config.json names, or None.
-
-    Raises:
-      ValueError: `architectures` is no list of names.
-    """
-    names = config.get("architectures")
-    if not names:
-        return None
-    if isinstance(names, list) and isinstance(names[0], str):
-        return names[0]
-    raise ValueError(f"config.json: architectures = {brief(names)}; expected a list of class names")
-
-
-def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int], float, list[str]]:
     """Reads the fields that a map names.
 
     Returns:
-      Values by the names of mapping.Field.ours, and remarks for the user.
+      Sizes by the names of mapping.Field.ours, the dropout rate, and remarks for the user.
 
     Raises:
       ValueError: a field has a value that our net cannot take.
     """
-    _check_fixed(family, config)
-    if not isinstance(config.get("tie_word_embeddings"), bool | None):
-        tied = brief(config["tie_word_embeddings"])
-        raise ValueError(f"config.json: tie_word_embeddings = {tied}; expected true or false")
-    fields: dict[str, Any] = {}
-    remarks = []
-    for field in family.fields:
-        is_rate = field.ours == "dropout_rate"
-        value = (read_rate if is_rate else read_size)(config, field.theirs)
-        value = field.default if value is None else value
-        value = None if value is None else value - field.offset
-        if value is not None and value <= 0 and not is_rate:
-            raise ValueError(
-                f"config.json: {field.theirs} = {value + field.offset}; expected more than"
-                f" {field.offset}"
-            )
-        if fields.setdefault(field.ours, value) != value:
-            remarks.append(
-                f"{field.theirs} = {value} is ignored: this net has one dropout rate,"
-                f" {fields[field.ours]}"
-            )
-    pad, vocab_size = config.get("pad_token_id"), fields["vocab_size"]
-    if pad is not None and not (type(pad) is int and -vocab_size <= pad < vocab_size):
-        raise ValueError(
-            f"config.json: pad_token_id = {brief(pad)}; expected one of {vocab_size:,} token ids"
-        )
-    fields["ffn_width"] = fields.get("ffn_width") or 4 * fields["width"]
-    if fields["width"] % fields["num_heads"]:
-        raise ValueError(
-            f"config.json contradicts itself: {fields['num_heads']} attention heads do not divide"
-            f" the width {fields['width']}"
-        )
-    return fields, remarks
-
-
-def _check_fixed(family: Map, config: Mapping[str, Any]) -> None:
-    wrong = []
-    for fixed in family.fixed:
-        value = config.get(fixed.theirs, fixed.default)
-        same_type = [v for v in fixed.values if isinstance(v, bool) == isinstance(value, bool)]
-        if value not in same_type:
-            default = " (the default)" if fixed.theirs not in config else ""
-            expected = " or ".join(map(repr, fixed.values))
-            wrong.append(
-                f"{fixed.theirs} = {brief(value)}{default}: expected {expected}, for {fixed.why}"
-            )
+    wrong = [
+        f"{fixed.theirs} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))}, for"
+        f" {fixed.why}"
+        for fixed in family.fixed
+        for value in [config.get(fixed.theirs, fixed.default)]
+        if (type(value), value) not in [(type(x), x) for x in fixed.values]
+    ]
     if wrong:
         raise ValueError(
-            f"scalelab's {family.system} cannot compute what config.json describes:\n  "
-            + "\n  ".join(wrong)
+            f"scalelab's {family.system} cannot compute what config.json describes:"
+            f" {'; '.join(wrong)}"
         )
+    sizes: dict[str, int] = {}
+    rates: dict[str, float] = {}
+    for field in family.fields:
+        value = config.get(field.theirs)
+        value = field.default if value is None else value
+        if field.ours == "dropout_rate":
+            rates[field.theirs] = read_rate(config, field.theirs, field.default)
+        elif value is not None:
+            if not (type(value) is int and value > field.offset):
+                raise ValueError(
+                    f"config.json: {field.theirs} = {brief(value)}; expected a whole number above"
+                    f" {field.offset}"
+                )
+            sizes[field.ours] = value - field.offset
+    rate = next(iter(rates.values()))
+    remarks = [
+        f"{name} = {other} is ignored: this net has one dropout rate, {rate}"
+        for name, other in rates.items()
+        if other != rate
+    ]
+    return {"ffn_width": 4 * sizes["width"]} | sizes, rate, remarks
 
 
-def read_rate(config: Mapping[str, Any], name: str) -> float | None:
-    """Returns a probability of config.json; None if the field is absent.
+def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> float:
+    """Returns a probability of config.json, or the default if the field is absent.
 
     Raises:
       ValueError: the value is no probability below 1.
     """
-    value = config.get(name)
-    if value is not None and not (type(value) in (int, float) and 0 <= value < 1):
+    value = default if config.get(name) is None else config[name]
+    if not (type(value) in (int, float) and 0 <= value < 1):
         raise ValueError(f"config.json: {name} = {brief(value)}; expected a probability in [0, 1)")
-    return None if value is None else float(value)
+    return float(value)
 
 
-def read_size(config: Mapping[str, Any], name: str) -> int | None:
-    """Returns a size of config.json; None if the field is absent.
+def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str], bool]:
+    """Reads what the scores of a classifier mean.
 
-    Raises:
-      ValueError: the value is no positive integer.
-    """
-    value = config.get(name)
-    if value is not None and not (type(value) is int and 0 < value < MAX_SIZE):
-        raise ValueError(f"config.json: {name} = {brief(value)}; expected a positive whole number")
-    return value
-
-
-def read_labels(config: Mapping[str, Any], num_classes: int) -> list[str]:
-    """Returns the names of a classifier's classes, in the order of its scores.
+    Returns:
+      The names of its classes in the order of its scores, and True if it fits one score.
 
     Raises:
-      ValueError: id2label does not name that many classes, each once.
+      ValueError: id2label does not name each score once; or there are several labels at once.
     """
-    names = config.get("id2label")
-    if names is None or names == {}:
-        return [f"LABEL_{i}" for i in range(num_classes)]
-    keys = [str(i) for i in range(len(names) if isinstance(names, dict) else 0)]
-    if not isinstance(names, dict) or sorted(names) != sorted(keys):
+    keys = [str(i) for i in range(num_classes)]
+    names = config.get("id2label") or {key: f"LABEL_{key}" for key in keys}
+    if (
+        not isinstance(names, dict)
+        or sorted(names) != sorted(keys)
+        or len(set(map(str, names.values()))) < num_classes
+    ):
         raise ValueError(
-            f"config.json: id2label = {brief(names)}; expected an object with the keys"
-            ' "0", "1", ...: the number of each class'
+            f"config.json: id2label = {brief(names)}; expected {num_classes} different names under"
+            f' the keys "0", "1", ...: the classifier has {num_classes} scores'
         )
-    labels = [str(names[key]) for key in keys]  # "10" comes after "9"
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"config.json: id2label = {brief(names)} gives two classes one name")
-    if len(labels) != num_classes:
-        raise ValueError(
-            f"config.json names {len(labels)} classes ({', '.join(labels[:5])}), but the classifier"
-            f" has {num_classes}"
-        )
-    return labels
-
-
-def is_regression(config: Mapping[str, Any], num_classes: int) -> bool:
-    """Returns True if a classifier fits one score, False if it chooses a class.
-
-    Raises:
-      ValueError: it does neither.
-    """
     problem = config.get("problem_type")
-    if problem not in (None, REGRESSION, SINGLE_LABEL):
+    if problem not in (None, SINGLE_LABEL, *[REGRESSION] * (num_classes == 1)):
         raise ValueError(
-            f"config.json: problem_type = {brief(problem)}; scalelab's classifiers choose one class"
-            f" or fit one score: expected {REGRESSION} or {SINGLE_LABEL}"
+            f"config.json: problem_type = {brief(problem)} with {num_classes} scores; scalelab's"
+            f" classifiers choose one class ({SINGLE_LABEL}) or fit one score ({REGRESSION})"
         )
-    if problem == REGRESSION and num_classes != 1:
-        raise ValueError(
-            f"config.json: problem_type = {REGRESSION!r} with {num_classes} scores; scalelab's"
-            " regression fits one"
-        )
-    return num_classes == 1
+    return [str(names[key]) for key in keys], num_classes == 1
 
 
 def make_config(
@@ -211,23 +139,18 @@ def make_config(
         "dtype": "float32",
         "tie_word_embeddings": not architecture.untied,
     }
-    for role in ("pad", "bos", "eos"):
-        made[f"{role}_token_id"] = token_ids.get(role)
+    made |= {f"{role}_token_id": token_ids.get(role) for role in ("pad", "bos", "eos")}
+    wrong = []
     for fixed in family.fixed:
         value = made.setdefault(fixed.theirs, fixed.values[0])
         if value not in fixed.values:
-            raise ValueError(
-                f"{architecture.name} cannot hold this run: its {fixed.theirs} would be {value!r},"
-                f" but {fixed.why}"
-            )
-    for field in family.fields:
-        made[field.theirs] = fields[field.ours] + field.offset
-    if not any(f.ours == "ffn_width" for f in family.fields):
-        if fields["ffn_width"] != 4 * fields["width"]:
-            raise ValueError(
-                f"{architecture.name} cannot hold this run: its feed-forward width is"
-                f" {4 * fields['width']} (4 times the width), this net's is {fields['ffn_width']}"
-            )
+            wrong.append(f"its {fixed.theirs} would be {value!r}, but {fixed.why}")
+    made |= {field.theirs: fields[field.ours] + field.offset for field in family.fields}
+    free = any(field.ours == "ffn_width" for field in family.fields)
+    if not free and fields["ffn_width"] != 4 * fields["width"]:
+        wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")
+    if wrong:
+        raise ValueError(f"{architecture.name} cannot hold this run: {'; '.join(wrong)}")
     if labels is not None:
         made["id2label"] = {str(i): label for i, label in enumerate(labels)}
         made["label2id"] = {label: i for i, label in enumerate(labels)}

@@ -1,104 +1,129 @@
-"""Converts arrays between the two layouts by the rows of a map."""
+"""Converts arrays between the two layouts by the rows of a map.
 
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+Our parameters are named by their paths, "embed/tokens/table", those of the net without "body/".
+
+Shapes: D width, N heads, K head size, T positions, S segments, V vocabulary, C classes. A torch
+`Linear` stores [out, in]; GPT's `Conv1D` and our kernels store [in, out]. A transform converts one
+layer at a time.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from scalelab.interop.mapping import Architecture, Map, Row
-from scalelab.interop.transforms import TRANSFORMS, Sizes
+from scalelab.interop.mapping import Row
 
+Arrays = tuple[np.ndarray, ...]
+Function = Callable[..., np.ndarray | Arrays]
 Flat = dict[str, np.ndarray]
-ALIGNMENT = 64  # bytes, as XLA aligns buffers
-NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
+PADDING_ROWS = 2  # RoBERTa counts positions from 2, after the padding id 1 (fairseq)
 
 
-def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns {"a/b": x} for {"a": {"b": x}}."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        inner = isinstance(value, Mapping)
-        flat |= flatten(value, f"{prefix}{key}/") if inner else {prefix + key: value}
-    return flat
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes that the arrays' shapes do not tell.
+
+    Attributes:
+      num_heads: N.
+      num_layers: number of layers.
+      vocab_size: V, the number of ids that the tokenizer uses.
+      vocab_rows: rows of their tables over the vocabulary, V and padding.
+      num_segments: S, rows of their segment table.
+    """
+
+    num_heads: int
+    num_layers: int
+    vocab_size: int
+    vocab_rows: int
+    num_segments: int = 1
 
 
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverts `flatten`."""
-    tree: dict[str, Any] = {}
-    for path, value in flat.items():
-        *groups, name = path.split("/")
-        place = tree
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[name] = value
-    return tree
+def _split(sizes: Sizes, x: np.ndarray) -> np.ndarray:
+    """[..., N K] -> [..., N, K]."""
+    return x.reshape(*x.shape[:-1], sizes.num_heads, -1)
 
 
-def _theirs(row: Row, layer: int) -> tuple[str, ...]:
-    return tuple(name.format(layer) for name in row.theirs)
+def _join(x: np.ndarray) -> np.ndarray:
+    """[..., N, K] -> [..., N K]."""
+    return x.reshape(*x.shape[:-2], -1)
 
 
-def _layers(row: Row, sizes: Sizes) -> range:
-    return range(sizes.num_layers if row.by_layer else 1)
+def _cut(sizes: Sizes, x: np.ndarray) -> np.ndarray:
+    if len(x) != sizes.vocab_rows:
+        raise ValueError(f"expected {sizes.vocab_rows:,} rows, the vocabulary")
+    return x[: sizes.vocab_size]
+
+
+def _pad(sizes: Sizes, x: np.ndarray) -> np.ndarray:
+    rows = np.zeros((sizes.vocab_rows - len(x), *x.shape[1:]), x.dtype)
+    return np.concatenate([x, rows]) if len(rows) else x
+
+
+def _behind_padding(sizes: Sizes, positions: np.ndarray, segments: np.ndarray) -> np.ndarray:
+    """[T + 2, D] and [S, D] -> [T, D]: the first segment is added to every token."""
+    if len(segments) != sizes.num_segments:
+        raise ValueError(f"expected {sizes.num_segments} segments")
+    return positions[PADDING_ROWS:] + segments[0]
+
+
+def _before_padding(sizes: Sizes, x: np.ndarray) -> Arrays:
+    segments = np.zeros((sizes.num_segments, x.shape[1]), x.dtype)
+    return np.pad(x, [(PADDING_ROWS, 0), (0, 0)]), segments
+
+
+# Name -> (theirs to ours, ours to theirs): functions of the sizes and as many arrays as the row
+# names; the first raises ValueError for shapes that contradict the sizes.
+TRANSFORMS: dict[str, tuple[Function, Function]] = {
+    "same": (lambda _, x: x, lambda _, x: x),
+    "transpose": (lambda _, x: x.T, lambda _, x: x.T),
+    # Linear [N K, D] <-> [D, N, K]
+    "split_heads": (lambda sizes, x: _split(sizes, x.T), lambda _, x: _join(x).T),
+    # [N K] <-> [N, K]
+    "split_heads_bias": (_split, lambda _, x: _join(x)),
+    # Linear [D, N K] <-> [N, K, D]
+    "join_heads": (
+        lambda sizes, x: x.T.reshape(sizes.num_heads, -1, x.shape[0]),
+        lambda _, x: x.reshape(-1, x.shape[-1]).T,
+    ),
+    # Conv1D [N K, D] <-> [N, K, D]
+    "conv1d_join_heads": (
+        lambda sizes, x: x.reshape(sizes.num_heads, -1, x.shape[-1]),
+        lambda _, x: x.reshape(-1, x.shape[-1]),
+    ),
+    # Conv1D [..., 3 N K] <-> three of [..., N, K]: query, key, value
+    "fused_qkv": (
+        lambda sizes, x: tuple(_split(sizes, part) for part in np.split(x, 3, axis=-1)),
+        lambda _, *parts: np.concatenate([_join(part) for part in parts], axis=-1),
+    ),
+    # [V + padding, ...] <-> [V, ...]
+    "vocabulary": (_cut, _pad),
+    # [T + 2, D] and [S, D] <-> [T, D]
+    "behind_padding": (_behind_padding, _before_padding),
+    # Linear [C, D] <-> [D, C] and a bias [C] of zeros, see side_files.fold_bias
+    "without_bias": (
+        lambda _, x: (x.T, np.zeros(len(x), x.dtype)),
+        lambda _, kernel, bias: kernel.T,
+    ),
+}
+LOSSY = {"vocabulary", "behind_padding"}  # the second function may not restore the tensors
+
+
+def _layers(rows: Iterable[Row], sizes: Sizes) -> Iterator[tuple[Row, int, tuple[str, ...]]]:
+    """Yields each row once for each of its layers, with the tensor names."""
+    for row in rows:
+        for i in range(sizes.num_layers if row.by_layer else 1):
+            yield row, i, tuple(name.format(i) for name in row.theirs)
+
+
+def _apply(transform: Function, sizes: Sizes, arrays: Arrays) -> Arrays:
+    made = transform(sizes, *arrays)
+    return made if isinstance(made, tuple) else (made,)
 
 
 def tensor_names(rows: Iterable[Row], sizes: Sizes) -> list[str]:
     """Returns the tensor names of rows, for every layer."""
-    return [name for r in rows for i in _layers(r, sizes) for name in _theirs(r, i)]
-
-
-def canonical_name(name: str, family: Map, known: set[str]) -> str:
-    """Returns the map's name of a tensor: current names of norms, and the body's prefix.
-
-    Args:
-      name: the name in a file.
-      family: the map.
-      known: all names in the map.
-    """
-    stem, dot, last = name.rpartition(".")
-    name = stem + dot + NORM_NAMES.get(last, last)
-    bare = {n.removeprefix(family.prefix) for n in known if n.startswith(family.prefix)}
-    patterns = (*family.buffers, *(pattern for pattern, _ in family.unused))
-    prefixed = family.prefix + name
-    if name in known or not family.prefix:
-        return name
-    if name in bare or any(re.fullmatch(pattern, prefixed) for pattern in patterns):
-        return prefixed
-    return name
-
-
-def stored_name(name: str, family: Map, architecture: Architecture) -> str:
-    """Returns the name under which an architecture stores a tensor of the map."""
-    return name.removeprefix(family.prefix) if architecture.bare else name
-
-
-def tensor_shapes(
-    rows: Iterable[Row], ours: Mapping[str, tuple[int, ...]], sizes: Sizes
-) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes that tensors must have.
-
-    Args:
-      rows: rows of the architecture.
-      ours: shapes of our parameters, with vocabulary axes of sizes.vocab_size.
-      sizes: what shapes do not tell.
-    """
-    found = {}
-    for r in rows:
-        empty = [np.broadcast_to(np.int8(0), ours[path][r.by_layer :]) for path in r.ours]
-        made = TRANSFORMS[r.transform].to_theirs(tuple(empty), sizes)
-        for i in _layers(r, sizes):
-            found |= {name: x.shape for name, x in zip(_theirs(r, i), made, strict=True)}
-    return found
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocates an aligned array, which JAX on CPU adopts without a copy."""
-    size = math.prod(shape) * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return [name for _, _, names in _layers(rows, sizes) for name in names]
 
 
 def to_ours(
@@ -114,52 +139,45 @@ def to_ours(
     Returns:
       Our parameters by path, layers stacked on axis 0; and the tensors that cannot be restored bit
       for bit from our parameters, such as tables with padding rows.
+
+    Raises:
+      ValueError: a tensor's shape contradicts the sizes.
     """
     flat: Flat = {}
     originals: Flat = {}
-    for r in rows:
-        transform = TRANSFORMS[r.transform]
-        for i in _layers(r, sizes):
-            theirs = tuple(read(name) for name in _theirs(r, i))
-            made = transform.to_ours(theirs, sizes)
-            for path, x in zip(r.ours, made, strict=True):
+    for row, i, names in _layers(rows, sizes):
+        theirs = tuple(read(name) for name in names)
+        forward, backward = TRANSFORMS[row.transform]
+        try:
+            made = _apply(forward, sizes, theirs)
+            for path, x in zip(row.ours, made, strict=True):
                 if i == 0:
-                    flat[path] = _empty((sizes.num_layers,) * r.by_layer + x.shape, x.dtype)
-                flat[path][i if r.by_layer else ...] = x
-            if transform.drops and not _same(transform.to_theirs(made, sizes), theirs):
-                originals |= dict(zip(_theirs(r, i), theirs, strict=True))
+                    flat[path] = np.empty((sizes.num_layers,) * row.by_layer + x.shape, x.dtype)
+                place = flat[path][i if row.by_layer else ...]
+                if place.shape != x.shape:
+                    raise ValueError("the layer before it has another shape")
+                place[...] = x
+        except (ValueError, IndexError, TypeError) as error:
+            shapes = ", ".join(f"{n} {x.shape}" for n, x in zip(names, theirs, strict=True))
+            raise ValueError(f"config.json contradicts the tensors: {shapes}: {error}") from None
+        if row.transform in LOSSY and not _same(_apply(backward, sizes, made), theirs):
+            originals |= dict(zip(names, theirs, strict=True))
     return flat, originals
 
 
-def to_theirs(rows: Iterable[Row], flat: Mapping[str, Any], sizes: Sizes) -> Flat:
+def to_theirs(rows: Iterable[Row], flat: Mapping[str, np.ndarray], sizes: Sizes) -> Flat:
     """Converts our parameters to tensors, by their names in the map; inverts `to_ours`."""
     found: Flat = {}
-    for r in rows:
-        for i in _layers(r, sizes):
-            ours = tuple(np.asarray(flat[path][i] if r.by_layer else flat[path]) for path in r.ours)
-            made = TRANSFORMS[r.transform].to_theirs(ours, sizes)
-            for name, x in zip(_theirs(r, i), made, strict=True):
-                found[name] = np.ascontiguousarray(x)
+    for row, i, names in _layers(rows, sizes):
+        ours = tuple(np.asarray(flat[p][i] if row.by_layer else flat[p]) for p in row.ours)
+        made = _apply(TRANSFORMS[row.transform][1], sizes, ours)
+        found |= {n: np.ascontiguousarray(x) for n, x in zip(names, made, strict=True)}
     return found
 
 
-def originals_match(
-    rows: Iterable[Row], flat: Mapping[str, Any], originals: Mapping[str, np.ndarray], sizes: Sizes
-) -> bool:
-    """Returns True if the originals that `to_ours` returned still convert to our parameters."""
-    for r in rows:  # rows of layers drop nothing
-        if not r.by_layer and set(r.theirs) <= originals.keys():
-            theirs = tuple(originals[name] for name in r.theirs)
-            made = TRANSFORMS[r.transform].to_ours(theirs, sizes)
-            if not _same(made, tuple(np.asarray(flat[path]) for path in r.ours)):
-                return False
-    return True
-
-
-def _same(a: tuple[np.ndarray, ...], b: tuple[np.ndarray, ...]) -> bool:
-    """Returns True if arrays are equal bit for bit."""
+def _same(a: Arrays, b: Arrays) -> bool:
+    """Returns True if float32 arrays are equal bit for bit."""
     return all(
-        x.shape == y.shape
-        and np.array_equal(np.ascontiguousarray(x).view(np.uint32), y.view(np.uint32))
-        for x, y in zip(a, map(np.ascontiguousarray, b), strict=True)
+        x.shape == y.shape and np.array_equal(x.view(np.uint32), y.view(np.uint32))
+        for x, y in zip(map(np.ascontiguousarray, a), map(np.ascontiguousarray, b), strict=True)
     )

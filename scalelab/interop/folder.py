@@ -1,26 +1,105 @@
-"""Opens a folder in Hugging Face layout and checks it before anything large is read."""
+"""Opens a folder in Hugging Face layout and checks that its files belong together."""
 
-import contextlib
 import dataclasses
-import math
+import os
 import pathlib
 import re
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 
 from scalelab.helpers.names import brief
 from scalelab.interop import config_json, convert, tokenizer
 from scalelab.interop.mapping import Architecture, Map
-from scalelab.interop.tensors import Tensors, refuse_pickles
+from scalelab.interop.side_files import CONFIG_FIELDS, WEIGHTS, SourceFacts
 from scalelab.interop.tokenizer import ImportedTokenizer
-from scalelab.interop.transforms import Sizes
 from scalelab.runs.json_files import read_object
 
-HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*", "vocab*",
-    "merges.txt", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
+HUB_NAME = r"\w[\w.-]*(/[\w.-]+)?"
+HUB_FILES = [
+    "config.json",
+    "*.safetensors*",
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "*_tokens*.json",
+]
+INDEX = f"{WEIGHTS}.index.json"
+FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # float32 holds these exactly
+NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
+MAX_DIMENSIONS = 8
 MAX_LISTED = 8
+
+
+class Tensors:
+    """The tensors of a folder: of one safetensors file, or of shards with an index.
+
+    Attributes:
+      shapes: tensor name -> shape.
+      dtypes: tensor name -> dtype, as safetensors names it.
+
+    Raises:
+      ValueError: a file is missing or damaged; the message names it.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, str] = {}
+        self._files: dict[str, pathlib.Path] = {}
+        for file in _list_files(folder):
+            try:
+                opened = safe_open(file, "numpy")
+            except Exception as error:  # the library has an error class of its own, and others
+                raise ValueError(f"{file} is damaged ({brief(error)}): fetch it again") from None
+            with opened:
+                for name in opened.keys():
+                    part = opened.get_slice(name)
+                    shape = tuple(part.get_shape())
+                    if len(shape) > MAX_DIMENSIONS or name in self.shapes:
+                        raise ValueError(
+                            f"{file}: {name} has {len(shape):,} dimensions (expected at most"
+                            f" {MAX_DIMENSIONS}), or is in another file too"
+                        )
+                    self.shapes[name], self.dtypes[name] = shape, part.get_dtype()
+                    self._files[name] = file
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor as float32.
+
+        Raises:
+          ValueError: it has a dtype whose values float32 does not hold exactly.
+        """
+        if self.dtypes[name] not in FLOATS:
+            raise ValueError(
+                f"{name} in {self._files[name]} has dtype {self.dtypes[name]}; expected one of"
+                f" {', '.join(FLOATS)}. Convert the checkpoint, for example with"
+                " model.float().save_pretrained(NEW)"
+            )
+        # Opened each time anew, which releases the mapped file.
+        with safe_open(self._files[name], "numpy") as opened:
+            return opened.get_tensor(name).astype(np.float32, copy=False)
+
+
+def _list_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    index = read_object(folder / INDEX)
+    if index is None:
+        raise ValueError(
+            f"{folder} has no {WEIGHTS} and no {INDEX}. A pickle, such as pytorch_model.bin, is not"
+            " read, because it can run any code; if you trust it, convert it:"
+            f" CLASS.from_pretrained({str(folder)!r}).save_pretrained(NEW)"
+        )
+    places = index.get("weight_map")
+    names = {str(name) for name in places.values()} if isinstance(places, dict) else set()
+    there = {name for name in names if "/" not in name and (folder / name).is_file()}
+    if not names or names - there:
+        raise ValueError(
+            f"{folder / INDEX}: weight_map names {brief(sorted(names - there))}; expected files"
+            " beside it"
+        )
+    return [folder / name for name in sorted(names)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +107,10 @@ class Folder:
     """A checkpoint in Hugging Face layout.
 
     Attributes:
-      path: the folder.
-      config: the content of config.json.
-      family: its map.
-      architecture: the architecture that fits its tensors.
       fields: its sizes, by the names of mapping.Field.ours.
-      sizes: the sizes that transforms need.
-      tokenizer: its tokenizer.
-      tensors: its tensors.
-      names: tensor name in the map -> tensor name in the files.
-      unused: names in the map of tensors that our net does not use.
+      params: our parameters by path.
+      facts: what they do not tell.
+      originals: tensors that they cannot restore bit for bit, by their names in the map.
       remarks: what the import ignores, for the user.
     """
 
@@ -45,78 +118,13 @@ class Folder:
     config: dict[str, Any]
     family: Map
     architecture: Architecture
-    fields: dict[str, Any]
-    sizes: Sizes
+    fields: dict[str, int]
+    dropout_rate: float
     tokenizer: ImportedTokenizer
-    tensors: Tensors
-    names: dict[str, str]
-    unused: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-    def dtypes(self) -> dict[str, str]:
-        """Returns tensor name in the map -> dtype, without the tensors of float32."""
-        rows = self.family.rows(self.architecture)
-        wanted = [*convert.tensor_names(rows, self.sizes), *self.unused]
-        found = {name: self.tensors.dtype(self.names[name]) for name in wanted}
-        return {name: dtype for name, dtype in found.items() if dtype != "float32"}
-
-    def read(self, name: str) -> np.ndarray:
-        """Reads the tensor that the map calls `name`, as float32."""
-        return self.tensors.read(self.names[name])
-
-    @property
-    def num_classes(self) -> int | None:
-        """Number of scores of a classifier, None for other nets."""
-        if not self.architecture.classifies:
-            return None
-        return self.tensors.shapes[self.names[self.family.classes]][0]
-
-    def check_shapes(self, ours: dict[str, tuple[int, ...]]) -> None:
-        """Refuses tensors whose shapes contradict config.json.
-
-        Args:
-          ours: shapes of our parameters.
-
-        Raises:
-          ValueError: with both shapes of each tensor.
-        """
-        wrong = []
-        rows = self.family.rows(self.architecture)
-        for name, expected in convert.tensor_shapes(rows, ours, self.sizes).items():
-            stored = self.names[name]
-            self.tensors.dtype(stored)  # first, since packed values have other shapes
-            found = self.tensors.shapes[stored]
-            if found != expected:
-                wrong.append(
-                    f"{stored}: config.json makes it {list(expected)}, the file has {list(found)}"
-                )
-        if wrong:
-            raise ValueError(
-                f"config.json contradicts the tensors in {self.path}:{_list_some(wrong)}"
-            )
-
-    def check_tied(self) -> None:
-        """Refuses a second copy of a tensor that differs from the first.
-
-        Raises:
-          ValueError: they differ, and config.json does not call the head untied.
-        """
-        if self.architecture.untied:
-            return
-        untied = self.config.get("tie_word_embeddings") is False
-        if untied and self.architecture.scores_tokens:
-            raise ValueError(
-                "config.json says tie_word_embeddings = false, but the files hold no second table"
-                " beside the embedding table"
-            )
-        for name, original in self.family.tied:
-            if name not in self.names or original not in self.names:
-                continue
-            if not np.array_equal(self.read(name), self.read(original)):
-                raise ValueError(
-                    f"{self.names[name]} differs from {self.names[original]}, but config.json does"
-                    " not call the head untied (tie_word_embeddings = false)"
-                )
+    params: convert.Flat
+    facts: SourceFacts
+    originals: convert.Flat
+    remarks: list[str]
 
 
 def fetch(source: str) -> pathlib.Path:
@@ -128,26 +136,17 @@ def fetch(source: str) -> pathlib.Path:
     path = pathlib.Path(source).expanduser()
     if path.is_dir():
         return path
-    if path.is_file():
-        refuse_pickles(str(path.parent), [path.name])
-    if path.exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source[0] in "./~":
-        raise ValueError(
-            f"no folder {source!r}: expected one with config.json and model.safetensors"
-        )
+    if path.exists() or not re.fullmatch(HUB_NAME, source):
+        raise ValueError(f"no folder {source!r}: expected one with config.json and {WEIGHTS}")
     import huggingface_hub
 
     try:
-        download = huggingface_hub.snapshot_download(source, allow_patterns=list(HUB_FILES))
+        return pathlib.Path(huggingface_hub.snapshot_download(source, allow_patterns=HUB_FILES))
     except Exception as error:  # no network, no such model, no permission
         raise ValueError(
             f"no folder {source!r} here, and the hub gives no model of that name"
-            f" ({type(error).__name__}: {tokenizer.shorten(error)})"
+            f" ({type(error).__name__}: {str(error)[:500]})"
         ) from None
-    found = pathlib.Path(download)
-    if not any(found.glob("*.safetensors")):
-        with contextlib.suppress(ConnectionError, OSError):  # the listing only improves the message
-            refuse_pickles(source, huggingface_hub.list_repo_files(source))
-    return found
 
 
 def open_folder(path: pathlib.Path) -> Folder:
@@ -156,129 +155,121 @@ def open_folder(path: pathlib.Path) -> Folder:
     Raises:
       ValueError: something in it is missing, damaged, contradictory or not supported.
     """
-    config = _read_config(path)
-    family = config_json.find_map(config)
-    fields, remarks = config_json.read_fields(family, config)
-    tensors = Tensors(path)
-    _check_sizes(fields, tensors)
-    texts = tokenizer.read(path)
-    if texts.vocab_size > fields["vocab_size"]:
-        raise ValueError(
-            f"config.json has vocab_size = {fields['vocab_size']}, but the tokenizer beside it has"
-            f" ids up to {texts.vocab_size - 1}: they do not belong together"
-        )
-    if texts.vocab_size < fields["vocab_size"]:
-        remarks.append(
-            f"the vocabulary is cut from {fields['vocab_size']} to {texts.vocab_size} rows: the"
-            " tokenizer uses no other id"
-        )
-    sizes = Sizes(
-        num_heads=fields["num_heads"],
-        num_layers=fields["num_layers"],
-        vocab_size=texts.vocab_size,
-        vocab_rows=fields["vocab_size"],
-        num_segments=fields.get("num_segments", 1),
-    )
-    architecture, names, unused = _match(family, config, tensors, sizes)
-    remarks += [f"ignored {', '.join(left)}: {why}" for why, left in unused.items() if left]
-    return Folder(
-        path,
-        config,
-        family,
-        architecture,
-        fields,
-        sizes,
-        texts,
-        tensors,
-        names,
-        unused=tuple(name for left in unused.values() for name in left),
-        remarks=tuple(remarks),
-    )
-
-
-def _read_config(path: pathlib.Path) -> dict[str, Any]:
-    if not (path / "config.json").is_file():
-        inside = sorted(p.name + "/" * p.is_dir() for p in path.iterdir())
-        raise ValueError(f"{path} has no config.json (it holds {brief(inside)})")
-    config = read_object(path / "config.json") or {}
+    config = read_object(path / "config.json")
+    if config is None:
+        raise ValueError(f"{path} has no config.json (it holds {brief(os.listdir(path))})")
     if {"system", "machine"} <= config.keys():
         raise ValueError(
             f"{path} is a run folder of scalelab already; to write it in Hugging Face layout:"
             f" python -m scalelab.interop.hf export {path} --to=DIR"
         )
-    return config
-
-
-def _check_sizes(fields: dict[str, Any], tensors: Tensors) -> None:
-    """Refuses sizes far beyond the tensors, before any array is made."""
-    width, num_layers = fields["width"], fields["num_layers"]
-    by_layer = width * (4 * width + 2 * fields["ffn_width"])
-    described = width * (fields["vocab_size"] + fields["max_len"]) + num_layers * by_layer
-    stored = sum(map(math.prod, tensors.shapes.values()))
-    if num_layers > len(tensors.shapes) or described > 8 * stored + 1_000_000:
-        sizes = ("width", "num_layers", "ffn_width", "vocab_size", "max_len")
+    family = config_json.find_map(config)
+    fields, dropout_rate, remarks = config_json.read_fields(family, config)
+    tensors = Tensors(path)
+    if fields["num_layers"] > len(tensors.shapes):
         raise ValueError(
-            f"config.json contradicts the tensors: its sizes"
-            f" ({', '.join(f'{name} {fields[name]:,}' for name in sizes)}) make {described:,}"
-            f" values or more, the files hold {stored:,} in {len(tensors.shapes)} tensors"
+            f"config.json contradicts the tensors: there are {len(tensors.shapes)} for"
+            f" {fields['num_layers']:,} layers"
         )
+    texts = tokenizer.read(path)
+    used, rows = texts.vocab_size, fields["vocab_size"]
+    if used > rows:
+        raise ValueError(
+            f"config.json has vocab_size = {rows}, but the tokenizer beside it has ids up to"
+            f" {used - 1}: they do not belong together"
+        )
+    if used < rows:
+        remarks.append(
+            f"the vocabulary is cut from {rows} to {used} rows: the tokenizer uses no other id"
+        )
+    num_segments = fields.get("num_segments", 1)
+    sizes = convert.Sizes(fields["num_heads"], fields["num_layers"], used, rows, num_segments)
+    tied = config.get("tie_word_embeddings") is not False
+    architecture, names, unused = _match(family, tied, tensors, sizes)
+    if not tied and architecture.scores_tokens and not architecture.untied:
+        raise ValueError(
+            "config.json says tie_word_embeddings = false, but the files hold no second table"
+            " beside the embedding table"
+        )
+    if unused:
+        remarks.append(f"ignored, as no head computes with them: {', '.join(unused)}")
+    read = lambda name: tensors.read(names[name])  # noqa: E731
+    params, originals = convert.to_ours(family.rows(architecture), read, sizes)
+    originals |= {name: read(name) for name in unused}
+    dtypes = {name: FLOATS.get(tensors.dtypes[stored]) for name, stored in names.items()}
+    facts = SourceFacts(
+        {"vocab_rows": rows, "num_segments": num_segments},
+        {name: dtype for name, dtype in dtypes.items() if dtype in ("float16", "bfloat16")},
+        {name: config[name] for name in CONFIG_FIELDS if name in config},
+    )
+    return Folder(
+        path, config, family, architecture, fields, dropout_rate, texts, params, facts, originals,
+        remarks,
+    )  # fmt: skip
 
 
 def _match(
-    family: Map, config: dict[str, Any], tensors: Tensors, sizes: Sizes
-) -> tuple[Architecture, dict[str, str], dict[str, list[str]]]:
+    family: Map, tied: bool, tensors: Tensors, sizes: convert.Sizes
+) -> tuple[Architecture, dict[str, str], list[str]]:
     """Finds the architecture whose tensors a folder holds.
 
     Returns:
-      The architecture; name in the map -> name in the files; reason -> unused names in the map.
+      The architecture; name in the map -> name in the files; names in the map that are not used.
 
     Raises:
       ValueError: a tensor is missing, or has no place in the architecture.
     """
     expected = {a: set(convert.tensor_names(family.rows(a), sizes)) for a in family.variants}
     known = set().union(*expected.values(), *family.tied)
+    patterns = "|".join((*family.buffers, *family.unused))
     names: dict[str, str] = {}
     for stored in tensors.shapes:
-        name = convert.canonical_name(stored, family, known)
+        stem, dot, last = stored.rpartition(".")
+        name = stem + dot + NORM_NAMES.get(last, last)
+        prefixed = family.prefix + name
+        if name not in known and (prefixed in known or re.fullmatch(patterns, prefixed)):
+            name = prefixed
         if name in names:
             raise ValueError(f"{names[name]} and {stored} are the same parameter, stored twice")
         names[name] = stored
-    copies = _find_copies(family, config, names)
-    present = {
-        n for n in names if n not in copies and not any(re.fullmatch(p, n) for p in family.buffers)
-    }
-    declared = config_json.declared_architecture(config)
-    best = min(family.variants, key=lambda a: (len(expected[a] ^ present), a.name != declared))
-    missing, extra = sorted(expected[best] - present), present - expected[best]
-    unused = {
-        why: sorted(n for n in extra if re.fullmatch(pattern, n)) for pattern, why in family.unused
-    }
-    if best.untied:
-        unused["transformers computes with the tensor beside it"] = sorted(copies & names.keys())
-    unmatched = sorted(names[n] for n in extra.difference(*unused.values()))
+    copies = _resolve_copies(family, tied, tensors, names)
+    buffers = {name for name in names if re.fullmatch("|".join(family.buffers), name)}
+    present = names.keys() - buffers - copies
+    best = min(expected, key=lambda a: (len(expected[a] - present), len(present - expected[a])))
+    missing, extra = expected[best] - present, present - expected[best]
+    unused = copies | {name for name in extra if re.fullmatch("|".join(family.unused), name)}
+    unmatched = sorted(names[name] for name in extra - unused)
     if missing or unmatched:
         raise ValueError(
             f"the tensors are not those of a {best.name} of {sizes.num_layers} layers:"
-            f" {len(missing)} missing{_list_some(missing)}\n{len(unmatched)}"
-            f" unexpected{_list_some(unmatched)}"
+            f" {len(missing)} missing ({', '.join(sorted(missing)[:MAX_LISTED])}), {len(unmatched)}"
+            f" unexpected ({', '.join(unmatched[:MAX_LISTED])})"
         )
-    return best, names, unused
+    return best, names, sorted(unused)
 
 
-def _list_some(names: list[str]) -> str:
-    more = [f"... ({len(names):,} in all)"] if len(names) > MAX_LISTED else []
-    return "".join(f"\n  {name}" for name in names[:MAX_LISTED] + more)
+def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, str]) -> set[str]:
+    """Resolves the tensors that may be stored under two names; changes `names` in place.
 
+    Returns:
+      The names of tensors of an untied head that `transformers` does not compute with.
 
-def _find_copies(family: Map, config: dict[str, Any], names: dict[str, str]) -> set[str]:
-    """Returns the names of second copies; a tensor under its second name alone is renamed."""
-    tied = config.get("tie_word_embeddings") is not False
-    if tied or not set(family.tied[0]) <= names.keys():
-        for name, original in family.tied:  # transformers too takes the one for the other
-            if tied and name in names and original not in names:
-                names[original] = names.pop(name)
-        return {name for name, _ in family.tied}
-    for name, original in family.tied[1:]:
-        if name not in names and original in names:  # older versions stored the bias once
-            names[name] = names.pop(original)
-    return {original for _, original in family.tied[1:]}
+    Raises:
+      ValueError: two copies differ in a tied net.
+    """
+    if not tied and set(family.tied[0]) <= names.keys():
+        for name, original in family.tied[1:]:
+            if name not in names and original in names:  # older versions stored the bias once
+                names[name] = names.pop(original)
+        return {original for _, original in family.tied[1:]} & names.keys()
+    for name, original in family.tied:
+        copy = names.pop(name, None)
+        if copy is not None and original in names:
+            if not np.array_equal(tensors.read(copy), tensors.read(names[original])):
+                raise ValueError(
+                    f"{copy} differs from {names[original]}, but config.json does not call the head"
+                    " untied (tie_word_embeddings = false)"
+                )
+        elif copy is not None:  # transformers too takes the one for the other
+            names[original] = copy
+    return set()

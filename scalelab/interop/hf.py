@@ -9,13 +9,9 @@ becomes a run folder. RUN is a run folder: a pre-training, or one seed of a fine
 
 import argparse
 import pathlib
-import sys
 
 from scalelab.config import cli
-from scalelab.helpers.names import nearest
 from scalelab.resources import malloc
-
-COMMANDS = ("import", "export")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,9 +39,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line; a user's mistake ends in one message and exit code 2."""
-    argv = sys.argv[1:] if argv is None else argv
-    if argv and argv[0][0:1] != "-" and argv[0] not in COMMANDS:
-        cli.fail(f"unknown command {argv[0]!r}: {nearest(argv[0], COMMANDS)}")
     arguments = parser().parse_args(argv)
     malloc.return_freed()
     with cli.one_message("nothing was left behind"):

@@ -10,32 +10,26 @@ from typing import Any
 import flax
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
-from flax import linen as nn
+from flax import traverse_util
 
-from scalelab import objectives, state, systems
-from scalelab.config import pretraining as config_lib
-from scalelab.finetuning.imported import TASK, pretrain_values, shapes
-from scalelab.helpers.files import write_json
-from scalelab.interop import config_json, convert, output_folder, side_files
+from scalelab import objectives, state
+from scalelab.config.pretraining import Shape, resolve
+from scalelab.finetuning import imported
+from scalelab.interop import config_json, output_folder, side_files
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
+from scalelab.interop.mapping import OUTPUT
 from scalelab.resources import flops
-from scalelab.runs import environment, run_folder
+from scalelab.runs import environment, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.runs.records import RunResult, TaskResult
 
 CORPUS = "imported"  # the value of config.data.corpus
 
 
 @flax.struct.dataclass
 class Weights:
-    """The state in the checkpoint: that of a finished fine-tuning.
-
-    Attributes:
-      params: parameters of the net, or {"body", "head"}.
-      step: 0.
-    """
+    """The state in the checkpoint: parameters of the net, or {"body", "head"}."""
 
     params: Any
     step: jax.Array
@@ -56,72 +50,35 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     """
     place = output_folder.check(workdir, "--workdir", replace=False)
     opened = folder_lib.open_folder(folder_lib.fetch(source))
-    values, fresh, params, originals = convert_folder(opened)
-    params = params | _init_missing(opened, values, fresh) if fresh else params
-    imported = {
-        "source": source,
-        "architecture": opened.architecture.name,
-        "fresh": fresh,
-        "notes": list(opened.remarks),
-    }
+    architecture, params = opened.architecture, opened.params
+    values = (_classifier_values if architecture.classifies else _pretrain_values)(opened)
+    _check_shapes(opened, values)
+    if architecture.classifies:
+        params |= side_files.load_unfolded(opened.path)
+        opened.facts.fields.setdefault("problem_type", None)  # transformers infers it from labels
+    origin = {"source": source, "architecture": architecture.name, "notes": opened.remarks}
     with output_folder.filling(place) as partial:
-        _write(opened, values, _to_tree(opened, params), originals, imported, partial)
+        _write(opened, values, origin, partial)
     count = sum(x.size for x in params.values())
-    lines = [f"{workdir}: {opened.architecture.name}, {count:,} parameters, from {source}"]
-    if fresh:
-        lines.append(f"not in the source, so initialized: {', '.join(fresh)}")
-    example = next(iter(opened.tokenizer.roles.values()), None)
-    if example:
+    lines = [f"{workdir}: {architecture.name}, {count:,} parameters, from {source}"]
+    for text in list(opened.tokenizer.roles.values())[:1]:
         lines.append(
-            f"note: {example} and other special tokens inside a text are tokenized as plain text"
+            f"note: {text} and other special tokens inside a text are tokenized as plain text"
             " (fill_mask accepts its mask)"
         )
-    return lines + list(opened.remarks)
+    return lines + opened.remarks
 
 
-def convert_folder(
-    opened: Folder,
-) -> tuple[dict[str, Any], list[str], convert.Flat, convert.Flat]:
-    """Converts a folder's tensors to our parameters.
-
-    Returns:
-      The content of the run's config.json; paths of parameters that the folder lacks; the other
-      parameters by path, without "body/"; and the tensors that they cannot restore bit for bit.
-
-    Raises:
-      ValueError: shapes contradict config.json, or the map does not fit the net.
-    """
-    values = _classifier_config(opened) if opened.architecture.classifies else _config(opened)
-    ours = {path: x.shape for path, x in _abstract(opened, values).items()}
-    rows = opened.family.rows(opened.architecture)
-    covered = {path for r in rows for path in r.ours}
-    fresh = sorted(ours.keys() - covered)
-    unknown = sorted(covered - ours.keys())
-    if unknown or (fresh and not opened.architecture.bare):
-        raise ValueError(
-            f"the map of {opened.family.system} does not fit its net: the net lacks"
-            f" {unknown or 'nothing'}, the map lacks {fresh or 'nothing'}"
-        )
-    opened.check_shapes(ours)
-    opened.check_tied()
-    params, originals = convert.to_ours(rows, opened.read, opened.sizes)
-    assert {path: x.shape for path, x in params.items()} == {path: ours[path] for path in covered}
-    originals |= {name: opened.read(name) for name in opened.unused}
-    if opened.architecture.classifies:
-        params |= side_files.load_unfolded(opened.path, params)
-    return values, fresh, params, originals
+# --- The config of the run -----------------------------------------------------------------------
 
 
-# --- Our net of that shape -----------------------------------------------------------------------
-
-
-def _config(opened: Folder) -> dict[str, Any]:
+def _pretrain_values(opened: Folder) -> dict[str, Any]:
     """Returns the config of a pre-training that could have made the checkpoint."""
-    values = pretrain_values(opened.family.system, CORPUS)
-    objectives, max_len = opened.architecture.serves, opened.fields["max_len"]
-    values["objective"] = "+".join(objectives)
-    values["data"]["format"] = "segment_pair" if "nsp" in objectives else "doc_sentences"
-    values["net"] |= _net_fields(opened)
+    values = imported.pretrain_values(opened.family.system, CORPUS)
+    heads, max_len = opened.architecture.heads, opened.fields["max_len"]
+    values["objective"] = "+".join(head for head in heads if head != OUTPUT)
+    values["data"]["format"] = "segment_pair" if "nsp" in heads else "doc_sentences"
+    values["net"] |= _net_values(opened)
     values["tokenizer"] = {
         "kind": opened.tokenizer.kind,
         "vocab_size": opened.tokenizer.vocab_size,
@@ -129,132 +86,92 @@ def _config(opened: Folder) -> dict[str, Any]:
     }
     for phase in ("short", "long"):
         values[phase]["max_len"] = min(values[phase]["max_len"], max_len)
-    return dataclasses.asdict(config_lib.resolve(values))
+    return dataclasses.asdict(resolve(values))
 
 
-def _net_fields(opened: Folder) -> dict[str, Any]:
-    names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "dropout_rate")
-    output = "untied" if opened.architecture.untied else None
-    fields = {name: opened.fields[name] for name in names}
-    return fields | {"dtype": "float32", "output_embedding": output}
+def _net_values(opened: Folder) -> dict[str, Any]:
+    names = ("num_heads", "width", "num_layers", "ffn_width", "max_len")
+    return {name: opened.fields[name] for name in names} | {
+        "dropout_rate": opened.dropout_rate,
+        "dtype": "float32",
+        "output_embedding": "untied" if opened.architecture.untied else None,
+    }
 
 
-def _classifier_config(opened: Folder) -> dict[str, Any]:
+def _classifier_values(opened: Folder) -> dict[str, Any]:
     """Returns the fields of a fine-tuning's config that a checkpoint determines."""
-    count = opened.num_classes
-    assert count is not None
-    dropout = config_json.read_rate(opened.config, "classifier_dropout")
+    family, rate = opened.family, opened.dropout_rate
+    num_classes = len(opened.params["head/out/bias"])
+    labels, regression = config_json.read_classes(opened.config, num_classes)
     return {
-        "task": TASK,
+        "task": imported.TASK,
         "seed": 0,
-        "system": opened.family.system,
+        "system": family.system,
         "init": "none",
         "mnli_first": False,
-        "net": _net_fields(opened),
+        "net": _net_values(opened),
         "head": {
-            "kind": opened.family.head_kind,
-            "dropout_rate": opened.fields["dropout_rate"] if dropout is None else dropout,
+            "kind": family.head_kind,
+            "dropout_rate": config_json.read_rate(opened.config, "classifier_dropout", rate),
             "pretrained": False,
         },
-        "labels": config_json.read_labels(opened.config, count),
-        "regression": config_json.is_regression(opened.config, count),
+        "labels": labels,
+        "regression": regression,
         "machine": {"init": "none"},
     }
 
 
-def _abstract(opened: Folder, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the shapes of our parameters by path, without "body/"."""
+def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
+    """Refuses parameters that are not those of the net that `values` describe."""
+    path, params = opened.path, opened.params
     if opened.architecture.classifies:
-        assert opened.num_classes is not None
-        kind, vocab_size = values["head"]["kind"], opened.tokenizer.vocab_size
-        return shapes(values["system"], values["net"], kind, opened.num_classes, vocab_size)
-    key = jax.random.key(0)
-    return convert.flatten(jax.eval_shape(lambda: _init_net(opened, values, key)))
-
-
-def _init_net(opened: Folder, values: dict[str, Any], key: jax.Array) -> Any:
-    """Makes initial parameters of the net that `values` describe."""
-    config = config_lib.resolve(values)
-    roles = opened.tokenizer.roles
-    ids = {role: opened.tokenizer.backend.token_to_id(text) for role, text in roles.items()}
-    made = state.fresh(
-        key,
-        systems.make_net(
-            systems.load(config.system), config.net, vocab_size=config.tokenizer.vocab_size
-        ),
-        objectives.make(
-            config.objectives,
-            vocab_size=config.tokenizer.vocab_size,
-            special_ids=ids,
-            mask_rate=config.mask_rate,
-        ),
-        optax.identity(),
-        max_len=config.short.max_len,
-    )
-    return nn.unbox(made.params)
-
-
-def _init_missing(opened: Folder, values: dict[str, Any], paths: list[str]) -> convert.Flat:
-    """Returns initial values of the parameters that the source lacks."""
-
-    def init(key: jax.Array) -> dict[str, jax.Array]:
-        flat = convert.flatten(_init_net(opened, values, key))
-        return {path: flat[path] for path in paths}
-
-    return {path: np.asarray(x) for path, x in jax.jit(init)(jax.random.key(0)).items()}
+        imported.check_shapes(path, values, params, opened.tokenizer.vocab_size)
+        return
+    config = resolve(values)
+    model = state.make_model(config, opened.tokenizer.special_ids)
+    made = objectives.abstract_params(model.net, model.objectives, max_len=config.short.max_len)
+    expected = {k: x.shape for k, x in traverse_util.flatten_dict(made, sep="/").items()}
+    wrong = [
+        f"{name}: expected {expected.get(name)}, found {x.shape}"
+        for name, x in params.items()
+        if x.shape != expected.get(name)
+    ]
+    if wrong or expected.keys() != params.keys():
+        raise ValueError(f"config.json contradicts the tensors in {path}: {'; '.join(wrong[:8])}")
 
 
 # --- The run folder ------------------------------------------------------------------------------
 
 
-def _to_tree(opened: Folder, params: convert.Flat) -> dict[str, Any]:
-    for path, x in params.items():
-        params[path] = jax.device_put(x)  # here without a copy, which orbax would make
-    tree = convert.unflatten(params)
-    if not opened.architecture.classifies:
-        return tree
-    head = tree.pop("head")
-    return {"body": tree, "head": head}
-
-
 def _write(
-    opened: Folder,
-    values: dict[str, Any],
-    params: dict[str, Any],
-    originals: convert.Flat,
-    imported: dict[str, Any],
-    workdir: pathlib.Path,
+    opened: Folder, values: dict[str, Any], origin: dict[str, Any], workdir: pathlib.Path
 ) -> None:
     """Writes the run folder, result.json last."""
     opened.tokenizer.save(workdir / "tokenizer")
     run_folder.describe(workdir, values)
-    largest = max(x.nbytes for x in jax.tree.leaves(params))
-    checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
-    checkpoints.save(Weights(params, jnp.int32(0)), {})
-    checkpoints.close()
-    sizes = {name: getattr(opened.sizes, name) for name in ("vocab_rows", "num_segments")}
-    fields = {name: x for name, x in opened.config.items() if name in side_files.CONFIG_FIELDS}
+    params = opened.params
+    for path, x in params.items():
+        params[path] = jax.device_put(x)  # one by one, since orbax would copy all
+    tree = traverse_util.unflatten_dict(params, sep="/")
     if opened.architecture.classifies:
-        fields.setdefault("problem_type", None)  # transformers then infers it from the labels
-    facts = side_files.SourceFacts(sizes, opened.dtypes(), fields)
-    side_files.save_source(workdir, facts, originals)
+        head = tree.pop("head")
+        tree = {"body": tree, "head": head}
+    largest = max(x.nbytes for x in params.values())
+    checkpoints = Checkpoints(workdir / "checkpoints", 1, write_bytes=largest)
+    checkpoints.save(Weights(tree, jnp.int32(0)), {})
+    checkpoints.close()
+    side_files.save_source(workdir, opened.facts, opened.originals)
     net = values["net"]
-    write_json(
-        workdir / "result.json",
-        {
-            "status": "completed",
-            "task": values.get("task"),
-            "system": values["system"],
-            "shape": {"A": net["num_heads"], "H": net["width"], "L": net["num_layers"]},
-            "n_model": flops.n_model(net["width"], net["num_layers"]),
-            "params": flops.count_parameters(params),
-            "seed": 0,
-            "steps": 0,
-            "tokens": 0,
-            "flops": 0.0,
-            "seconds": 0.0,
-            "eval": {},
-            "imported": imported,
-            "peak_memory_bytes": environment.peak_memory_bytes(),
-        },
-    )
+    shape = Shape(net["num_heads"], net["width"], net["num_layers"])
+    common = {
+        "system": values["system"],
+        "shape": shape,
+        "n_model": shape.n_model,
+        "seed": 0,
+        "params": flops.count_parameters(tree),
+        "imported": origin,
+        "peak_memory_bytes": environment.peak_memory_bytes(),
+    }
+    task = values.get("task")
+    result = RunResult(**common) if task is None else TaskResult(task=task, **common)
+    records.write_result(workdir, result)

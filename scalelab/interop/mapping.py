@@ -1,9 +1,9 @@
-"""The records that a map consists of: a family's map is data, without code."""
+"""The records that a family's map consists of; a map is data, without code."""
 
 import dataclasses
-from typing import Any
 
 OUTPUT = "output"  # the head of an architecture with a second table
+Value = str | int | float | bool | None  # of a field of config.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Row:
     Attributes:
       ours: paths in our parameter tree, such as "embed/tokens/table".
       theirs: tensor names; "{}" stands for the layer number, an index on axis 0 of ours.
-      transform: a name in transforms.TRANSFORMS.
+      transform: a name in convert.TRANSFORMS.
     """
 
     ours: tuple[str, ...]
@@ -60,7 +60,7 @@ class Field:
 
     ours: str
     theirs: str
-    default: Any
+    default: int | float | None
     offset: int = 0
 
 
@@ -76,8 +76,8 @@ class Fixed:
     """
 
     theirs: str
-    values: tuple[Any, ...]
-    default: Any
+    values: tuple[Value, ...]
+    default: Value
     why: str
 
 
@@ -87,15 +87,11 @@ class Architecture:
 
     Attributes:
       name: the class.
-      heads: names in Map.heads.
-      serves: objectives of the pre-training that an import becomes; a bare body lacks their heads.
-      bare: True if its tensor names lack the body's prefix.
+      heads: names in Map.heads: objectives that an import can be trained on, or "classify".
     """
 
     name: str
-    heads: tuple[str, ...] = ()
-    serves: tuple[str, ...] = ()
-    bare: bool = False
+    heads: tuple[str, ...]
 
     @property
     def untied(self) -> bool:
@@ -110,7 +106,7 @@ class Architecture:
     @property
     def scores_tokens(self) -> bool:
         """True if it has a head that predicts tokens."""
-        return not self.bare and bool({"mlm", "clm"} & {*self.serves})
+        return bool({"mlm", "clm"} & {*self.heads})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,13 +122,12 @@ class Map:
       body: rows of the body.
       heads: rows of each head; "classify" has paths below head/, outside the net.
       architectures: the classes; if several fit a checkpoint, the first is taken.
-      classes: the tensor whose axis 0 counts the classes of a classifier.
       head_kind: the kind of head that its classifier has, "double" or "single".
       inputs: names of the model's inputs, for the tokenizer.
       tied: (name, original) of tensors that may be stored twice. The first pair is the table that
         scores tokens, a parameter of its own if the head is untied.
       buffers: patterns of names that hold no parameters.
-      unused: (pattern, reason) of parameters that our net does not have; imports ignore them.
+      unused: patterns of names of parameters that our net does not have.
       last_shift: path of the shift that is added last to the hidden states. If their classifier has
         no bias, exports fold ours into it.
     """
@@ -145,12 +140,11 @@ class Map:
     body: tuple[Row, ...]
     heads: dict[str, tuple[Row, ...]]
     architectures: tuple[Architecture, ...]
-    classes: str
     head_kind: str
     inputs: tuple[str, ...]
     tied: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
-    unused: tuple[tuple[str, str], ...] = ()
+    unused: tuple[str, ...] = ()
     last_shift: str | None = None
 
     @property

@@ -6,7 +6,6 @@ an imported checkpoint. Export: scalelab.safetensors keeps the parameters that `
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +14,12 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from scalelab.helpers.names import brief
+from scalelab.helpers.files import write_json
 from scalelab.interop import convert
 from scalelab.interop.mapping import Map
-from scalelab.interop.tensors import FLOATS, SINGLE_FILE
 from scalelab.runs.json_files import fill, read_object
 
+WEIGHTS = "model.safetensors"  # of a folder in Hugging Face layout
 FACTS, ORIGINALS = "imported/source.json", "imported/originals.safetensors"
 CONFIG_FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id", "problem_type")
 UNFOLDED = "scalelab.safetensors"
@@ -32,7 +31,7 @@ class SourceFacts:
     """The facts of an imported checkpoint that its parameters do not tell.
 
     Attributes:
-      sizes: vocab_rows and num_segments, as in transforms.Sizes.
+      sizes: vocab_rows and num_segments, as in convert.Sizes.
       dtypes: tensor name in the map -> dtype, without the tensors of float32.
       fields: the values of CONFIG_FIELDS that its config.json has.
     """
@@ -45,7 +44,7 @@ class SourceFacts:
 def save_source(workdir: pathlib.Path, facts: SourceFacts, originals: convert.Flat) -> None:
     """Writes the facts, and the tensors that our parameters cannot restore, into a run folder."""
     (workdir / FACTS).parent.mkdir()
-    (workdir / FACTS).write_text(json.dumps(dataclasses.asdict(facts), indent=1) + "\n")
+    write_json(workdir / FACTS, dataclasses.asdict(facts))
     if originals:
         save_file(originals, workdir / ORIGINALS)
 
@@ -56,18 +55,19 @@ def load_source(workdir: pathlib.Path) -> tuple[SourceFacts, convert.Flat]:
     Raises:
       ValueError: a file is damaged.
     """
-    values = read_object(workdir / FACTS)
-    if values is None:
-        return SourceFacts(), {}
-    facts = fill(SourceFacts, values, workdir / FACTS)
-    if not set(facts.dtypes.values()) <= set(FLOATS.values()):
-        raise ValueError(f"{workdir / FACTS} is damaged: it has dtypes {brief(facts.dtypes)}")
-    if not (workdir / ORIGINALS).is_file():
-        return facts, {}
+    facts = fill(SourceFacts, read_object(workdir / FACTS) or {}, workdir / FACTS)
+    return facts, _load(workdir / ORIGINALS)[0]
+
+
+def _load(file: pathlib.Path) -> tuple[convert.Flat, dict[str, str]]:
+    """Returns tensors and metadata of a safetensors file; empty if it is missing."""
+    if not file.is_file():
+        return {}, {}
     try:
-        return facts, load_file(workdir / ORIGINALS)
+        with safe_open(file, "numpy") as opened:
+            return load_file(file), opened.metadata() or {}
     except Exception as error:  # the library has an error class of its own, and passes on others
-        raise ValueError(f"{workdir / ORIGINALS} is damaged ({error}): import again") from None
+        raise ValueError(f"{file} is damaged ({error}): import or export again") from None
 
 
 def fold_bias(flat: Mapping[str, np.ndarray], family: Map, name: str) -> convert.Flat:
@@ -76,13 +76,8 @@ def fold_bias(flat: Mapping[str, np.ndarray], family: Map, name: str) -> convert
     The classes of GPT compute h W where we compute h W + b. (h + d) W = h W + b if d W = b; the
     shortest such d is added to the shift.
 
-    Args:
-      flat: parameters by path.
-      family: the map.
-      name: the class, for the message.
-
     Returns:
-      The parameters that change.
+      The parameters that change, by path.
 
     Raises:
       ValueError: there is no such d.
@@ -108,32 +103,18 @@ def save_unfolded(before: convert.Flat, folder: pathlib.Path) -> None:
     save_file(before, folder / UNFOLDED, metadata={"sha256": _digest_tensors(folder)})
 
 
-def load_unfolded(folder: pathlib.Path, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def load_unfolded(folder: pathlib.Path) -> convert.Flat:
     """Reads what `save_unfolded` wrote; empty if the tensors beside it have changed since.
-
-    Args:
-      folder: any folder in Hugging Face layout.
-      params: the parameters that were read from it.
 
     Raises:
       ValueError: the file is damaged.
     """
-    file = folder / UNFOLDED
-    if not file.is_file() or not (folder / SINGLE_FILE).is_file():
-        return {}
-    try:
-        with safe_open(file, "numpy") as opened:
-            digest = (opened.metadata() or {}).get("sha256")
-        kept = load_file(file)
-    except Exception as error:
-        raise ValueError(
-            f"{file} is damaged ({error}): delete it to import the bias of the scores as part of"
-            " the last norm"
-        ) from None
-    fits = all(name in params and params[name].shape == x.shape for name, x in kept.items())
-    return kept if fits and digest == _digest_tensors(folder) else {}
+    kept, metadata = _load(folder / UNFOLDED)
+    return kept if kept and metadata.get("sha256") == _digest_tensors(folder) else {}
 
 
 def _digest_tensors(folder: pathlib.Path) -> str:
-    with (folder / SINGLE_FILE).open("rb") as file:
+    if not (folder / WEIGHTS).is_file():  # shards
+        return ""
+    with (folder / WEIGHTS).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

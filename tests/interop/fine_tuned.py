@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tiny
 from flax import linen as nn
 
@@ -23,38 +24,31 @@ from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks.task import load, load_task
 
 
-def classifier(opened: pretrained.Pretrained, kind: str, count: int) -> Any:
-    adaptation = opened.system.ADAPTATION
-    net = opened.config.net
-    sizes = {name: getattr(net, name) for name in ("num_heads", "width", "num_layers", "max_len")}
-    body = opened.system.build(
-        **sizes,
-        ffn_width=4 * net.width,
-        vocab_size=opened.tokenizer.vocab_size + len(adaptation.added_tokens),
-        dropout_rate=0.1,
-    )
-    init = nn.initializers.normal(0.5)
-    double = kind == "double"
-    head = TwoLayerHead(count, net.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
-    return Classifier(body, head, adaptation.reads)
-
-
 def make(
     run: pathlib.Path, folder: pathlib.Path, kind: str, count: int = 3, **changed: Any
 ) -> tuple[Any, Any]:
     """Writes it; returns the classifier and its parameters."""
     opened = pretrained.load(run)
-    net = classifier(opened, kind, count)
+    system, sizes = opened.system, opened.config.net
+    body = system.build(
+        num_heads=sizes.num_heads,
+        width=sizes.width,
+        num_layers=sizes.num_layers,
+        max_len=sizes.max_len,
+        ffn_width=4 * sizes.width,
+        vocab_size=opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens),
+        dropout_rate=0.1,
+    )
+    init = nn.initializers.normal(0.5)
+    double = kind == "double"
+    head = TwoLayerHead(count, sizes.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
+    net = Classifier(body, head, system.ADAPTATION.reads)
     batch = objectives_lib.example_batch(4, has_pairs=False)
     params = nn.unbox(net.init(jax.random.key(1), batch, train=False)["params"])
-    leaves, treedef = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    params = jax.tree.unflatten(
-        treedef,
-        [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)],
-    )
+    rng = np.random.default_rng(2)
+    params = jax.tree.map(lambda x: x + jnp.float32(0.3 * rng.normal(size=x.shape)), params)
     folder.mkdir()
-    added = opened.system.ADAPTATION.added_tokens
+    added = system.ADAPTATION.added_tokens
     opened.tokenizer.with_added(added).save(opened.tokenizer_dir, folder / "tokenizer")
     checkpoints = Checkpoints(folder / "checkpoints", 1)
     checkpoints.save(Weights(params, jnp.int32(7)), {})
@@ -77,7 +71,6 @@ def make(
         "machine": {"init": "runs/x"},
     }
     (folder / "config.json").write_text(json.dumps(values | changed))
-    sizes = opened.config.net
     shape = Shape(sizes.num_heads, sizes.width, sizes.num_layers)
     result = records.TaskResult(
         task=changed.get("task", "mnli"), system=opened.config.system, shape=shape,
@@ -102,10 +95,11 @@ def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.P
     return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
 
 
-def from_elsewhere(run: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """A classifier of three classes that came from elsewhere; returns its run folder."""
-    labels = ["contradiction", "entailment", "neutral"]
-    make(run, folder / "run", "double", 3, labels=labels)
+def from_elsewhere(
+    run: pathlib.Path, folder: pathlib.Path, kind: str, labels: list[str]
+) -> pathlib.Path:
+    """A classifier of these classes that came from elsewhere; returns its run folder."""
+    make(run, folder / "run", kind, len(labels), labels=labels)
     exporting.run(folder / "run", folder / "out")
     importing.run(str(folder / "out"), folder / "back")
     return folder / "back"

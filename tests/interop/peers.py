@@ -1,16 +1,16 @@
 """Classes of `transformers` with random weights, and their arrays in our tree by our maps."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from flax import traverse_util
 
 from scalelab.interop import convert, maps
+from scalelab.interop.convert import Sizes
 from scalelab.interop.mapping import Architecture, Map
-from scalelab.interop.transforms import Sizes
 
 VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
@@ -29,7 +29,6 @@ def make(
     *,
     vocab_size: int = VOCAB,
     seed: int = 0,
-    flat_width: int | None = None,
     **more: Any,
 ) -> Any:
     """A model in float64 for evaluation, every parameter drawn anew, to float32's digits.
@@ -41,8 +40,6 @@ def make(
       head: "pretraining", or "classify".
       vocab_size: rows of the embedding.
       seed: of the weights.
-      flat_width: kernels of wider nets than this are drawn smaller, so that scores of attention do
-        not grow with the width; None: all alike.
       more: fields of its config.
     """
     num_heads, width, num_layers = shape
@@ -77,46 +74,26 @@ def make(
         config = transformers.GPT2Config(**gpt | more)
     else:
         config = transformers.OpenAIGPTConfig(**gpt | more)
-    model = getattr(transformers, CLASSES[system][head])(config).double().eval()
-    return randomise(model, seed, flat_width)
+    model = getattr(transformers, CLASSES[system][head == "classify"])(config).double().eval()
+    return randomise(model, seed)
 
 
 CLASSES = {
-    "bert": {
-        "pretraining": "BertForPreTraining",
-        "classify": "BertForSequenceClassification",
-        "bare": "BertModel",
-    },
-    "roberta": {
-        "pretraining": "RobertaForMaskedLM",
-        "classify": "RobertaForSequenceClassification",
-        "bare": "RobertaModel",
-    },
-    "gpt2": {
-        "pretraining": "GPT2LMHeadModel",
-        "classify": "GPT2ForSequenceClassification",
-        "bare": "GPT2Model",
-    },
-    "gpt": {
-        "pretraining": "OpenAIGPTLMHeadModel",
-        "classify": "OpenAIGPTForSequenceClassification",
-        "bare": "OpenAIGPTModel",
-    },
+    "bert": ("BertForPreTraining", "BertForSequenceClassification"),
+    "roberta": ("RobertaForMaskedLM", "RobertaForSequenceClassification"),
+    "gpt2": ("GPT2LMHeadModel", "GPT2ForSequenceClassification"),
+    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"),
 }
 
 
-def randomise(model: Any, seed: int, flat_width: int | None = None) -> Any:
+def randomise(model: Any, seed: int) -> Any:
     """Draws every parameter, norm scales around 1."""
     generator = torch.Generator().manual_seed(seed)
-    width = model.config.hidden_size
-    narrower = (min(flat_width or width, width) / width) ** 0.5
     with torch.no_grad():
         for name, p in model.named_parameters():
             drawn = STDDEV * torch.randn(p.shape, generator=generator, dtype=torch.float64)
             is_scale = p.ndim == 1 and name.endswith("weight")
-            is_kernel = p.ndim == 2 and not re.search("embed|wte|wpe", name)
-            drawn = drawn + 1.0 if is_scale else drawn * narrower if is_kernel else drawn
-            p.copy_(drawn.float())
+            p.copy_((drawn + 1.0 if is_scale else drawn).float())
             if system_constant(name):
                 p.zero_()
     return model
@@ -145,7 +122,7 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
         config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
     )
     flat, _ = convert.to_ours(family.rows(architecture), found.__getitem__, sizes)
-    tree = convert.unflatten(flat)
+    tree = traverse_util.unflatten_dict(flat, sep="/")
     if not architecture.classifies:
         return tree
     head = tree.pop("head")

@@ -22,10 +22,27 @@ from scalelab.nn.stack import STATES
 
 Shape = tuple[int, int, int]
 Found = dict[str, Any]
+Batch = dict[str, np.ndarray]
 FLOAT32 = jnp.float32
 
 
-def make_batch(system: str, length: int) -> dict[str, np.ndarray]:
+def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
+    """Our net of a shape (A, H, L)."""
+    num_heads, width, num_layers = shape
+    sizes = {"num_heads": num_heads, "width": width, "num_layers": num_layers, "max_len": max_len}
+    others = {"ffn_width": 4 * width, "vocab_size": peers.VOCAB, "dropout_rate": 0.1}
+    return systems.load(system).build(**sizes | others | more)
+
+
+def make_objectives(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
+    module = systems.load(system)
+    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
+    return objectives.make(
+        module.OBJECTIVES, vocab_size=vocab_size, special_ids=ids, mask_rate=mask_rate
+    )
+
+
+def make_batch(system: str, length: int) -> Batch:
     """Random tokens without special ones, ragged; padding as the family pads."""
     module = systems.load(system)
     roles = [role for role, _ in module.SPECIAL_TOKENS]
@@ -41,23 +58,18 @@ def make_batch(system: str, length: int) -> dict[str, np.ndarray]:
     }
 
 
-def valid_places(batch: dict[str, np.ndarray]) -> np.ndarray:
+def valid_places(batch: Batch) -> np.ndarray:
     """Which places [B, T] are no padding."""
     return np.arange(batch["tokens"].shape[1]) < batch["lengths"][:, None]
 
 
 @functools.cache
-def prepare(system: str, length: int) -> tuple[list[Any], dict[str, np.ndarray]]:
+def prepare(system: str, length: int) -> tuple[tuple[Any, ...], Batch]:
     """The family's objectives and a batch that they have prepared."""
-    module = systems.load(system)
-    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    made = [
-        objectives.load(o).make(vocab_size=peers.VOCAB, special_ids=ids, mask_rate=0.3)
-        for o in module.OBJECTIVES
-    ]
-    batch = make_batch(system, length)
+    made = make_objectives(system, peers.VOCAB, mask_rate=0.3)
     # The same draws for both precisions.
     with jax.enable_x64(False), mock.patch.object(jnp, "float32", FLOAT32):
+        batch = make_batch(system, length)
         for objective in made:
             batch = objective.prepare(batch, jax.random.key(0))
     return made, jax.device_get(batch)
@@ -81,28 +93,16 @@ def ours(
 ) -> Callable[[Any], Found]:
     """Our system, compiled, as a function of its parameters."""
     made, batch = prepare(system, length)
-    batch = batch | changed
     dtype = jnp.float32  # float64 in double
-    batch = {k: x.astype(dtype) if x.dtype.kind == "f" else x for k, x in batch.items()}
-    module = systems.load(system)
-    num_heads, width, num_layers = shape
-    net = module.build(
-        num_heads=num_heads,
-        width=width,
-        num_layers=num_layers,
-        ffn_width=4 * width,
-        vocab_size=peers.VOCAB,
-        max_len=max(length, 2),
-        dropout_rate=0.1,
-        dtype=dtype,
-        output_embedding=output_embedding,
-    )
+    batch = {k: x.astype(dtype) if x.dtype.kind == "f" else x for k, x in (batch | changed).items()}
+    more = {"dtype": dtype, "output_embedding": output_embedding}
+    net = build(system, shape, max(length, 2), **more)
 
     def forward(model: Any) -> tuple[Found, jax.Array]:
         hidden, _ = model(batch, train=False)
         terms = {o.name: o.terms(model, hidden, batch)["loss"] for o in made}
         out = {"hidden": hidden, "logits": model.token_logits(hidden)}
-        if "nsp" in module.OBJECTIVES:
+        if "nsp" in terms:
             out["pair_logits"] = model.pair_logits(hidden)
         losses = {
             f"{k} loss": total / jnp.maximum(weight, 1) for k, (total, weight) in terms.items()
@@ -125,58 +125,50 @@ def ours(
     return run
 
 
-def theirs(system: str, model: Any, length: int) -> Found:
-    """A class of transformers, in the precision of its parameters."""
-    _, batch = prepare(system, length)
+def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
+    """A prepared batch as the class of transformers takes it."""
     valid = valid_places(batch)
-    as_torch = lambda x: torch.tensor(np.asarray(x, np.int64))  # noqa: E731
     labels = np.where(valid, batch["tokens"], -100)
     if "mlm_positions" in batch:
         labels = np.full(valid.shape, -100)
-        for row, places in enumerate(batch["mlm_positions"]):
-            chosen = batch["mlm_weights"][row] > 0
-            labels[row, places[chosen]] = batch["mlm_targets"][row][chosen]
-    inputs = {
-        "input_ids": as_torch(batch["tokens"]),
-        "attention_mask": as_torch(valid),
-        "labels": as_torch(labels),
-        "output_hidden_states": True,
-    }
+        for row, chosen in enumerate(batch["mlm_weights"] > 0):
+            labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
+    arrays = {"input_ids": batch["tokens"], "attention_mask": valid, "labels": labels}
     if system == "bert":
-        inputs["token_type_ids"] = as_torch(np.arange(length) >= batch["boundaries"][:, None])
-        inputs["next_sentence_label"] = as_torch(batch["nsp_labels"])
+        arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["boundaries"][:, None]
+        arrays["next_sentence_label"] = batch["nsp_labels"]
+    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
+
+
+def theirs(system: str, model: Any, length: int) -> Found:
+    """A class of transformers, in the precision of its parameters."""
+    given = inputs(system, prepare(system, length)[1])
     model.zero_grad()
-    out = model(**inputs)
+    out = model(**given, output_hidden_states=True)
     logits = out.prediction_logits if system == "bert" else out.logits
     found = {
         "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
         "hidden": out.hidden_states[-1].detach().numpy(),
         "logits": logits.detach().numpy(),
     }
-    if system == "bert":
-        found["pair_logits"] = out.seq_relationship_logits.detach().numpy()
-    if system in ("gpt", "gpt2") and length == 1:
+    causal = system in ("gpt", "gpt2")
+    if causal and length == 1:
         return found  # one token says nothing of a next one
     # Their losses of next tokens are of logits rounded to float32: here they are taken anew.
-    losses = _losses(system, out, logits, inputs)
+    cross_entropy, labels = torch.nn.functional.cross_entropy, given["labels"]
+    if causal:
+        losses = {"clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())}
+    else:
+        losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
+    if system == "bert":
+        pairs = out.seq_relationship_logits
+        found["pair_logits"] = pairs.detach().numpy()
+        losses["nsp loss"] = cross_entropy(pairs, given["next_sentence_label"])
     total = sum(losses.values())
     assert relative(out.loss.item(), total.item()) < 1e-5
     total.backward()
     found |= {name: loss.item() for name, loss in losses.items()}
     return found | {"loss": total.item(), "gradients": peers.gradients(model)}
-
-
-def _losses(system: str, out: Any, logits: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    cross_entropy, labels = torch.nn.functional.cross_entropy, inputs["labels"]
-    if system in ("gpt", "gpt2"):
-        return {
-            "clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()),
-        }
-    losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
-    if system == "bert":
-        pairs = out.seq_relationship_logits
-        losses["nsp loss"] = cross_entropy(pairs, inputs["next_sentence_label"])
-    return losses
 
 
 def relative(a: Any, b: Any) -> float:
@@ -190,13 +182,7 @@ def is_gradient(name: str) -> bool:
     return name.startswith("[")
 
 
-def errors(
-    system: str,
-    found: Found,
-    exact: Found,
-    rounding: float = 1e-5,
-    parts: Callable[[Any], dict[str, np.ndarray]] | None = None,
-) -> dict[str, float]:
+def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> dict[str, float]:
     """Relative error of everything; what stands on padding is left out.
 
     Args:
@@ -204,11 +190,8 @@ def errors(
       found: of either side.
       exact: of theirs, in float64.
       rounding: what may be left of a gradient that is 0, in units of the largest gradient.
-      parts: what of the gradients is compared by itself; None: `leaves`.
     """
-    parts = parts or leaves
-    _, batch = prepare(system, exact["hidden"].shape[1])
-    valid = valid_places(batch)
+    valid = valid_places(prepare(system, exact["hidden"].shape[1])[1])
     apart = {
         name: relative(found[name], exact[name])
         for name in exact
@@ -221,7 +204,7 @@ def errors(
         apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
     if "gradients" not in found or "gradients" not in exact:
         return apart
-    a, b = (parts(x["gradients"]) for x in (found, exact))
+    a, b = (leaves(x["gradients"]) for x in (found, exact))
     assert a.keys() == b.keys()
     largest = max(np.abs(g).max() for g in b.values())
     for name, g in b.items():
@@ -237,13 +220,8 @@ def errors(
 def leaves(tree: Any) -> dict[str, np.ndarray]:
     """A tree's arrays by name, layers of a stack apart: one must not hide another's error."""
     found = {}
-    for name, x in stacks(tree).items():
+    for path, x in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(path)
         parts = enumerate(x) if "['stack']" in name else [(None, x)]
-        found |= {name if i is None else f"{name} {i}": part for i, part in parts}
+        found |= {name if i is None else f"{name} {i}": np.asarray(part) for i, part in parts}
     return found
-
-
-def stacks(tree: Any) -> dict[str, np.ndarray]:
-    """A tree's arrays by name."""
-    flat = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in flat}

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalelab import systems
 from scalelab.decode import beam, loop, stepper
 from scalelab.decode.choose import Rules
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
 import peers  # noqa: E402
+import sides  # noqa: E402
 
 SHAPE, MAX_LEN, NEW = (3, 24, 2), 48, 16
 PROMPTS = [
@@ -27,18 +27,13 @@ SIZES = {"max_new_tokens": NEW, "max_len": MAX_LEN}
 def pair(system: str, seed: int) -> tuple[Any, stepper.Stepper]:
     """Their model in float64, and our net with its weights."""
     model = peers.make(system, SHAPE, MAX_LEN, seed=seed)
-    num_heads, width, num_layers = SHAPE
-    net = systems.load(system).build(
-        num_heads=num_heads, width=width, num_layers=num_layers, ffn_width=4 * width,
-        vocab_size=peers.VOCAB, max_len=MAX_LEN, dropout_rate=0.1,
-    )  # fmt: skip
     with torch.no_grad():  # else one token would be the best whatever came before
         embedding = model.get_input_embeddings().weight
         embedding *= 2 / embedding.norm(dim=1, keepdim=True)
         body = model.transformer
         (body.wpe if system == "gpt2" else body.positions_embed).weight.mul_(3)
         (body.ln_f if system == "gpt2" else body.h[-1].ln_2).bias.mul_(0.1)
-    return model, stepper.prepare(net, peers.weights(model))
+    return model, stepper.prepare(sides.build(system, SHAPE, MAX_LEN), peers.weights(model))
 
 
 def theirs(model: Any, end_token: int | None, **settings: Any) -> list[list[np.ndarray]]:
@@ -95,20 +90,13 @@ def test_greedy(system: str, seed: int) -> None:
 def test_greedy_with_a_penalty(system: str) -> None:
     model, made = pair(system, 1)
     # Theirs sees the padding as tokens of the prompt: one prompt, which has none.
-    ids = torch.tensor(PROMPTS[1][None], dtype=torch.long)
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=NEW,
-        do_sample=False,
-        repetition_penalty=1.7,
-        pad_token_id=0,
-    )
-    (text,) = loop.generate(
-        made, PROMPTS[1:2], Rules(repetition_penalty=1.7), end_token=None, **SIZES
-    )
+    prompts, rules = PROMPTS[1:2], Rules(repetition_penalty=1.7)
+    ids = torch.tensor(prompts[0][None], dtype=torch.long)
+    settings = {"max_new_tokens": NEW, "do_sample": False, "repetition_penalty": 1.7}
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **settings)
+    (text,) = loop.generate(made, prompts, rules, end_token=None, **SIZES)
     assert text.tokens.tolist() == out[0, 20:].tolist()
-    (plain,) = loop.generate(made, PROMPTS[1:2], Rules(), end_token=None, **SIZES)
+    (plain,) = loop.generate(made, prompts, Rules(), end_token=None, **SIZES)
     assert text.tokens.tolist() != plain.tokens.tolist()
 
 
@@ -117,23 +105,12 @@ def test_greedy_with_a_penalty(system: str) -> None:
 def test_beams(system: str, num_beams: int, length_penalty: float) -> None:
     """All the texts that were found, not the best alone."""
     model, made = pair(system, 1)
-    settings = {
-        "num_beams": num_beams,
-        "num_return_sequences": num_beams,
-        "length_penalty": length_penalty,
-    }
-    endless = theirs(model, None, **settings)
+    given = {"num_beams": num_beams, "length_penalty": length_penalty}
+    settings = given | {"num_return_sequences": num_beams}
     lengths = set()
-    for end_token in (None, common_token(endless)):
+    for end_token in (None, common_token(theirs(model, None, **settings))):
         expected = theirs(model, end_token, **settings)
-        found = beam.search(
-            made,
-            PROMPTS,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            end_token=end_token,
-            **SIZES,
-        )
+        found = beam.search(made, PROMPTS, end_token=end_token, **given, **SIZES)
         assert [[text.tokens.tolist() for text in texts] for texts in found] == expected
         lengths |= {len(row) for rows in expected for row in rows}
     assert len(lengths) > 1

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from scalelab import systems
 from scalelab.config.pretraining import resolve
 from scalelab.interop import convert, maps
-from scalelab.interop.transforms import Sizes
+from scalelab.interop.convert import Sizes
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
-"""An imported classifier: scored as it is, and as the beginning of a fine-tuning."""
+"""An imported classifier: its classes, scored as it is, and as the beginning of a fine-tuning."""
 
 import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import fine_tuned
@@ -16,9 +16,8 @@ import tiny
 from fine_tuned import prepare, values
 
 from scalelab import finetune
-from scalelab.config.finetuning import resolve
+from scalelab.finetuning import imported, warm_start
 from scalelab.finetuning import results as finetune_results
-from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.interop import exporting, importing
 from scalelab.runs import predictions, pretrained
@@ -27,6 +26,7 @@ from scalelab.tasks.task import load, load_task
 
 Runs = Callable[[str], pathlib.Path]
 KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
+MNLI = ["contradiction", "entailment", "neutral"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,15 @@ def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def data(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    yield glue_folder.write(tmp_path / "glue")
+def data(tmp_path: pathlib.Path) -> pathlib.Path:
+    return glue_folder.write(tmp_path / "glue")
+
+
+@pytest.fixture(scope="module")
+def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A BERT of three classes that came from elsewhere; do not write into it."""
+    folder = tmp_path_factory.mktemp("classifier")
+    return fine_tuned.from_elsewhere(pretrained_runs("bert"), folder, "double", labels=MNLI)
 
 
 def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
@@ -46,92 +53,99 @@ def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Pat
     return finetune.fine_tune(load_task(task), start, of, folder, options)
 
 
-def found(folder: pathlib.Path) -> np.ndarray:
-    """The chances of the classes, or the scores, of each example."""
-    read = predictions.read(folder / "predictions.tsv")
-    return read.predicted
-
-
-@pytest.mark.parametrize(
-    ("system", "labels"),
-    [
-        ("bert", ("entailment", "not_entailment")),
-        ("bert", ("not_entailment", "entailment")),
-        ("gpt2", ("not_entailment", "entailment")),
-        pytest.param("roberta", ("entailment", "not_entailment"), marks=pytest.mark.slow),
-        pytest.param("gpt", ("entailment", "not_entailment"), marks=pytest.mark.slow),
-    ],
-)
-def test_an_import_scores_as_the_run_that_was_exported(
-    pretrained_runs: Runs, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path,
-    system: str, labels: tuple[str, str],
-) -> None:  # fmt: skip
-    """The run's outputs are those of RTE's classes in `labels`; names decide, not numbers."""
-    kind = KINDS[system]
-    folder = tmp_path / "run"
-    folder.mkdir()
-    fine_tuned.make(pretrained_runs(system), folder / "seed0", kind, 2, labels=list(labels))
-    run = prepare(
-        pretrained_runs(system),
-        "rte",
-        data,
-        folder,
-        **values(cache_dir, head__kind=kind),
-    )
-    expected = outputs(run, run_params(run))
-    if labels[0] == "not_entailment":
-        expected = expected[:, ::-1]
-    exporting.run(folder / "seed0", tmp_path / "out")
-    importing.run(str(tmp_path / "out"), tmp_path / "back")
-    (result,) = score(tmp_path / "back", "rte", data, tmp_path / "scored", values(cache_dir))
-    task = load_task("rte")
-    splits = load(task, data, tests=False)
-    measured = finetune_results.measure(task, splits, {"dev": expected})
-    assert result["eval"] == measured
-    assert result["steps"] == 0 and result["init"] == str(tmp_path / "back")
-    assert any("matched by name" in remark for remark in result["remarks"])
-    assert "RTE scored as it was imported, without fine-tuning" in result["remarks"]
-    again = prepare(
-        tmp_path / "back",
-        "rte",
-        data,
-        tmp_path / "x",
-        **values(cache_dir, head__kind=kind),
-    )
-    head = {"body": again.start.opened.params, "head": again.head}
-    np.testing.assert_allclose(outputs(again, head), expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found(tmp_path / "scored/seed0"), expected.argmax(axis=1))
-
-
-def run_params(run: TaskRun) -> Any:
-    return pretrained.load_trained(run.folder(0))
-
-
 def outputs(run: TaskRun, params: Any) -> np.ndarray:
     examples = next(iter(run.dev.values()))
     assert examples is not None
     return run.predict_with(params, examples)
 
 
-@pytest.fixture(scope="module")
-def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A BERT of three classes that came from elsewhere."""
-    return fine_tuned.from_elsewhere(pretrained_runs("bert"), tmp_path_factory.mktemp("classifier"))
+# --- The classes ---------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_not_scored(
-    back: pathlib.Path, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
+def classifier(*labels: str, regression: bool = False) -> imported.ImportedClassifier:
+    return imported.ImportedClassifier(pathlib.Path("runs/x"), labels, regression, "double", {})
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "order", "matched"),
+    [
+        ("mnli", ("CONTRADICTION", "Entailment", "neutral"), [1, 2, 0], "by name"),
+        ("cola", ("LABEL_0", "LABEL_1"), [0, 1], "by number"),
+        # Numbers in the files have names; names decide, not numbers.
+        ("sst2", ("POSITIVE", "NEGATIVE"), [1, 0], "by name"),
+        ("sst2", ("1", "0"), [1, 0], "by name"),
+        ("cola", ("acceptable", "unacceptable"), [1, 0], "by name"),
+        ("mrpc", ("not equivalent", "Equivalent"), [0, 1], "by name"),
+        ("qqp", ("duplicate", "not-duplicate"), [1, 0], "by name"),
+        ("wnli", ("entailment", "not_entailment"), [1, 0], "by name"),
+    ],
+)
+def test_classes_are_matched_by_name_else_by_number(
+    task: str, labels: tuple[str, ...], order: list[int], matched: str
 ) -> None:
-    with pytest.raises(ValueError, match="--eval_only scores.*RTE asks for.*a new head"):
+    found, how = classifier(*labels).order(load_task(task))
+    assert found == order and matched in how
+
+
+@pytest.mark.parametrize(
+    ("made", "task"),
+    [
+        (classifier("good", "bad"), "sst2"),
+        (classifier("LABEL_1", "LABEL_0"), "sst2"),
+        (classifier("1", "2"), "cola"),
+        (classifier("a", "b"), "mnli"),
+        (classifier("neutral", "b", "c"), "mnli"),
+        (classifier("x", regression=True), "cola"),
+        (classifier("a", "b"), "stsb"),
+    ],
+)
+def test_classes_that_do_not_fit(made: imported.ImportedClassifier, task: str) -> None:
+    title = load_task(task).title
+    with pytest.raises(ValueError, match=f"(?s){title}.*runs/x"):
+        made.order(load_task(task))
+
+
+def test_classes_that_files_number_have_their_names(pretrained_runs: Runs, tmp_path) -> None:
+    """In an export; what other programs read of the run stays as the files spell it."""
+    made = {"task": "sst2", "labels": ["0", "1"]}
+    fine_tuned.make(pretrained_runs("bert"), tmp_path / "run", "double", 2, **made)
+    exporting.run(tmp_path / "run", tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["id2label"] == {"0": "negative", "1": "positive"}
+    own = {"task": "sst2", "labels": ["1", "0"]}  # a task of one's own of that name
+    assert imported.class_names(own) == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"labels": 3}, "labels"), ({"labels": None}, "labels"), ({"regression": 1}, "regression"),
+        ({"head": {"kind": 5}}, "head.kind"), ({"system": "bret"}, "'bert'"),
+        ({"net": {"width": -1}}, "net.width"), ({"labels": ["a", "b"]}, "head/out/bias"),
+        ({"head": {"kind": "single"}}, "head/dense/bias"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_import(back: pathlib.Path, tmp_path, change: dict[str, Any], name: str) -> None:
+    shutil.copytree(back, tmp_path / "run")
+    config = json.loads((back / "config.json").read_text()) | change
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=name):
+        imported.load(tmp_path / "run")
+
+
+# --- Scores and fine-tunings ---------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_not_scored(back, data, cache_dir, tmp_path) -> None:
+    with pytest.raises(ValueError, match="--eval_only scores.*do not fit, 2 and 3.*a new head"):
         score(back, "rte", data, tmp_path / "scored", values(cache_dir))
     assert not (tmp_path / "scored/seed0/result.json").exists()
-    with pytest.raises(ValueError, match="--mnli gives weights"):
+    with pytest.raises(ValueError, match="--mnli gives weights, and so does the classifier"):
         warm_start.open_start(str(back), None, str(tmp_path))
 
 
-def test_a_fine_tuning_begins_with_body_and_head(
-    back: pathlib.Path, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_fine_tuning_begins_with_body_and_head(back, data, cache_dir, tmp_path) -> None:
     given = pretrained.load_trained(back)
     run = prepare(back, "mnli", data, tmp_path / "mnli", **values(cache_dir))
     params = run.first_params(0)
@@ -141,32 +155,44 @@ def test_a_fine_tuning_begins_with_body_and_head(
     # MNLI's order is entailment, neutral, contradiction.
     np.testing.assert_array_equal(ours["out"]["kernel"], theirs["out"]["kernel"][:, [1, 2, 0]])
     np.testing.assert_array_equal(ours["out"]["bias"], theirs["out"]["bias"][np.array([1, 2, 0])])
-    assert "has the head of" in finetune_results.describe(
-        run
-    ) and "matched by name" in finetune_results.describe(run)
+    assert "matched by name" in finetune_results.describe(run)
     other = prepare(back, "rte", data, tmp_path / "rte", **values(cache_dir))
     params = other.first_params(0)
     jax.tree.map(np.testing.assert_array_equal, params["body"], given["body"])
     assert params["head"]["out"]["kernel"].shape[-1] == 2
-    assert "RTE gets a new head: RTE asks for" in finetune_results.describe(other)
+    assert "RTE gets a new head" in finetune_results.describe(other)
     single = prepare(back, "mnli", data, tmp_path / "x", **values(cache_dir, head__kind="single"))
-    assert single.head is None and "gets a new head" in finetune_results.describe(single)
+    assert single.head is None and "is 'double'" in finetune_results.describe(single)
+
+
+def test_the_head_is_of_the_kind_of_the_import(
+    back, data, tmp_path, monkeypatch: pytest.MonkeyPatch, cache_dir
+) -> None:
+    """Unless another is asked for."""
+    kinds = []
+    monkeypatch.setattr(finetune, "train", lambda runs, _: kinds.append(runs[0].config.head.kind))
+    start, options = warm_start.open_start(str(back)), finetune.Options(data=str(data))
+    as_if = dataclasses.replace(start.classifier, kind="single")
+    start = dataclasses.replace(start, classifier=as_if)
+    for asked in (None, "double"):
+        of = values(cache_dir, head__kind=asked)
+        with pytest.raises(FileNotFoundError):  # nothing was trained
+            finetune.fine_tune(load_task("mnli"), start, of, tmp_path / "run", options)
+    assert kinds == ["single", "double"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["bert", "gpt2"])
 def test_it_is_fine_tuned_and_exported_again(
-    pretrained_runs: Runs, data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path,
-    system: str,
-) -> None:  # fmt: skip
+    pretrained_runs: Runs, data, cache_dir, tmp_path, system: str
+) -> None:
     """A pair without an order is read once, as the import reads it, so an export can hold it."""
     kind = KINDS[system]
-    fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, 2, labels=["1", "0"])
-    exporting.run(tmp_path / "run", tmp_path / "out")
-    importing.run(str(tmp_path / "out"), tmp_path / "back")
+    run = pretrained_runs(system)
+    back = fine_tuned.from_elsewhere(run, tmp_path, kind, labels=["1", "0"])
     options = finetune.Options(data=str(data))
     of = values(cache_dir, head__kind=kind)
-    start = warm_start.open_start(str(tmp_path / "back"))
+    start = warm_start.open_start(str(back))
     (result,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", options)
     assert result["steps"] == 2
     exporting.run(tmp_path / "mrpc/seed0", tmp_path / "again")
@@ -176,45 +202,22 @@ def test_it_is_fine_tuned_and_exported_again(
     again = dataclasses.replace(options, eval_only=True)  # now of what was trained there
     (result_again,) = finetune.fine_tune(load_task("mrpc"), start, of, tmp_path / "mrpc", again)
     assert result_again == result
-    shutil.rmtree(tmp_path / "mrpc/seed0/checkpoints")
-    config = json.loads((tmp_path / "mrpc/seed0/config.json").read_text())
-    assert config["frame"] == "imported"
-
-
-def test_the_head_is_of_the_kind_of_the_import(
-    back: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch, cache_dir
-) -> None:
-    """Unless another is asked for; without an import it is the protocol's."""
-    kinds = []
-    monkeypatch.setattr(finetune, "train", lambda run, _: kinds.append(run.config.head.kind))
-    start = warm_start.open_start(str(back))
-    for kind in ("double", "single"):
-        as_if = dataclasses.replace(start.classifier, kind=kind)
-        for asked in (None, "single", "double"):
-            of = values(cache_dir, head__kind=asked)
-            options = finetune.Options(data=str(data))
-            with pytest.raises(FileNotFoundError):  # nothing was trained
-                finetune.fine_tune(
-                    load_task("mnli"), dataclasses.replace(start, classifier=as_if), of,
-                    tmp_path / "run", options,
-                )  # fmt: skip
-            assert kinds.pop() == (asked or kind)
-    assert resolve(values(cache_dir)).head.kind == "double"
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("task", ["sst2", "mnli"])
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_its_scores_are_those_of_transformers(
-    data: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str, task: str
+    data, cache_dir, tmp_path: pathlib.Path, system: str, task: str
 ) -> None:
+    """Names decide, not numbers; the predictions that are written follow."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     import peers
     import real_text
     import transformers
 
-    names = {"sst2": ["negative", "positive"], "mnli": ["neutral", "contradiction", "entailment"]}
-    order = {"sst2": [0, 1], "mnli": [2, 0, 1]}[task]
+    names = {"sst2": ["positive", "negative"], "mnli": ["neutral", "contradiction", "entailment"]}
+    order = {"sst2": [1, 0], "mnli": [2, 0, 1]}[task]
     more = {"id2label": dict(enumerate(names[task])), "num_labels": len(order)}
     model = peers.make(system, (3, 24, 2), 64, "classify", vocab_size=real_text.VOCAB, **more)
     model.float().save_pretrained(tmp_path / "theirs")
@@ -231,15 +234,11 @@ def test_its_scores_are_those_of_transformers(
         expected = np.concatenate(
             [model(**{k: torch.tensor([v]) for k, v in row.items()}).logits.numpy() for row in rows]
         )[:, order]
-    kind = KINDS[system]
-    run = prepare(
-        tmp_path / "run",
-        task,
-        data,
-        tmp_path / "x",
-        **values(cache_dir, head__kind=kind),
-    )
+    of = values(cache_dir, head__kind=KINDS[system])
+    run = prepare(tmp_path / "run", task, data, tmp_path / "x", **of)
     ours = outputs(run, {"body": run.start.opened.params, "head": run.head})
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found(tmp_path / "scored/seed0"), expected.argmax(axis=1))
+    written = predictions.read(tmp_path / "scored/seed0/predictions.tsv").predicted
+    np.testing.assert_array_equal(written, expected.argmax(axis=1))
     assert any("matched by name" in remark for remark in result["remarks"])
+    assert result["steps"] == 0 and result["init"] == str(tmp_path / "run")

@@ -20,14 +20,11 @@ import transformers  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
-UNKNOWN = "what it does not know"
 # Special tokens of a tokenizer as others have them, and its frame: (before, behind) a text.
 PADDINGS = {
     "its own": ({"pad": "<|endoftext|>"}, ((), ())),
     "none, but one that ends texts": ({}, ((), ("<|endoftext|>",))),
-    "none, and an end that no text has": ({}, ((), ())),
-    "the end of every text": ({"pad": "<|endoftext|>"}, ((), ("<|endoftext|>",))),
-    UNKNOWN: ({"pad": "<unk>"}, ((), ())),
+    "what it does not know": ({"pad": "<unk>"}, ((), ())),
 }
 
 
@@ -49,10 +46,8 @@ def import_gpt(system: str, folder: pathlib.Path, padding: str) -> pathlib.Path:
     return folder / "back"
 
 
-@pytest.mark.parametrize(
-    ("system", "padding"),
-    [(s, p) for s in ("gpt", "gpt2") for p in PADDINGS if (s, p) != ("gpt2", UNKNOWN)],  # all bytes
-)
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("padding", PADDINGS)
 def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str, padding: str
 ) -> None:
@@ -66,14 +61,7 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     exporting.run(run.folder(0), tmp_path / "out")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    texts = [
-        "a",
-        "the license of this",
-        "\U0010ffff",
-        "work \U0010ffff",
-        "<|endoftext|>",
-        "to " * 9,
-    ]
+    texts = ["a", "the license of this", "\U0010ffff", "work \U0010ffff", "<unk>", "to " * 9]
     model.config.pad_token_id, kept = None, model.config.pad_token_id
     with torch.no_grad():
         rows = [model(**tokenizer(text, return_tensors="pt")).logits for text in texts]
@@ -83,13 +71,13 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     frame = run.tokenizer.frame()
     ids = [[*frame.begin, *run.tokenizer.encode(text), *frame.end] for text in texts]
     assert ids == tokenizer(texts)["input_ids"]
+    lengths = np.array(list(map(len, ids)), np.int32)
     batch = {
         "tokens": np.array([row + [0] * (64 - len(row)) for row in ids], np.int32),
-        "lengths": np.array(list(map(len, ids)), np.int32),
-        "boundaries": np.array(list(map(len, ids)), np.int32),
+        "lengths": lengths,
+        "boundaries": lengths,
         "examples": np.arange(len(ids), dtype=np.int32),
     }
     net = functools.partial(run.learner.net.apply, train=False)
     ours, _ = jax.jit(net)({"params": start}, batch)
     np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)
-    importing.run(str(tmp_path / "out"), tmp_path / "third")  # and it can come back

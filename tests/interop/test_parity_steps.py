@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab import objectives, step, systems
+from scalelab import step
 from scalelab.objectives import named_key, prepare
 from scalelab.optim import adamw
 from scalelab.state import TrainState
@@ -25,44 +25,16 @@ RATE, DECAY, CLIP, EPS, WARMUP, TOTAL = 1e-3, 0.1, 1.0, 1e-6, 3, 10
 STEPS = 5
 
 
-def setup(system: str) -> tuple[Any, list[Any], Any]:
-    """Net without dropout, objectives, and their model."""
-    module = systems.load(system)
-    num_heads, width, num_layers = SHAPE
-    net = module.build(
-        num_heads=num_heads,
-        width=width,
-        num_layers=num_layers,
-        ffn_width=4 * width,
-        vocab_size=real_text.VOCAB,
-        max_len=LENGTH,
-        dropout_rate=0.0,
-    )
-    ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    made = [
-        objectives.load(o).make(vocab_size=real_text.VOCAB, special_ids=ids, mask_rate=0.15)
-        for o in module.OBJECTIVES
-    ]
-    rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
-    if system in ("bert", "roberta"):
-        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    model = peers.make(
-        system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, **dict.fromkeys(rates, 0.0)
-    )
-    for name, p in model.named_parameters():
-        p.requires_grad_(not peers.system_constant(name))
-    return net, made, model
-
-
-def ours(system: str, net: Any, made: list[Any], params: Any) -> tuple[Any, list[Any]]:
+def ours(system: str, params: Any) -> tuple[Any, list[Any]]:
     """Parameters after the steps, and the batches that the objectives made for them."""
+    net = sides.build(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, dropout_rate=0.0)
+    made = sides.make_objectives(system, real_text.VOCAB, mask_rate=0.15)
     tx = adamw.adamw(beta1=0.9, beta2=0.999, eps=EPS, weight_decay=DECAY, clip_norm=CLIP)
     root = jax.random.key_data(jax.random.key(7))
     state = TrainState(jnp.zeros((), jnp.int32), params, tx.init(params), root)
-    mesh = tiny.one_device()
     run = jax.jit(step.make_train_step(net, made, tx))
     prepared = []
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(tiny.one_device()):
         for t in range(STEPS):
             batch = real_text.batch(system, t, length=LENGTH)
             rng = jax.random.fold_in(jax.random.wrap_key_data(root), t)
@@ -71,23 +43,6 @@ def ours(system: str, net: Any, made: list[Any], params: Any) -> tuple[Any, list
             state, metrics = run(state, batch, jnp.float32(rate))
             assert metrics["finite"][0] == 1
     return state.params, prepared
-
-
-def inputs_of(system: str, batch: dict[str, np.ndarray]) -> dict[str, Any]:
-    tokens, lengths = batch["tokens"], batch["lengths"]
-    places = np.arange(LENGTH)
-    valid = places < lengths[:, None]
-    labels = np.where(valid, tokens, -100)
-    if "mlm_positions" in batch:
-        labels = np.full(valid.shape, -100)
-        for row, chosen in enumerate(batch["mlm_weights"] > 0):
-            at = batch["mlm_positions"][row][chosen]
-            labels[row, at] = batch["mlm_targets"][row][chosen]
-    arrays = {"input_ids": tokens, "attention_mask": valid, "labels": labels}
-    if system == "bert":
-        arrays["token_type_ids"] = places >= batch["boundaries"][:, None]
-        arrays["next_sentence_label"] = batch["nsp_labels"]
-    return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
 
 
 def theirs(
@@ -112,7 +67,7 @@ def theirs(
     model.train()
     for batch in batches:
         optimizer.zero_grad()
-        model(**inputs_of(system, batch)).loss.backward()
+        model(**sides.inputs(system, batch)).loss.backward()
         torch.nn.utils.clip_grad_norm_(trained.values(), clip)
         optimizer.step()
         schedule.step()
@@ -133,18 +88,21 @@ def distance(a: Any, b: Any) -> float:
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize("system", peers.CLASSES)
 def test_five_steps(system: str) -> None:
-    net, made, model = setup(system)
+    rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+    if system in ("bert", "roberta"):
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    sizes = {"vocab_size": real_text.VOCAB} | dict.fromkeys(rates, 0.0)
+    model = peers.make(system, SHAPE, LENGTH, **sizes)
+    for name, p in model.named_parameters():
+        p.requires_grad_(not peers.system_constant(name))
     params = peers.weights(model)
-    ended, batches = ours(system, net, made, params)
+    ended, batches = ours(system, params)
     expected = theirs(system, model, batches)
-    moved = distance(params, expected)
-    found = distance(ended, expected)
-    assert found < 1e-4 < moved / 10
+    assert distance(ended, expected) < 1e-4 < distance(params, expected) / 10
     wrong = {
         "decay of biases and norms": {"decay_all": True},
         "no clipping": {"clip": 1e9},
         "no warm-up": {"warmup": 0},
     }
     for name, change in wrong.items():
-        apart = distance(ended, theirs(system, model, batches, **change))
-        assert apart > 1e-4, name
+        assert distance(ended, theirs(system, model, batches, **change)) > 1e-4, name

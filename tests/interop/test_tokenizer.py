@@ -113,52 +113,16 @@ def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:
     assert ours.special_ids["mask"] not in ours.encode("the [MASK] of")
 
 
-@pytest.mark.parametrize(
-    ("keep", "said"), [((), "none of its files"), (("vocab.json",), "vocab.json")]
-)
-def test_no_tokenizer(tmp_path, keep: tuple[str, ...], said: str) -> None:
-    source = make_source("gpt2", tmp_path / "source", "merges.txt")
-    for file in source.iterdir():
-        if file.name not in keep:
-            file.unlink()
-    with pytest.raises(ValueError, match=f"has no tokenizer .*{said}"):
-        tokenizer.read(source)
-
-
-def real_lines(count: int) -> list[str]:
+@pytest.mark.realdata
+@pytest.mark.parametrize(("system", "files"), LAYOUTS + OLD_LAYOUTS)
+def test_the_same_ids_on_real_text(tmp_path, system: str, files: str) -> None:
+    """Few ids would be <unk> alone."""
     data = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
-    files = sorted((data / "wikitext-2").rglob("*"))
-    found: list[str] = []
-    for file in files:
-        if file.is_file() and "train" in file.name and file.suffix in (".raw", ".txt", ".tokens"):
-            found += [line for line in file.read_text().splitlines() if line.strip()]
-    return found[:count]
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
-def test_the_same_ids_on_real_text(tmp_path, system: str) -> None:
-    lines = real_lines(10_000)
-    if not lines:
-        pytest.skip("no wikitext-2 in the folder of real corpora")
-    assert len(lines) == 10_000
-    source = make_source(system, tmp_path / "source", "tokenizer.json")
-    compare(source, tmp_path / "saved", lines)
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(("system", "files"), OLD_LAYOUTS)
-def test_old_layouts_on_real_text(tmp_path, system: str, files: str) -> None:
-    """Against the family's class, built from the files' content; few ids would be <unk> alone."""
-    lines = real_lines(10_000)
+    found = sorted(p for p in (data / "wikitext-2").rglob("*train*") if p.is_file())
+    lines = [line for path in found for line in path.read_text().splitlines() if line.strip()]
     if not lines:
         pytest.skip("no wikitext-2 in the folder of real corpora")
     source = make_source(system, tmp_path / "source", files)
-    count = compare(source, tmp_path / "saved", lines, of_class(system, source))
-    assert count > sum(len(line) for line in lines) / 4
-
-
-def test_whatever_is_written_is_plain(tmp_path) -> None:
-    tokenizer.read(real_text.tokenizer_dir("roberta")).save(tmp_path / "saved")
-    roles: Any = json.loads((tmp_path / "saved/special_tokens_map.json").read_text())
-    assert roles["mask_token"] == "<mask>" and all(type(v) is str for v in roles.values())
+    theirs = None if files == "tokenizer.json" else of_class(system, source)
+    count = compare(source, tmp_path / "saved", lines[:10_000], theirs)
+    assert count > sum(map(len, lines[:10_000])) / 4

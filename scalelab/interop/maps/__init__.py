@@ -1,6 +1,6 @@
 """One map for each family, `MAP`: names and config fields as data (`interop.mapping`)."""
 
-from scalelab.helpers.names import brief, load_module, module_names
+from scalelab.helpers.names import load_module, module_names
 from scalelab.interop.mapping import Map
 
 
@@ -8,14 +8,8 @@ def load(system: str) -> Map:
     """Loads the map of a system.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is none; the message names those that there are.
     """
-    known = module_names("interop.maps")
-    if system not in known:
-        raise ValueError(
-            f"no map to the classes of transformers for {brief(system)}; there are maps for"
-            f" {', '.join(known)}"
-        )
     return load_module("interop.maps", system).MAP
 
 

@@ -1,8 +1,8 @@
 """BERT, `transformers`' BertFor...: Devlin et al. 2019."""
 
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, affine, norm, row
+from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
 
-LAYER, THEIRS = "stack/layer", "bert.encoder.layer.{}"
 EMBED = "bert.embeddings"
 HEAD = "cls.predictions"
 
@@ -21,33 +21,16 @@ MAP = Map(
         Field("dropout_rate", "attention_probs_dropout_prob", 0.1),
     ),
     fixed=(
-        Fixed("hidden_act", ("gelu", "gelu_python"), "gelu", "its activation is the exact GELU"),
+        *ENCODER_FIXED,
         Fixed("layer_norm_eps", (1e-12,), 1e-12, "the epsilon of its norms is 1e-12"),
         Fixed("type_vocab_size", (2,), 2, "it has two segments"),
-        Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
-        Fixed("is_decoder", (False,), False, "every token sees every other"),
-        Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
     ),
     body=(
         row("embed/tokens/table", f"{EMBED}.word_embeddings.weight", "vocabulary"),
         row("embed/positions/table", f"{EMBED}.position_embeddings.weight"),
         row("embed/segments/table", f"{EMBED}.token_type_embeddings.weight"),
         *norm("embed/norm", f"{EMBED}.LayerNorm"),
-        *(
-            r
-            for part in ("query", "key", "value")
-            for r in affine(
-                f"{LAYER}/attention/{part}",
-                f"{THEIRS}.attention.self.{part}",
-                "split_heads",
-                "split_heads_bias",
-            )
-        ),
-        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attention.output.dense", "join_heads"),
-        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.attention.output.LayerNorm"),
-        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.intermediate.dense"),
-        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.output.dense"),
-        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.output.LayerNorm"),
+        *encoder_layers("bert.encoder.layer.{}"),
     ),
     heads={
         "mlm": (
@@ -55,22 +38,21 @@ MAP = Map(
             *norm("token_head/norm", f"{HEAD}.transform.LayerNorm"),
             row("token_head/bias", f"{HEAD}.bias", "vocabulary"),
         ),
-        "pooler": affine("pair_head/pooler", "bert.pooler.dense"),
-        "nsp": affine("pair_head/classifier", "cls.seq_relationship"),
+        "nsp": (
+            *affine("pair_head/pooler", "bert.pooler.dense"),
+            *affine("pair_head/classifier", "cls.seq_relationship"),
+        ),
         "classify": (
             *affine("head/dense", "bert.pooler.dense"),
             *affine("head/out", "classifier"),
         ),
     },
     architectures=(
-        Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), ("mlm", "nsp")),
-        Architecture("BertForMaskedLM", ("mlm",), ("mlm",)),
-        Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), ("nsp",)),
+        Architecture("BertForPreTraining", ("mlm", "nsp")),
+        Architecture("BertForMaskedLM", ("mlm",)),
+        Architecture("BertForNextSentencePrediction", ("nsp",)),
         Architecture("BertForSequenceClassification", ("classify",)),
-        Architecture("BertModel", ("pooler",), ("mlm", "nsp"), bare=True),
-        Architecture("BertModel", (), ("mlm",), bare=True),
     ),
-    classes="classifier.weight",
     head_kind="double",
     inputs=("input_ids", "token_type_ids", "attention_mask"),
     tied=(
@@ -78,5 +60,5 @@ MAP = Map(
         (f"{HEAD}.decoder.bias", f"{HEAD}.bias"),
     ),
     buffers=(r"bert\.embeddings\.(position|token_type)_ids",),
-    unused=((r"bert\.pooler\.dense\.(weight|bias)", "no head of this checkpoint uses it"),),
+    unused=(r"bert\.pooler\.dense\.(weight|bias)",),
 )

@@ -1,9 +1,7 @@
 """GPT, `transformers`' OpenAIGPT...: Radford et al. 2018."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
-
-LAYER, THEIRS = "stack/layer", "transformer.h.{}"
-PARTS = ("query", "key", "value")
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, row
+from scalelab.interop.maps._layers import decoder_layers
 
 MAP = Map(
     system="gpt",
@@ -27,32 +25,16 @@ MAP = Map(
     body=(
         row("embed/tokens/table", "transformer.tokens_embed.weight", "vocabulary"),
         row("embed/positions/table", "transformer.positions_embed.weight"),
-        Row(
-            tuple(f"{LAYER}/attention/{part}/kernel" for part in PARTS),
-            (f"{THEIRS}.attn.c_attn.weight",),
-            "fused_qkv",
-        ),
-        Row(
-            tuple(f"{LAYER}/attention/{part}/bias" for part in PARTS),
-            (f"{THEIRS}.attn.c_attn.bias",),
-            "fused_qkv",
-        ),
-        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attn.c_proj", "conv1d_join_heads"),
-        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.ln_1"),
-        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.mlp.c_fc", "same"),
-        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.mlp.c_proj", "same"),
-        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.ln_2"),
+        *decoder_layers("transformer.h.{}"),
     ),
     heads={
         "clm": (),
         "classify": (Row(("head/out/kernel", "head/out/bias"), ("score.weight",), "without_bias"),),
     },
     architectures=(
-        Architecture("OpenAIGPTLMHeadModel", ("clm",), ("clm",)),
+        Architecture("OpenAIGPTLMHeadModel", ("clm",)),
         Architecture("OpenAIGPTForSequenceClassification", ("classify",)),
-        Architecture("OpenAIGPTModel", ("clm",), ("clm",), bare=True),
     ),
-    classes="score.weight",
     head_kind="single",
     inputs=("input_ids", "attention_mask"),
     tied=(("lm_head.weight", "transformer.tokens_embed.weight"),),

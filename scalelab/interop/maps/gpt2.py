@@ -1,9 +1,7 @@
 """GPT-2, `transformers`' GPT2...: Radford et al. 2019."""
 
-from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
-
-LAYER, THEIRS = "stack/layer", "transformer.h.{}"
-PARTS = ("query", "key", "value")
+from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, norm, row
+from scalelab.interop.maps._layers import decoder_layers
 
 MAP = Map(
     system="gpt2",
@@ -35,21 +33,7 @@ MAP = Map(
     body=(
         row("embed/tokens/table", "transformer.wte.weight", "vocabulary"),
         row("embed/positions/table", "transformer.wpe.weight"),
-        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.ln_1"),
-        Row(
-            tuple(f"{LAYER}/attention/{part}/kernel" for part in PARTS),
-            (f"{THEIRS}.attn.c_attn.weight",),
-            "fused_qkv",
-        ),
-        Row(
-            tuple(f"{LAYER}/attention/{part}/bias" for part in PARTS),
-            (f"{THEIRS}.attn.c_attn.bias",),
-            "fused_qkv",
-        ),
-        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attn.c_proj", "conv1d_join_heads"),
-        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.ln_2"),
-        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.mlp.c_fc", "same"),
-        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.mlp.c_proj", "same"),
+        *decoder_layers("transformer.h.{}"),
         *norm("norm", "transformer.ln_f"),
     ),
     heads={
@@ -57,11 +41,9 @@ MAP = Map(
         "classify": (Row(("head/out/kernel", "head/out/bias"), ("score.weight",), "without_bias"),),
     },
     architectures=(
-        Architecture("GPT2LMHeadModel", ("clm",), ("clm",)),
+        Architecture("GPT2LMHeadModel", ("clm",)),
         Architecture("GPT2ForSequenceClassification", ("classify",)),
-        Architecture("GPT2Model", ("clm",), ("clm",), bare=True),
     ),
-    classes="score.weight",
     head_kind="single",
     inputs=("input_ids", "attention_mask"),
     tied=(("lm_head.weight", "transformer.wte.weight"),),

@@ -1,8 +1,8 @@
 """RoBERTa, `transformers`' RobertaFor...: Liu et al. 2019."""
 
 from scalelab.interop.mapping import Architecture, Field, Fixed, Map, Row, affine, norm, row
+from scalelab.interop.maps._layers import ENCODER_FIXED, encoder_layers
 
-LAYER, THEIRS = "stack/layer", "roberta.encoder.layer.{}"
 EMBED = "roberta.embeddings"
 
 MAP = Map(
@@ -21,13 +21,10 @@ MAP = Map(
         Field("num_segments", "type_vocab_size", 2),
     ),
     fixed=(
-        Fixed("hidden_act", ("gelu", "gelu_python"), "gelu", "its activation is the exact GELU"),
+        *ENCODER_FIXED,
         # 1e-12 is what `transformers` takes for a config.json that is silent.
         Fixed("layer_norm_eps", (1e-5,), 1e-12, "the epsilon of its norms is 1e-5"),
         Fixed("pad_token_id", (1,), 1, "its positions begin at 2, behind a padding id of 1"),
-        Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
-        Fixed("is_decoder", (False,), False, "every token sees every other"),
-        Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
     ),
     body=(
         row("embed/tokens/table", f"{EMBED}.word_embeddings.weight", "vocabulary"),
@@ -37,21 +34,7 @@ MAP = Map(
             "behind_padding",
         ),
         *norm("embed/norm", f"{EMBED}.LayerNorm"),
-        *(
-            r
-            for part in ("query", "key", "value")
-            for r in affine(
-                f"{LAYER}/attention/{part}",
-                f"{THEIRS}.attention.self.{part}",
-                "split_heads",
-                "split_heads_bias",
-            )
-        ),
-        *affine(f"{LAYER}/attention/out", f"{THEIRS}.attention.output.dense", "join_heads"),
-        *norm(f"{LAYER}/attention_norm", f"{THEIRS}.attention.output.LayerNorm"),
-        *affine(f"{LAYER}/ffn/inner", f"{THEIRS}.intermediate.dense"),
-        *affine(f"{LAYER}/ffn/outer", f"{THEIRS}.output.dense"),
-        *norm(f"{LAYER}/ffn_norm", f"{THEIRS}.output.LayerNorm"),
+        *encoder_layers("roberta.encoder.layer.{}"),
     ),
     heads={
         "mlm": (
@@ -65,11 +48,9 @@ MAP = Map(
         ),
     },
     architectures=(
-        Architecture("RobertaForMaskedLM", ("mlm",), ("mlm",)),
+        Architecture("RobertaForMaskedLM", ("mlm",)),
         Architecture("RobertaForSequenceClassification", ("classify",)),
-        Architecture("RobertaModel", (), ("mlm",), bare=True),
     ),
-    classes="classifier.out_proj.weight",
     head_kind="double",
     inputs=("input_ids", "attention_mask"),
     tied=(
@@ -77,5 +58,5 @@ MAP = Map(
         ("lm_head.decoder.bias", "lm_head.bias"),
     ),
     buffers=(r"roberta\.embeddings\.(position|token_type)_ids",),
-    unused=((r"roberta\.pooler\.dense\.(weight|bias)", "no objective of RoBERTa trains it"),),
+    unused=(r"roberta\.pooler\.dense\.(weight|bias)",),
 )
