@@ -9,26 +9,26 @@ and the filled text; --json prints one object a mask and line.
 """
 
 import argparse
-import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scalelab.data.tokenizers import Tokenizer
+    from scalelab.runs.pretrained import Pretrained
 
 MASKS = ("[MASK]", "<mask>")  # accepted besides the tokenizer's own
 
 
-@dataclasses.dataclass(frozen=True)
-class Filling:
-    """A token that fills a mask.
+class Filling(NamedTuple):
+    """A token that fills a mask, its probability given all else in the text, and the filled text.
 
-    Attributes:
-      token_id: its id.
-      token: its text; a leading space is part of it.
-      probability: given all else in the text.
-      text: the filled text.
+    A leading space is part of the token.
     """
 
     token_id: int
@@ -37,69 +37,18 @@ class Filling:
     text: str
 
 
-def parser() -> cli.Parser:
-    """Makes the parser of the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.fill_mask",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
-    made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
-    made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
-    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
-    made.add_argument("--json", action="store_true", help="for programs")
-    return made
-
-
-def check(opened: Any, top: int) -> None:
-    """Refuses a net that fills no masks.
-
-    Args:
-      opened: the run.
-      top: number of tokens for each mask.
+def encode(text: str, tokenizer: "Tokenizer", max_len: int) -> "np.ndarray":
+    """Encodes a text with masks: ids [n] int32, special tokens included.
 
     Raises:
-      ValueError: with the reason.
-    """
-    if opened.system.CAUSAL:
-        raise ValueError(
-            f"{opened.path} is a {opened.config.system}, which reads from left to right and fills"
-            " no masks; to let it continue a text: python -m scalelab.sample"
-        )
-    if "mlm" not in opened.config.objectives:
-        raise ValueError(
-            f"{opened.path} was trained on {opened.config.objective!r}; expected 'mlm', which"
-            " teaches a net to fill masks"
-        )
-    if not 1 <= top <= opened.config.tokenizer.vocab_size:
-        raise ValueError(
-            f"--top={top}: expected 1 to {opened.config.tokenizer.vocab_size}, the vocabulary"
-        )
-
-
-def encode(text: str, tokenizer: Any, max_len: int) -> Any:
-    """Encodes a text: ids [n] int32, special tokens included.
-
-    Args:
-      text: with masks.
-      tokenizer: a `scalelab.data.tokenizers.Tokenizer`.
-      max_len: the net's positions.
-
-    Raises:
-      ValueError: the text has no mask, or too many tokens.
+      ValueError: the text has no mask, or more tokens than the `max_len` positions of the net.
     """
     import numpy as np
 
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"not valid UTF-8: {text!r}") from None
+    text.encode()  # refuses bytes of the command line that are no UTF-8
     mask_id = tokenizer.special_ids["mask"]
-    own = tokenizer.token(mask_id)
     for mask in MASKS:
-        text = text.replace(mask, own)
+        text = text.replace(mask, tokenizer.token(mask_id))
     frame = tokenizer.frame()
     ids = np.concatenate([frame.begin, tokenizer.encode_with_masks(text), frame.end])
     if mask_id not in ids:
@@ -113,12 +62,12 @@ def encode(text: str, tokenizer: Any, max_len: int) -> Any:
 
 
 def fill(
-    opened: Any, rows: Sequence[Any], top: int, tensor_parallel: int = 1
+    opened: "Pretrained", rows: "Sequence[np.ndarray]", top: int, tensor_parallel: int = 1
 ) -> Iterator[list[list[Filling]]]:
     """Fills the masks of encoded texts, as many at a time as devices share a batch.
 
     Args:
-      opened: a `scalelab.runs.pretrained.Pretrained` that `check` has passed.
+      opened: the run of a masked net.
       rows: from `encode`.
       top: tokens for each mask.
       tensor_parallel: devices that share the net.
@@ -128,6 +77,7 @@ def fill(
     """
     import jax
     import numpy as np
+    from flax.typing import ArrayPytree
 
     from scalelab.eval import placement, token_scores
 
@@ -135,12 +85,14 @@ def fill(
     placed = placement.place(opened, tensor_parallel)
 
     @jax.jit
-    def best(params: Any, batch: Any, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def best(
+        params: ArrayPytree, batch: token_scores.Batch, places: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         log_chances = token_scores.log_chances(placed.net, params, batch, places)
         values, ids = jax.lax.top_k(log_chances, top)
         return jax.numpy.exp(values), ids
 
-    def fill_in(row: Any, place: int, token_id: Any, chance: Any) -> Filling:
+    def fill_in(row: np.ndarray, place: int, token_id: np.integer, chance: float) -> Filling:
         filled = row.copy()
         filled[place] = token_id
         text = tokenizer.decode(filled[len(frame.begin) : len(row) - len(frame.end)])
@@ -165,16 +117,12 @@ def fill(
 
 def show(text: str, masks: list[list[Filling]], as_json: bool) -> str:
     """Formats the fillings of a text."""
-    if as_json:
-        lines = [
-            json.dumps(
-                {"text": text, "mask": k, "fillings": [dataclasses.asdict(f) for f in fillings]}
-            )
-            for k, fillings in enumerate(masks)
-        ]
-        return "\n".join(lines)
-    lines = [text]
+    lines = [] if as_json else [text]
     for k, fillings in enumerate(masks):
+        if as_json:
+            made = {"text": text, "mask": k, "fillings": [f._asdict() for f in fillings]}
+            lines.append(json.dumps(made))
+            continue
         lines += [f"  mask {k + 1} of {len(masks)}"] * (len(masks) > 1)
         tokens = [json.dumps(f.token, ensure_ascii=False) for f in fillings]
         width = max(map(len, tokens))
@@ -192,19 +140,37 @@ def run(given: argparse.Namespace) -> None:
     from scalelab.runs import environment, pretrained
 
     opened = pretrained.load(given.run)
-    check(opened, given.top)
     config = opened.config
+    if "mlm" not in config.objectives:
+        raise ValueError(
+            f"{opened.path} is a {config.system} trained on {config.objective!r}; expected 'mlm',"
+            " which teaches a net to fill masks (a gpt continues texts: python -m scalelab.sample)"
+        )
+    if not 1 <= given.top <= config.tokenizer.vocab_size:
+        raise ValueError(
+            f"--top={given.top}: expected 1 to {config.tokenizer.vocab_size}, the vocabulary"
+        )
     rows = [encode(text, opened.tokenizer, config.net.max_len) for text in given.texts]
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    for text, masks in zip(
-        given.texts, fill(opened, rows, given.top, given.tensor_parallel), strict=True
-    ):
+    filled = fill(opened, rows, given.top, given.tensor_parallel)
+    for text, masks in zip(given.texts, filled, strict=True):
         print(show(text, masks, given.json), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    given = parser().parse_args(arguments)
+    made = cli.Parser(
+        prog="python -m scalelab.fill_mask",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
+    made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")
+    made.add_argument("--tensor_parallel", type=int, default=1, help="devices that share the net")
+    made.add_argument("--json", action="store_true", help="for programs")
+    given = made.parse_args(arguments)
     with cli.one_message("start the same command again"):
         run(given)
 

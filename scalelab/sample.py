@@ -9,14 +9,20 @@ token that ends texts. The texts drawn for a prompt depend only on --seed and th
 
 import json
 import pathlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from scalelab.config import cli
 from scalelab.resources import malloc
 from scalelab.runs import environment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scalelab.decode.loop import Continuation
+    from scalelab.runs.pretrained import Pretrained
 
 RUN = flags.DEFINE_string("run", None, "Run folder of a causal system, such as gpt2.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be given again.")
@@ -50,78 +56,39 @@ def read_prompts() -> list[str]:
     """Returns the prompts that the flags give.
 
     Raises:
-      ValueError: there is none, or the file is no text.
+      ValueError: there is none, or flags do not go together.
     """
     prompts = list(PROMPT.value)
     if FILE.value is not None:
-        try:
-            prompts += pathlib.Path(FILE.value).read_text(encoding="utf-8").splitlines()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"--file={FILE.value} is no UTF-8 text: {error}") from None
+        prompts += pathlib.Path(FILE.value).read_text("utf-8", "replace").splitlines()
     if not prompts:
         raise ValueError("no prompt: give --prompt=TEXT, or --file=FILE with one a line")
+    samples, beams = NUM_SAMPLES.value, NUM_BEAMS.value
+    ruled = [f"--{flag.name}" for flag in RULES if flag.value]
+    if beams > 1 and (ruled or samples > beams):
+        raise ValueError(
+            f"--num_beams={beams} gives at most that many samples, and has no use for"
+            f" {', '.join(ruled) or f'--num_samples={samples}'}"
+        )
+    if beams == 1 and samples > 1 and TEMPERATURE.value == 0:
+        raise ValueError(
+            f"--num_samples={samples} would give the same text again and again; set"
+            " --temperature=1 to draw"
+        )
     return prompts
 
 
-def check_flags() -> None:
-    """Refuses flags that do not go together.
-
-    Raises:
-      ValueError: with what to do.
-    """
-    if NUM_BEAMS.value > 1:
-        for flag in RULES:
-            if flag.value:
-                raise ValueError(f"--{flag.name} has no meaning for --num_beams: leave one out")
-        if NUM_SAMPLES.value > NUM_BEAMS.value:
-            raise ValueError(
-                f"--num_samples={NUM_SAMPLES.value}: a search with --num_beams={NUM_BEAMS.value}"
-                " finds no more texts than that"
-            )
-    elif NUM_SAMPLES.value > 1 and TEMPERATURE.value == 0:
-        raise ValueError(
-            f"--num_samples={NUM_SAMPLES.value} would give the same text again and again; set"
-            " --temperature=1 to draw"
-        )
-
-
-def encode(prompts: list[str], opened: Any) -> tuple[list[Any], list[int]]:
-    """Encodes prompts.
-
-    Args:
-      prompts: texts.
-      opened: a pretrained.Pretrained.
-
-    Returns:
-      Token ids of each, and the number of ids at its beginning that are no text.
-
-    Raises:
-      ValueError: a prompt is empty, and the tokenizer has no token to begin with.
-    """
-    import numpy as np
-
-    tokenizer = opened.tokenizer
-    ids = tokenizer.encode_batch(prompts)
-    starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
-    if not starts and not all(map(len, ids)):
-        raise ValueError(
-            f"an empty prompt: the tokenizer in {opened.tokenizer_dir} has no token that ends"
-            " texts, with which to begin; give at least a word"
-        )
-    begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
-    return begun, [len(b) - len(row) for b, row in zip(begun, ids, strict=True)]
-
-
-def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
+def continuations(
+    prompts: "Sequence[np.ndarray]", opened: "Pretrained"
+) -> "Iterator[tuple[int, int, Continuation]]":
     """Continues prompts as the flags say.
 
     Args:
       prompts: token ids, each [n], n >= 1.
-      opened: a pretrained.Pretrained.
+      opened: the run.
 
     Yields:
-      For each text: "place" of its prompt, "sample" number, new "tokens", "ended_by", and the
-      "score" of a search.
+      For each text the place of its prompt, its sample number and its new tokens.
 
     Raises:
       ValueError: a flag is out of range, or the net has too few positions.
@@ -140,8 +107,8 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
         "end_token": opened.tokenizer.special_ids.get("eos"),
     }
     placed = placement.place(opened, TENSOR_PARALLEL.value)
-    made = stepper.prepare(placed.net, placed.params)
     sizes["rows"] = placed.rows
+    made = stepper.prepare(placed.net, placed.params)
     searched = NUM_BEAMS.value > 1
     samples = range(1 if searched else NUM_SAMPLES.value)
     rows = [(place, sample) for place in range(len(prompts)) for sample in samples]
@@ -154,20 +121,21 @@ def continuations(prompts: list[Any], opened: Any) -> Iterator[dict[str, Any]]:
             found = beam.search(made, ids, num_beams=NUM_BEAMS.value, **sizes)
             for (place, _), best in zip(part, found, strict=False):
                 for sample, text in enumerate(best[: NUM_SAMPLES.value]):
-                    yield {"place": place, "sample": sample, **vars(text)}
+                    yield place, sample, text
         else:
             keys = loop.text_keys(SEED.value, ids, numbers)
             texts = loop.generate(made, ids, rules, keys=keys, **sizes)
             for (place, sample), text in zip(part, texts, strict=False):
-                yield {"place": place, "sample": sample, **vars(text)}
+                yield place, sample, text
 
 
 def main(argv: list[str]) -> None:
     """Reads the flags, continues and prints."""
     del argv
     run, texts = cli.required(RUN.value, "run"), read_prompts()
-    check_flags()
     malloc.keep_freed()
+    import numpy as np
+
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
@@ -177,18 +145,26 @@ def main(argv: list[str]) -> None:
             " continues no text: use python -m scalelab.fill_mask; or give a run of gpt or gpt2"
         )
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
-    ids, added = encode(texts, opened)
-    decode = opened.tokenizer.decode
-    for found in continuations(ids, opened):
-        place, tokens = found.pop("place"), found.pop("tokens").tolist()
-        begin = ids[place][added[place] :].tolist()
-        whole, head = decode([*begin, *tokens]), decode(begin)
-        tail = whole.removeprefix(head) if whole.startswith(head) else decode(tokens)
+    tokenizer = opened.tokenizer
+    ids = tokenizer.encode_batch(texts)
+    starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
+    if not starts and not all(map(len, ids)):
+        raise ValueError(
+            f"an empty prompt: the tokenizer in {opened.tokenizer_dir} has no token that ends"
+            " texts, with which to begin; give at least a word"
+        )
+    begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
+    for place, sample, found in continuations(begun, opened):
+        begin, tokens = ids[place].tolist(), found.tokens.tolist()
+        whole, head = tokenizer.decode([*begin, *tokens]), tokenizer.decode(begin)
+        tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
         if JSON.value:
             made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}
-            print(json.dumps(made | found, ensure_ascii=False), flush=True)
+            made |= {"sample": sample, "ended_by": found.ended_by}
+            made |= {} if found.score is None else {"score": found.score}
+            print(json.dumps(made, ensure_ascii=False), flush=True)
         else:
-            name = f"{place + 1}" + f".{found['sample'] + 1}" * (NUM_SAMPLES.value > 1)
+            name = f"{place + 1}" + f".{sample + 1}" * (NUM_SAMPLES.value > 1)
             print(f"[{name}] {whole}\n", flush=True)
 
 

@@ -3,9 +3,8 @@
 import json
 import pathlib
 import re
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,11 +26,9 @@ PROMPTS = ("bada gedu", "dodo.", "a")
 @pytest.fixture
 def start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pretrained_runs: Runs
-) -> Iterator[Start]:
+) -> Start:
     """start(system or None, *flags) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in signals}
 
     def run(system: str | None, *flags: str) -> tuple[int, str, str]:
         given = [f"--run={pretrained_runs(system)}"] if system else []
@@ -40,9 +37,7 @@ def start(
             cli.run(sample.main)
         return ended.value.code or 0, *capsys.readouterr()
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list[dict[str, Any]]:
@@ -52,12 +47,10 @@ def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list
     return [json.loads(line) for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("system", ["gpt2"])
-def test_texts(start: Start, pretrained_runs: Runs, system: str) -> None:
+def test_texts(start: Start, pretrained_runs: Runs) -> None:
     """The lines are what the loop finds; an empty prompt begins with the end of a text."""
-
-    found = rows(start, system, prompts=(*PROMPTS, ""))
-    opened = pretrained.load(pretrained_runs(system))
+    found = rows(start, "gpt2", prompts=(*PROMPTS, ""))
+    opened = pretrained.load(pretrained_runs("gpt2"))
     tokenizer = opened.tokenizer
     ids = [*map(tokenizer.encode, PROMPTS), [tokenizer.special_ids["eos"]]]
     made = stepper.prepare(opened.net, opened.params)
@@ -70,7 +63,7 @@ def test_texts(start: Start, pretrained_runs: Runs, system: str) -> None:
         head = tokenizer.decode(tokenizer.encode(prompt))  # to GPT, punctuation is a word
         assert head.replace(" ", "") == prompt.replace(" ", "")
         assert row["text"] == head + row["continuation"] and "endoftext" not in row["text"]
-    _, said, _ = start(system, "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
+    _, said, _ = start("gpt2", "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
     shown = [f"[{i + 1}] {row['text']}" for i, row in enumerate(found[:3])]
     assert said == "\n\n".join(shown) + "\n\n"
 
@@ -115,31 +108,22 @@ def test_repetition_flags(start: Start) -> None:
     [
         (None, ["--prompt=x"], "--run is missing"),
         (None, ["--prompt=x", "--run=nowhere"], "no run folder 'nowhere'"),
-        ("gpt", [], "no prompt: give --prompt=TEXT, or --file=FILE"),
+        ("gpt", [], "no prompt: .*--file=FILE"),
         ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
-        ("gpt", ["--prompt=x", "--promt=y"], "promt.*[dD]id you mean.*prompt"),
-        ("gpt", ["--prompt=x", "--top_k=0", "--temperature=1"], "top_k = 0: expected at least 1"),
-        ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5 without a temperature"),
-        ("gpt", ["--prompt=x", "--temperature=-1"], "temperature = -1.0: expected 0"),
-        ("gpt", ["--prompt=x", "--num_samples=2"], "the same text .* set --temperature=1"),
-        ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k has no meaning"),
-        ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_beams=2"),
-        ("gpt", ["--prompt=x", "--num_beams=151"], "expected at most half of the 300 tokens"),
-        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 tokens and 64 new .* has 64 positions"),
-        ("bert", ["--prompt=x"], "is a run of bert, a masked .*python -m scalelab.fill_mask"),
+        ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),
+        ("gpt", ["--prompt=x", "--num_samples=2"], "--temperature=1"),
+        ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
+        ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
+        ("gpt", ["--prompt=x", "--num_beams=151"], "half of the 300 tokens"),
+        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 tokens and 64 new .* 64 positions"),
+        ("bert", ["--prompt=x"], "is a run of bert, .*python -m scalelab.fill_mask"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
     code, said, errors = start(system, *flags)
     assert code == 2 and said == "" and "Traceback" not in errors
     found = re.findall(r"^error: .*", errors, re.MULTILINE)
     assert len(found) == 1 and re.search(message, found[0]), errors
-
-
-def test_a_file_that_is_no_text(start: Start, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "prompts").write_bytes(b"\xff\xfe\xfa")
-    code, _, errors = start("gpt", f"--file={tmp_path}/prompts")
-    assert code == 2 and "is no UTF-8 text" in errors and "Traceback" not in errors
 
 
 def test_an_empty_prompt_without_a_token_to_begin_with(
@@ -150,14 +134,5 @@ def test_an_empty_prompt_without_a_token_to_begin_with(
     del opened.tokenizer.special_ids["eos"]
     monkeypatch.setattr(pretrained, "load", lambda path: opened)
     code, _, errors = start("gpt", "--prompt=")
-    assert code == 2 and "an empty prompt: " in errors and "give at least a word" in errors
+    assert code == 2 and "an empty prompt: " in errors
     assert rows(start, "gpt", prompts=("a",))[0]["ended_by"] == "length"
-
-
-def test_ctrl_c_is_one_message(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: str) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(pretrained, "load", interrupted)
-    code, _, errors = start("gpt", "--prompt=x")
-    assert code == 2 and errors.startswith("error: interrupted") and "Traceback" not in errors

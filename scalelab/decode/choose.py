@@ -31,34 +31,24 @@ class Rules:
     repetition_stop: int | None = None
 
     def __post_init__(self) -> None:
-        for name, is_right, expected in (
-            ("temperature", lambda x: 0 <= x < float("inf"), "0 (take the best token) or more"),
-            ("top_k", lambda x: x >= 1, "at least 1"),
-            ("top_p", lambda x: 0 < x <= 1, "more than 0 and at most 1"),
-            ("repetition_penalty", lambda x: 0 < x < float("inf"), "a positive number, as 1.2"),
+        inf = float("inf")
+        for name, valid, expected in (
+            ("temperature", lambda x: 0 <= x < inf, "0 (take the best token) or more"),
+            ("top_k", lambda x: x >= 1 and self.temperature, "at least 1, and a temperature"),
+            ("top_p", lambda x: 0 < x <= 1 and self.temperature, "(0, 1], and a temperature"),
+            ("repetition_penalty", lambda x: 0 < x < inf, "a positive number, as 1.2"),
             ("repetition_stop", lambda x: x >= 1, "at least 1"),
         ):
             value = getattr(self, name)
-            if value is not None and not is_right(value):
+            if value is not None and not valid(value):
                 raise ValueError(f"{name} = {value}: expected {expected}")
-        for name in ("top_k", "top_p"):
-            if self.temperature == 0 and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name} = {getattr(self, name)} without a temperature: the best token is taken"
-                    f" whatever it is; set temperature = 1 to draw, or leave {name} out"
-                )
 
 
 def penalise(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
-    """Lowers the scores of tokens that the text already has (Keskar et al. 2019, 4.1).
+    """Lowers the scores [B, V] of tokens that the text has: `seen` [B, V] bool, prompt included.
 
-    The paper divides scores by the penalty, which raises negative ones; as its published code came
-    to do, those are multiplied instead.
-
-    Args:
-      logits: [B, V].
-      seen: [B, V] bool, the tokens of each text, its prompt included.
-      penalty: 1: none.
+    Keskar et al. 2019, 4.1, divide by the penalty, which raises negative scores; as in their
+    published code, those are multiplied instead.
     """
     lowered = jnp.where(logits > 0, logits / penalty, logits * penalty)
     return jnp.where(seen, lowered, logits)
@@ -113,15 +103,12 @@ def choose(logits: jax.Array, rules: Rules, seen: jax.Array | None, keys: jax.Ar
 
 
 def repeats(tokens: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """Returns whether the last tokens of a text stand in it before, overlapping or not.
+    """Returns whether the last tokens of each text stand in it before, even overlapping: [B] bool.
 
     Args:
       tokens: [B, M].
       count: scalar, length of the texts.
       length: number of last tokens that are looked for.
-
-    Returns:
-      [B] bool.
     """
     num_windows = max(tokens.shape[1] - length, 0)
     last = jax.lax.dynamic_slice_in_dim(

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.decode import prompts as prompts_lib
 from scalelab.decode.choose import Rules, choose, repeats
+from scalelab.decode.prompts import pad
 from scalelab.decode.stepper import Stepper
 
 ENDINGS = ("length", "end", "repetition")
+State = dict[str, Any]  # name -> array, or the cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,22 +25,21 @@ class Continuation:
     Attributes:
       tokens: [n] int32, without the token that ends a text.
       ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
+      score: of a beam search, see `beam.search`.
     """
 
     tokens: np.ndarray
     ended_by: str
+    score: float | None = None
 
 
 def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
-    """Returns random keys that depend on each prompt, not on its place or its neighbours.
+    """Returns random keys [B] that depend on each prompt, not on its place or its neighbours.
 
     Args:
       seed: shared by all.
       prompts: token ids, each [n].
       samples: for each prompt the number of the text that is drawn for it.
-
-    Returns:
-      [B] keys.
     """
     digests = np.array([zlib.crc32(np.asarray(p, np.int32).tobytes()) for p in prompts], np.uint32)
     fold = jax.vmap(jax.random.fold_in)
@@ -73,16 +73,15 @@ def generate(
     Raises:
       ValueError: a prompt is empty, or leaves no room for so many new tokens.
     """
-    tokens, lengths = jax.device_put(prompts_lib.pad(prompts, max_new_tokens, max_len), rows)
+    tokens, lengths = jax.device_put(pad(prompts, max_new_tokens, max_len), rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(prompts))
     keys = jax.device_put(keys, rows)
     found = _generate(stepper, tokens, lengths, keys, rules, max_new_tokens, max_len, end_token)
-    written, counts, endings = jax.device_get(found)
     return [
         Continuation(row[:count], ENDINGS[ending])
-        for row, count, ending in zip(written, counts, endings, strict=True)
+        for row, count, ending in zip(*jax.device_get(found), strict=True)
     ]
 
 
@@ -101,7 +100,7 @@ def _generate(
     num_rows, prompt_len = tokens.shape
     rows = jnp.arange(num_rows)
 
-    def take(logits: jax.Array, state: dict[str, Any]) -> dict[str, Any]:
+    def take(logits: jax.Array, state: State) -> State:
         """Chooses the next token and ends the texts that it completes."""
         step, seen = state["step"], state.get("seen")
         at = jax.vmap(jax.random.fold_in)(keys, lengths + step)
@@ -121,25 +120,19 @@ def _generate(
             new["seen"] = seen.at[rows, chosen].set(True)
         return state | new
 
-    def body(state: dict[str, Any]) -> dict[str, Any]:
+    def body(state: State) -> State:
         ones = jnp.ones((num_rows,), jnp.int32)
         logits, cache = stepper(state["chosen"][:, None], ones, state["cache"])
         return take(logits, state | {"cache": cache})
 
-    def continues(state: dict[str, Any]) -> jax.Array:
+    def continues(state: State) -> jax.Array:
         return (state["step"] < max_new_tokens) & jnp.any(state["ending"] == 0)
 
     cache = stepper.init_cache(num_rows, min(prompt_len + max_new_tokens, max_len))
     logits, cache = stepper(tokens, lengths, cache)
     none = jnp.zeros((num_rows,), jnp.int32)
-    state = dict(
-        step=jnp.int32(0),
-        chosen=none,
-        written=jnp.zeros((num_rows, max_new_tokens), jnp.int32),
-        count=none,
-        ending=none,
-        cache=cache,
-    )
+    state: State = dict(step=jnp.int32(0), chosen=none, count=none, ending=none, cache=cache)
+    state["written"] = jnp.zeros((num_rows, max_new_tokens), jnp.int32)
     if rules.repetition_penalty is not None:
         is_text = jnp.arange(prompt_len) < lengths[:, None]
         seen = jnp.zeros(logits.shape, bool)

@@ -8,28 +8,19 @@ SHORTEST = 16  # bucket; the others are its doubles
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
-    """Refuses prompts that cannot be continued.
-
-    Args:
-      prompts: token ids, each [n].
-      max_new_tokens: tokens that are to follow.
-      max_len: positions that the net has.
+    """Refuses prompts that a net of `max_len` positions cannot continue.
 
     Raises:
-      ValueError: there is no prompt, one is empty, or one has no room for the new tokens.
+      ValueError: a prompt is empty, or has no room for the new tokens.
     """
-    if not prompts:
-        raise ValueError("no prompts: expected at least one")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens = {max_new_tokens}: expected at least 1")
-    if min(map(len, prompts)) < 1:
-        raise ValueError("an empty prompt: expected at least one token to begin with")
-    longest = max(map(len, prompts))
-    if longest + max_new_tokens > max_len:
+    lengths = list(map(len, prompts))
+    if min(lengths, default=0) < 1 or max_new_tokens < 1:
+        raise ValueError("an empty prompt, or no new tokens: expected at least one of each")
+    if max(lengths) + max_new_tokens > max_len:
         raise ValueError(
-            f"a prompt of {longest} tokens and {max_new_tokens} new ones make"
-            f" {longest + max_new_tokens}, but the net has {max_len} positions; shorten the prompt"
-            " or lower max_new_tokens"
+            f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones make"
+            f" {max(lengths) + max_new_tokens}, but the net has {max_len} positions; shorten the"
+            " prompt or lower max_new_tokens"
         )
 
 

@@ -9,14 +9,15 @@ A step of a few tokens takes as long as reading the parameters from memory.
   table. Here it is kept, once more, as blocks of columns that are read from front to back.
 """
 
-from typing import Any
-
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from flax.typing import ArrayPytree
 
 STACK = "stack"  # where nets keep parameters with a leading axis of layers
 COLUMNS = 64  # of a block
+Cache = ArrayPytree  # of a net, see nets/decoder.py; `layers` is a list here
 
 
 @flax.struct.dataclass
@@ -30,17 +31,19 @@ class Stepper:
       net: the unbound net, as in nets/decoder.py.
     """
 
-    params: Any
-    layers: list[Any]
+    params: ArrayPytree
+    layers: list[ArrayPytree]
     blocks: jax.Array | None
-    net: Any = flax.struct.field(pytree_node=False)
+    net: nn.Module = flax.struct.field(pytree_node=False)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Any:
+    def init_cache(self, batch_size: int, max_len: int) -> Cache:
         """Returns the net's empty cache, with a list of the layers' caches as `layers`."""
         cache = self.net.init_cache(batch_size, max_len)
         return cache.replace(layers=_unstack(cache.layers))
 
-    def __call__(self, tokens: jax.Array, lengths: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, tokens: jax.Array, lengths: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
         """Reads the next tokens.
 
         Args:
@@ -59,7 +62,7 @@ class Stepper:
         last = hidden[rows, lengths - 1]
         return self._logits(variables, last), cache.replace(layers=_unstack(cache.layers))
 
-    def _logits(self, variables: Any, hidden: jax.Array) -> jax.Array:
+    def _logits(self, variables: ArrayPytree, hidden: jax.Array) -> jax.Array:
         """Returns the scores of all tokens at hidden [B, D]."""
         if self.blocks is None:
             return self.net.apply(variables, hidden, method="token_logits")
@@ -68,15 +71,19 @@ class Stepper:
         return logits if bias is None else logits + bias
 
 
-def prepare(net: Any, params: Any) -> Stepper:
-    """Lays out a net's parameters for steps; they are copied.
-
-    Args:
-      net: unbound.
-      params: its parameters, layers stacked on axis 0.
-    """
+def prepare(net: nn.Module, params: ArrayPytree) -> Stepper:
+    """Lays out a copy of the parameters of an unbound net, layers stacked on axis 0, for steps."""
     others = {name: tree for name, tree in params.items() if name != STACK}
-    blocks = _table_in_blocks(net, params) if jax.default_backend() == "cpu" else None
+    one = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+
+    @jax.jit
+    def table_in_blocks(params: ArrayPytree) -> jax.Array:
+        hidden, _ = net.apply({"params": params}, batch, train=False)
+        features, table, _ = net.apply({"params": params}, hidden, method="token_features")
+        return in_blocks(table.astype(features.dtype))
+
+    blocks = table_in_blocks(params) if jax.default_backend() == "cpu" else None
     return Stepper(others, _unstack(params[STACK]), blocks, net)
 
 
@@ -93,23 +100,10 @@ def in_blocks(table: jax.Array) -> jax.Array:
     return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
 
-def _table_in_blocks(net: Any, params: Any) -> jax.Array:
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
-
-    def table(params: Any) -> jax.Array:
-        variables = {"params": params}
-        hidden, _ = net.apply(variables, batch, train=False)
-        features, table, _ = net.apply(variables, hidden, method="token_features")
-        return in_blocks(table.astype(features.dtype))
-
-    return jax.jit(table)(params)
-
-
-def _unstack(stacked: Any) -> list[Any]:
+def _unstack(stacked: ArrayPytree) -> list[ArrayPytree]:
     num_layers = len(jax.tree.leaves(stacked)[0])
     return [jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(num_layers)]
 
 
-def _stack(layers: list[Any]) -> Any:
+def _stack(layers: list[ArrayPytree]) -> ArrayPytree:
     return jax.tree.map(lambda *each: jnp.stack(each), *layers)

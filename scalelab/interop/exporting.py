@@ -59,13 +59,7 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
       ValueError: there is no run, `transformers` has no class for it, or the folder is in use.
     """
     place = output_folder.check(to, "--to", replace=True)
-    values = run_folder.read_json(source / "config.json")
-    if values is None:
-        raise ValueError(
-            f"no run in {str(source)!r}: expected config.json of a pre-training or of one seed of a"
-            " fine-tuning"
-        )
-    run_folder.check_ours(source, values)
+    values = run_folder.read_json(source / "config.json") or {}
     exported = (_open_classifier if "task" in values else _open_net)(source, values)
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
@@ -216,10 +210,11 @@ def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
 def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
-    pipeline = [f"pipeline_tag: {p}" for head, p in PIPELINES.items() if head in architecture.heads]
-    front = ["---", "library_name: transformers", *pipeline]
-    front += ["tags:", "- scalelab", f"- {exported.family.system}", "---", "", ""]
-    return "\n".join(front) + card.write(
+    pipeline = "".join(
+        f"pipeline_tag: {name}\n" for head, name in PIPELINES.items() if head in architecture.heads
+    )
+    tags = f"tags:\n- scalelab\n- {exported.family.system}\n"
+    return f"---\nlibrary_name: transformers\n{pipeline}{tags}---\n\n" + card.write(
         exported.path,
         step=exported.step,
         loads=f"load it with `{architecture.name}.from_pretrained`",

@@ -36,7 +36,6 @@ class Tensors:
     """The tensors of a folder: of one safetensors file, or of shards with an index.
 
     Attributes:
-      shapes: tensor name -> shape.
       dtypes: tensor name -> dtype, as safetensors names it.
 
     Raises:
@@ -44,7 +43,6 @@ class Tensors:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, str] = {}
         self._files: dict[str, pathlib.Path] = {}
         for file in _list_files(folder):
@@ -55,14 +53,13 @@ class Tensors:
             with opened:
                 for name in opened.keys():
                     part = opened.get_slice(name)
-                    shape = tuple(part.get_shape())
-                    if len(shape) > MAX_DIMENSIONS or name in self.shapes:
+                    shape = part.get_shape()
+                    if len(shape) > MAX_DIMENSIONS or name in self.dtypes:
                         raise ValueError(
                             f"{file}: {name} has {len(shape):,} dimensions (expected at most"
                             f" {MAX_DIMENSIONS}), or is in another file too"
                         )
-                    self.shapes[name], self.dtypes[name] = shape, part.get_dtype()
-                    self._files[name] = file
+                    self.dtypes[name], self._files[name] = part.get_dtype(), file
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as float32.
@@ -166,9 +163,9 @@ def open_folder(path: pathlib.Path) -> Folder:
     family = config_json.find_map(config)
     fields, dropout_rate, remarks = config_json.read_fields(family, config)
     tensors = Tensors(path)
-    if fields["num_layers"] > len(tensors.shapes):
+    if fields["num_layers"] > len(tensors.dtypes):
         raise ValueError(
-            f"config.json contradicts the tensors: there are {len(tensors.shapes)} for"
+            f"config.json contradicts the tensors: there are {len(tensors.dtypes)} for"
             f" {fields['num_layers']:,} layers"
         )
     texts = tokenizer.read(path)
@@ -223,7 +220,7 @@ def _match(
     known = set().union(*expected.values(), *family.tied)
     patterns = "|".join((*family.buffers, *family.unused))
     names: dict[str, str] = {}
-    for stored in tensors.shapes:
+    for stored in tensors.dtypes:
         stem, dot, last = stored.rpartition(".")
         name = stem + dot + NORM_NAMES.get(last, last)
         prefixed = family.prefix + name

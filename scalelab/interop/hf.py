@@ -14,8 +14,8 @@ from scalelab.config import cli
 from scalelab.resources import malloc
 
 
-def parser() -> argparse.ArgumentParser:
-    """Makes the parser of the command line."""
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command line; a user's mistake ends in one message and exit code 2."""
     made = cli.Parser(
         prog="python -m scalelab.interop.hf",
         description=__doc__,
@@ -34,12 +34,7 @@ def parser() -> argparse.ArgumentParser:
         help="dtype of the stored tensors; the last two round. Default: that of the imported"
         " checkpoint, else float32",
     )
-    return made
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Runs the command line; a user's mistake ends in one message and exit code 2."""
-    arguments = parser().parse_args(argv)
+    arguments = made.parse_args(argv)
     malloc.return_freed()
     with cli.one_message("nothing was left behind"):
         if arguments.command == "import":

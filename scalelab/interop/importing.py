@@ -60,12 +60,10 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     with output_folder.filling(place) as partial:
         _write(opened, values, origin, partial)
     count = sum(x.size for x in params.values())
-    lines = [f"{workdir}: {architecture.name}, {count:,} parameters, from {source}"]
-    for text in list(opened.tokenizer.roles.values())[:1]:
-        lines.append(
-            f"note: {text} and other special tokens inside a text are tokenized as plain text"
-            " (fill_mask accepts its mask)"
-        )
+    lines = [
+        f"{workdir}: {architecture.name}, {count:,} parameters, from {source}",
+        "note: special tokens inside a text are tokenized as plain text (but for fill_mask's mask)",
+    ]
     return lines + opened.remarks
 
 

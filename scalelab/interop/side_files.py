@@ -114,7 +114,5 @@ def load_unfolded(folder: pathlib.Path) -> convert.Flat:
 
 
 def _digest_tensors(folder: pathlib.Path) -> str:
-    if not (folder / WEIGHTS).is_file():  # shards
-        return ""
     with (folder / WEIGHTS).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,13 +16,9 @@ KINDS = {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}
 
 @dataclasses.dataclass(frozen=True)
 class ImportedTokenizer:
-    """The tokenizer of a folder in Hugging Face layout.
+    """A tokenizer in Hugging Face layout: its pipeline, and role -> text of its special tokens.
 
-    Attributes:
-      backend: its pipeline.
-      roles: role -> text of the special token.
-      kind: its kind, as in config.tokenizer.kind.
-      lowercase: True if it lowercases texts.
+    Its kind is as in config.tokenizer.kind.
     """
 
     backend: tokenizers.Tokenizer

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scalelab.decode import choose as choose_lib
 from scalelab.decode.choose import Rules, choose, keep_top_k, keep_top_p, penalise, repeats
 
 INF = float("inf")
@@ -18,23 +17,16 @@ def kept(logits: jax.Array) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("name", "value", "temperature"),
     [
-        ({"temperature": -0.5}, "temperature = -0.5: expected 0 .* or more"),
-        ({"temperature": INF}, "temperature = inf"),
-        ({"temperature": float("nan")}, "temperature = nan"),
-        ({"temperature": 1.0, "top_k": 0}, "top_k = 0: expected at least 1"),
-        ({"temperature": 1.0, "top_p": 0.0}, "top_p = 0.0: expected more than 0 and at most 1"),
-        ({"temperature": 1.0, "top_p": 1.5}, "top_p = 1.5"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty = 0.0: expected a positive"),
-        ({"repetition_stop": 0}, "repetition_stop = 0: expected at least 1"),
-        ({"top_k": 5}, "top_k = 5 without a temperature: .* set temperature = 1"),
-        ({"top_p": 0.9}, "top_p = 0.9 without a temperature"),
+        ("temperature", -0.5, None), ("temperature", INF, None),
+        ("top_k", 0, 1.0), ("top_k", 5, 0.0), ("top_p", 0.0, 1.0), ("top_p", 1.5, 1.0),
+        ("top_p", 0.9, 0.0), ("repetition_penalty", 0.0, 0.0), ("repetition_stop", 0, 0.0),
     ],
-)
-def test_rules_refuse(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Rules(**fields)
+)  # fmt: skip
+def test_rules_refuse(name: str, value: float, temperature: float | None) -> None:
+    with pytest.raises(ValueError, match=f"{name} = {value}: expected"):
+        Rules(**{"temperature": temperature, name: value})
 
 
 def test_penalty_lowers_what_was_seen() -> None:
@@ -111,7 +103,7 @@ def p_value(counts: np.ndarray, chances: np.ndarray) -> float:
 
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"),
-    [(1.0, None, None), (0.7, None, None), (2.5, 5, None), (1.0, None, 0.8), (1.6, 6, 0.85)],
+    [(0.7, None, None), (2.5, 5, None), (2.5, None, 0.6), (1.6, 6, 0.85)],
 )
 def test_frequencies(temperature: float, top_k: int | None, top_p: float | None) -> None:
     counts = drawn(Rules(temperature=temperature, top_k=top_k, top_p=top_p))
@@ -125,23 +117,10 @@ def test_frequencies(temperature: float, top_k: int | None, top_p: float | None)
         assert p_value(counts, wrong) < 1e-6
 
 
-def test_nucleus_before_the_temperature_would_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At temperature 2.5 the nucleus of 0.6 has more tokens than at 1."""
-    expected = by_hand(2.5, 8, 0.6)
-    rules = Rules(temperature=2.5, top_p=0.6)
-    assert p_value(drawn(rules), expected) > 1e-3
-    at_one = choose_lib.keep_top_p(jnp.asarray(LOGITS, jnp.float32)[None], 0.6)
-    monkeypatch.setattr(
-        choose_lib, "keep_top_p", lambda x, p: jnp.where(jnp.isfinite(at_one), x, -jnp.inf)
-    )
-    assert p_value(drawn(rules), expected) == 0.0
-
-
 def test_texts_draw_apart() -> None:
     """Equal keys draw equal tokens, other keys others, wherever they stand."""
     keys = jax.random.split(jax.random.key(0), 64)
-    logits = jnp.zeros((64, 97))
-    rules = Rules(temperature=1.0)
+    logits, rules = jnp.zeros((64, 97)), Rules(temperature=1.0)
     found = choose(logits, rules, None, keys)
     np.testing.assert_array_equal(choose(logits, rules, None, keys[::-1]), found[::-1])
     assert len(set(np.asarray(found).tolist())) > 30
@@ -158,7 +137,3 @@ def test_repeats_as_a_search_in_strings_says() -> None:
             texts = ["".join(map(str, row[:count])) for row in tokens]
             expected = [len(t) > length and t[-length:] in t[:-1] for t in texts]
             assert repeats(jnp.asarray(tokens), jnp.int32(count), length).tolist() == expected
-
-
-def test_nothing_repeats_in_a_short_text() -> None:
-    assert repeats(jnp.ones((2, 3), jnp.int32), jnp.int32(3), 5).tolist() == [False, False]

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small
-from scipy import special
 
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
@@ -127,21 +126,6 @@ def test_a_penalty_sees_the_prompt_and_what_was_written() -> None:
     )
 
 
-def test_the_first_token_is_drawn_as_the_net_says() -> None:
-    """Over many samples of one prompt, the mean surprise is the entropy."""
-    count = 2000
-    made = stepper.prepare(*small.net("gpt2"))
-    prompts = [small.PROMPTS[0]] * count
-    keys = loop.text_keys(0, prompts, range(count))
-    sizes = SIZES | {"max_new_tokens": 1}
-    found = loop.generate(made, prompts, Rules(temperature=3.0), keys=keys, **sizes)
-    logs = special.log_softmax(small.next_scores("gpt2", prompts[0]) / 3.0)
-    surprise = -logs[np.concatenate([text.tokens for text in found])]
-    entropy = special.entr(np.exp(logs)).sum()
-    spread = np.sqrt(np.exp(logs) @ (logs + entropy) ** 2 / count)
-    assert abs(surprise.mean() - entropy) < 4 * spread < 0.2
-
-
 # --- Where texts end -----------------------------------------------------------------------------
 
 # 0 -> 1 -> 2 -> 3 -> 0, and 4 -> 5 -> 6 -> 6 ...
@@ -170,12 +154,8 @@ def test_texts_end_where_they_repeat_themselves() -> None:
         ([5, 6, 6, 6], "repetition"),
         ([6, 6, 6], "repetition"),
     ]
-    assert from_chain([0], Rules(repetition_stop=5))[0] == (
-        [1, 2, 3, 0, 1, 2, 3, 0, 1],
-        "repetition",
-    )
-    assert from_chain([0], Rules(repetition_stop=6))[0][1] == "length"
-    assert from_chain([0], Rules(repetition_stop=20))[0][1] == "length"
+    for length, ended_by in ((5, "repetition"), (6, "length"), (20, "length")):
+        assert from_chain([0], Rules(repetition_stop=length))[0][1] == ended_by
 
 
 def test_the_end_token_comes_before_the_repetition() -> None:
@@ -187,16 +167,6 @@ def test_the_loop_stops_when_all_have_ended() -> None:
     from_chain([0, 1], Rules(), note=lambda: calls.append(1), end_token=3, max_new_tokens=50)
     jax.effects_barrier()
     assert len(calls) == 3  # the prompts, then 1 and 2; 3 is the end
-    calls.clear()
-    from_chain([0, 4], Rules(), note=lambda: calls.append(1), end_token=3, max_new_tokens=20)
-    jax.effects_barrier()
-    assert len(calls) == 20
-
-
-def test_too_long_for_the_net() -> None:
-    with pytest.raises(ValueError, match="17 tokens and 24 new .* make 41, .* has 40 positions"):
-        greedy("gpt2", max_new_tokens=24)
-    assert len(greedy("gpt2", max_new_tokens=23)[1]) == 23
 
 
 def test_few_shapes_are_compiled() -> None:
@@ -208,17 +178,6 @@ def test_few_shapes_are_compiled() -> None:
 
 
 # --- The stepper ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("rows", "width", "vocab_size"), [(1, 5, 64), (3, 8, 130), (8, 3, 7)])
-def test_blocks_are_the_table(rows: int, width: int, vocab_size: int) -> None:
-    rng = np.random.default_rng(0)
-    table, x = rng.normal(size=(vocab_size, width)), rng.normal(size=(rows, width))
-    blocks = stepper.in_blocks(jnp.asarray(table, jnp.float32))
-    assert blocks.shape == (-(-vocab_size // 64), width, 64)
-    found = stepper.by_blocks(jnp.asarray(x, jnp.float32), blocks)
-    np.testing.assert_allclose(found[:, :vocab_size], x @ table.T, rtol=1e-5, atol=1e-5)
-    assert not np.asarray(found[:, vocab_size:]).any()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -239,11 +198,7 @@ def test_with_and_without_blocks(system: str) -> None:
     assert cache.lengths.tolist() == [4, 2] and len(cache.layers) == 2
 
 
-# --- Prompts ----------------
-
-
-def rows(*lengths: int) -> list[np.ndarray]:
-    return [np.arange(1, n + 1, dtype=np.int32) for n in lengths]
+# --- Prompts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,7 +206,8 @@ def rows(*lengths: int) -> list[np.ndarray]:
     [(1, 99, 16), (16, 99, 16), (17, 99, 32), (33, 99, 64), (65, 99, 99), (90, 99, 99), (5, 9, 9)],
 )
 def test_few_lengths(longest: int, max_len: int, expected: int) -> None:
-    tokens, lengths = pad(rows(1, longest), 4, max_len)
+    prompts = [np.arange(1, n + 1, dtype=np.int32) for n in (1, longest)]
+    tokens, lengths = pad(prompts, 4, max_len)
     assert tokens.shape == (2, expected) and lengths.tolist() == [1, longest]
     assert tokens[1, :longest].tolist() == list(range(1, longest + 1))
     assert not tokens[1, longest:].any() and tokens.dtype == lengths.dtype == np.int32
@@ -259,14 +215,8 @@ def test_few_lengths(longest: int, max_len: int, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("lengths", "max_new_tokens", "message"),
-    [
-        ((3, 10), 7, "a prompt of 10 tokens and 7 new ones make 17, but the net has 16 positions"),
-        ((20,), 1, "a prompt of 20 tokens"),
-        ((3, 0), 7, "an empty prompt"),
-        ((), 7, "no prompts"),
-        ((3,), 0, "max_new_tokens = 0: expected at least 1"),
-    ],
+    [((3, 10), 7, "10 tokens and 7 new .* 16 positions"), ((3, 0), 7, "empty"), ((), 7, "empty")],
 )
 def test_refused(lengths: tuple[int, ...], max_new_tokens: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        pad(rows(*lengths), max_new_tokens, 16)
+        pad([np.zeros(n, np.int32) for n in lengths], max_new_tokens, 16)

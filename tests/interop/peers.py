@@ -43,39 +43,19 @@ def make(
       more: fields of its config.
     """
     num_heads, width, num_layers = shape
-    bert = dict(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        intermediate_size=4 * width,
-        hidden_act="gelu",
-        attn_implementation="eager",
-    )
-    gpt = dict(
-        vocab_size=vocab_size,
-        n_embd=width,
-        n_layer=num_layers,
-        n_head=num_heads,
-        n_positions=max_len,
-        attn_implementation="eager",
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=PAD if head == "classify" else None,
-    )
-    if system == "bert":
-        config = transformers.BertConfig(**bert | {"max_position_embeddings": max_len} | more)
-    elif system == "roberta":
-        own = dict(layer_norm_eps=1e-5, type_vocab_size=1, pad_token_id=1)
-        config = transformers.RobertaConfig(
-            **bert | own | {"max_position_embeddings": max_len + 2} | more
-        )
-    elif system == "gpt2":
-        config = transformers.GPT2Config(**gpt | more)
+    given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
+    if system in ("bert", "roberta"):
+        given |= {"hidden_size": width, "intermediate_size": 4 * width, "hidden_act": "gelu"}
+        given |= {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
+        given |= {"max_position_embeddings": max_len + 2 * (system == "roberta")}
     else:
-        config = transformers.OpenAIGPTConfig(**gpt | more)
-    model = getattr(transformers, CLASSES[system][head == "classify"])(config).double().eval()
-    return randomise(model, seed)
+        given |= {"n_embd": width, "n_layer": num_layers, "n_head": num_heads}
+        given |= {"n_positions": max_len, "bos_token_id": None, "eos_token_id": None}
+        given |= {"pad_token_id": PAD if head == "classify" else None}
+    if system == "roberta":
+        given |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
+    made = getattr(transformers, CLASSES[system][head == "classify"])
+    return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
 CLASSES = {

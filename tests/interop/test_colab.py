@@ -69,7 +69,7 @@ def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
     dev = predictions.read(tmp_path / "work/rte/seed0/predictions.tsv")
     assert dev.texts is not None and dev.probabilities is not None and dev.labels is not None
     assert int(said[0]) == len(dev.gold) == 3 and float(said[1]) < 1e-4
-    # Not the notebook's word alone; and a model of other scores would be seen.
+    # A model of other scores would be seen.
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "work/exported"))
     pairs = [{"text": a, "text_pair": b} for a, b in zip(*dev.texts, strict=True)]
     for pair, ours in zip(pairs, dev.probabilities, strict=True):

@@ -1,7 +1,6 @@
 """A checkpoint of BERT-base's size comes in within its limits of memory and time."""
 
 import json
-import math
 import os
 import pathlib
 import subprocess
@@ -13,12 +12,12 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
+from flax import traverse_util
 from safetensors.numpy import save_file
 
 from scalelab import systems
 from scalelab.config.pretraining import resolve
 from scalelab.interop import convert, maps
-from scalelab.interop.convert import Sizes
 
 pytestmark = pytest.mark.slow
 
@@ -36,23 +35,17 @@ print(1024 * int(peak), time.process_time())
 def write_checkpoint(folder: pathlib.Path) -> int:
     """Writes a BertForPreTraining of 12x768x12 with random weights; returns its size in bytes."""
     values = tiny.values("system=bert,shape=12x768x12,steps=1", tokenizer__vocab_size=VOCAB)
-    config, module, family = resolve(values), systems.load("bert"), maps.load("bert")
-    parts = tiny.parts_of(config, module)
-    flat = convert.flatten(nn.unbox(parts.abstract_parameters()))
-    (architecture,) = (a for a in family.architectures if a.name == "BertForPreTraining")
-    shapes = convert.tensor_shapes(
-        family.rows(architecture),
-        {path: x.shape for path, x in flat.items()},
-        Sizes(12, 12, VOCAB, VOCAB, num_segments=2),
-    )
-    assert sum(map(math.prod, shapes.values())) == NUM_PARAMETERS
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
+    parts = tiny.parts_of(resolve(values), systems.load("bert"))
+    family, rng = maps.load("bert"), np.random.default_rng(0)
+    flat = traverse_util.flatten_dict(nn.unbox(parts.abstract_parameters()), sep="/")
+    params = {path: rng.random(x.shape, np.float32) for path, x in flat.items()}
+    rows = family.rows(family.architectures[0])
+    tensors = convert.to_theirs(rows, params, convert.Sizes(12, 12, VOCAB, VOCAB))
+    assert sum(x.size for x in tensors.values()) == NUM_PARAMETERS
     save_file(tensors, folder / "model.safetensors")
-    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
-    sizes |= {"intermediate_size": 3072, "max_position_embeddings": 512, "vocab_size": VOCAB}
-    (folder / "config.json").write_text(json.dumps(sizes | {"model_type": "bert"}))
-    special = [text for _, text in module.SPECIAL_TOKENS]
+    config = {"model_type": "bert", "vocab_size": VOCAB}  # the sizes are the defaults
+    (folder / "config.json").write_text(json.dumps(config))
+    special = [text for _, text in systems.load("bert").SPECIAL_TOKENS]
     pieces = special + [f"w{i}" for i in range(VOCAB - len(special))]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
     return (folder / "model.safetensors").stat().st_size

@@ -21,10 +21,11 @@ import transformers  # noqa: E402
 pytestmark = pytest.mark.parity
 
 # Special tokens of a tokenizer as others have them, and its frame: (before, behind) a text.
+UNKNOWN = "what it does not know"
 PADDINGS = {
     "its own": ({"pad": "<|endoftext|>"}, ((), ())),
     "none, but one that ends texts": ({}, ((), ("<|endoftext|>",))),
-    "what it does not know": ({"pad": "<unk>"}, ((), ())),
+    UNKNOWN: ({"pad": "<unk>"}, ((), ())),
 }
 
 
@@ -46,8 +47,10 @@ def import_gpt(system: str, folder: pathlib.Path, padding: str) -> pathlib.Path:
     return folder / "back"
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
-@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize(
+    ("system", "padding"),
+    [(s, p) for s in ("gpt", "gpt2") for p in PADDINGS if (s, p) != ("gpt2", UNKNOWN)],  # all bytes
+)
 def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str, padding: str
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import shutil
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,36 +53,15 @@ def make_source(system: str, folder: pathlib.Path, files: str) -> pathlib.Path:
 
 
 LAYOUTS = [(system, "tokenizer.json") for system in tiny.SYSTEMS]
-OLD_LAYOUTS = [("bert", "vocab.txt")]
-OLD_LAYOUTS += [(system, "merges.txt") for system in ("roberta", "gpt2", "gpt")]
-CLASSES = {
-    "bert": "BertTokenizer",
-    "roberta": "RobertaTokenizer",
-    "gpt2": "GPT2Tokenizer",
-    "gpt": "OpenAIGPTTokenizer",
-}
+LAYOUTS += [("bert", "vocab.txt")]
+LAYOUTS += [(system, "merges.txt") for system in ("roberta", "gpt2", "gpt")]
 
 
-def of_class(system: str, folder: pathlib.Path) -> Any:
-    """The family's own class on the content of vocab.txt, or of vocab.json and merges.txt."""
-    import transformers
-
-    made = getattr(transformers, CLASSES[system])
-    if (folder / "vocab.txt").is_file():
-        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        return made(vocab={text: i for i, text in enumerate(pieces)}, split_special_tokens=True)
-    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")[1:-1]
-    merges = [tuple(line.split(" ")) for line in lines]
-    return made(vocab=vocab, merges=merges, split_special_tokens=True)
-
-
-def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str], theirs: Any = None) -> int:
+def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> int:
     """Compares the ids of lines, all three ways; returns how many ids there are."""
     import transformers
 
-    if theirs is None:
-        theirs = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
     count = 0
     tokenizer.read(folder).save(saved)
     ours = Tokenizer.load(saved)
@@ -96,11 +74,10 @@ def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str], theirs:
     return count
 
 
-@pytest.mark.parametrize(("system", "files"), LAYOUTS + OLD_LAYOUTS)
+@pytest.mark.parametrize(("system", "files"), LAYOUTS)
 def test_the_same_ids(tmp_path, system: str, files: str) -> None:
     source = make_source(system, tmp_path / "source", files)
-    theirs = None if files == "tokenizer.json" else of_class(system, source)
-    compare(source, tmp_path / "saved", NASTY + real_text.lines(), theirs)
+    compare(source, tmp_path / "saved", NASTY + real_text.lines())
     read = tokenizer.read(source)
     assert read.kind == real_text.KINDS[system]
     assert read.lowercase == (system in ("bert", "gpt"))
@@ -114,7 +91,7 @@ def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize(("system", "files"), LAYOUTS + OLD_LAYOUTS)
+@pytest.mark.parametrize(("system", "files"), LAYOUTS)
 def test_the_same_ids_on_real_text(tmp_path, system: str, files: str) -> None:
     """Few ids would be <unk> alone."""
     data = pathlib.Path(os.environ.get("SCALELAB_DATA", tiny.ROOT.parent / "shared/data"))
@@ -123,6 +100,5 @@ def test_the_same_ids_on_real_text(tmp_path, system: str, files: str) -> None:
     if not lines:
         pytest.skip("no wikitext-2 in the folder of real corpora")
     source = make_source(system, tmp_path / "source", files)
-    theirs = None if files == "tokenizer.json" else of_class(system, source)
-    count = compare(source, tmp_path / "saved", lines[:10_000], theirs)
+    count = compare(source, tmp_path / "saved", lines[:10_000])
     assert count > sum(map(len, lines[:10_000])) / 4

@@ -7,17 +7,21 @@ from typing import Any
 
 import fine_tuned
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
 from damage import config, rename
+from flax import linen as nn
 from safetensors.numpy import load_file
 
+from scalelab import systems
+from scalelab.data.tokenizers import Tokenizer
+from scalelab.eval import token_scores
 from scalelab.formats import Frame
 from scalelab.interop import exporting, importing, maps
 from scalelab.interop.mapping import Architecture
 from scalelab.runs import pretrained
+from scalelab.tasks.examples import assemble
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -143,21 +147,12 @@ def test_a_family_is_added_by_a_map_alone(tmp_path, monkeypatch: pytest.MonkeyPa
 
 def token_logits(opened: Any, tokens: np.ndarray) -> np.ndarray:
     """Scores of our net at every place of rows without padding."""
-    net = opened.net
-    count = len(tokens)
-    batch = {
-        "tokens": jnp.asarray(tokens, jnp.int32),
-        "lengths": jnp.full(count, tokens.shape[1]),
-        "boundaries": jnp.full(count, tokens.shape[1]),
-        "examples": jnp.arange(count),
-    }
+    batch = token_scores.pad(tokens, tokens.shape[1], len(tokens))
 
     def forward(model: Any) -> jax.Array:
         return model.token_logits(model(batch, train=False)[0])
 
-    from flax import linen as nn
-
-    return np.asarray(nn.apply(forward, net)({"params": opened.params}))
+    return np.asarray(nn.apply(forward, opened.net)({"params": opened.params}))
 
 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
@@ -184,31 +179,19 @@ KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count: int) -> None:
     """A fine-tuned run, which for GPT and GPT-2 has a bias that their class has not."""
-    from scalelab.data.tokenizers import Tokenizer
-    from scalelab.tasks.examples import assemble
-
     task = {} if count == 3 else {"task": "own", "labels": None, "regression": True}
     net, params = fine_tuned.make(
         pretrained_runs(system), tmp_path / "run", KINDS[system], count, **task
     )
     exporting.run(tmp_path / "run", tmp_path / "out")
-    opened = pretrained.load(pretrained_runs(system))
-    tokenizer = Tokenizer.load(tmp_path / "run/tokenizer")
-    a = opened.system.ADAPTATION
+    tokenizer, a = Tokenizer.load(tmp_path / "run/tokenizer"), systems.load(system).ADAPTATION
     frame = Frame(*(tuple(map(tokenizer.token_id, part)) for part in (a.begin, a.between, a.end)))
     pairs = [("bada gedu", "dodo."), ("gedu", "bada [MASK] dodo gedu"), ("dodo", "x")]
     first, second = (tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
     made = assemble(first, second, frame, 60)
-    length = int(np.diff(made["starts"]).max())
-    rows = np.zeros((len(pairs), length), np.int32)
-    for row, start, end in zip(rows, made["starts"], made["starts"][1:], strict=False):
-        row[: end - start] = made["tokens"][start:end]
-    batch = {
-        "tokens": rows,
-        "lengths": np.diff(made["starts"]).astype(np.int32),
-        "boundaries": made["boundaries"],
-        "examples": np.arange(len(pairs), dtype=np.int32),
-    }
+    rows = np.split(made["tokens"], made["starts"][1:-1])
+    batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
+    batch["boundaries"] = made["boundaries"]
     scores, _ = net.apply({"params": params}, batch, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)
