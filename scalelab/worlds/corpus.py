@@ -32,14 +32,8 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
     `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
     sentence (`gold.annotate`).
 
-    Args:
-      world: the distribution of documents.
-      seed: of the documents.
-      num_documents: of the training split.
-      folder: an existing one.
-
     Returns:
-      The documents of each split.
+      The number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])
     with (folder / "gold.jsonl").open("w", encoding="utf-8") as file:
@@ -59,13 +53,6 @@ def write_tokens(
     source: Source | Neighbours, seed: int, num_documents: int, length: int, folder: Path
 ) -> dict[str, Any]:
     """Writes texts of a token source; each token is an invented word.
-
-    Args:
-      source: from `markov` or `neighbours`.
-      seed: of the words and texts.
-      num_documents: of the training split.
-      length: words of each.
-      folder: an existing one.
 
     Returns:
       The "documents" of each split, and the "words", one for each token.

@@ -30,12 +30,7 @@ CHAIN_RATE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document.
-
-    Attributes:
-      topic: its number.
-      trees: a derivation for each sentence.
-    """
+    """A document: the number of its topic, and a derivation for each sentence."""
 
     topic: int
     trees: tuple[Tree, ...]
@@ -53,12 +48,7 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The distribution of documents.
-
-    Attributes:
-      lexicon: the words.
-      pcfg: the rules of sentences (`grammar`).
-    """
+    """The distribution of documents, of some words and the rules of sentences (`grammar`)."""
 
     lexicon: Lexicon
     pcfg: Pcfg
@@ -79,20 +69,13 @@ class World:
         }
 
     def last_head(self, tree: Tree) -> int:
-        """Returns the place, in its topic's nouns, of the last participant's head.
-
-        The last participant is the second of a deed, or the subject where there is no other.
-        """
+        """Returns the place, in its topic's nouns, of the last participant's head."""
         (predicate,) = (c for c in tree.children if isinstance(c, Tree) and c.label == "VP")
         nouns = [self.noun_places[word] for word in predicate.words() if word in self.noun_places]
         return nouns[0][1] if nouns else tree.symbol[4]
 
     def subject_chances(self, last: int | None) -> np.ndarray:
-        """Returns the probabilities of the next subject: [num_nouns].
-
-        Args:
-          last: the last participant of the sentence before; None before the first sentence.
-        """
+        """Returns the probabilities of the subject after a last participant: [num_nouns]."""
         if last is None:
             return self.noun_chances
         kept = np.arange(len(self.noun_chances)) == last
@@ -123,11 +106,14 @@ class World:
             p * float(entropy(self.subject_chances(last)))
             for last, p in enumerate(self.noun_chances)
         )
+        # No quality in a document: E[z^n], n being a sum of geometric draws.
+        z, rates = 1 - QUALITY_RATE, [REPEAT_RATES.get(stage, 0) for stage in STAGES]
+        no_quality = math.prod(z * (1 - rate) / (1 - rate * z) for rate in rates)
         terms = {
             "topic": math.log(len(self.lexicon.topics)),
             "stages": sum(_visits(s) * _coin(REPEAT_RATES.get(s, 0)) for s in STAGES),
             "kinds": num_sentences * _coin(QUALITY_RATE),
-            "mood": math.log(2) * (1 - _no_quality()),
+            "mood": math.log(2) * (1 - no_quality),
             # Each subject, by itself, is distributed as a new one.
             "subjects": float(entropy(self.noun_chances)) + (num_sentences - 1) * after,
             "sentences": self._expect(self.pcfg.entropies()),
@@ -166,13 +152,6 @@ def draw(sizes: Sizes, seed: int) -> World:
 def _visits(stage: str) -> float:
     """Returns the expected number of sentences of a stage."""
     return 1 / (1 - REPEAT_RATES.get(stage, 0))
-
-
-def _no_quality() -> float:
-    """Returns the probability of no quality in a document: E[z^n], n a sum of geometric draws."""
-    z = 1 - QUALITY_RATE
-    rates = [REPEAT_RATES.get(stage, 0) for stage in STAGES]
-    return math.prod(z * (1 - rate) / (1 - rate * z) for rate in rates)
 
 
 def _coin(rate: float) -> float:

@@ -24,11 +24,7 @@ Example = tuple[tuple[str, ...], str]  # texts and label
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the nine tasks.
 
-    Args:
-      world: the distribution of documents.
-      seed: of the examples.
-      num_examples: training examples of each task; a dev or test set has a quarter as many.
-      folder: for the tasks' folders and `test_labels.jsonl`.
+    A training set has `num_examples` examples, a dev or test set a quarter as many.
 
     Returns:
       Task -> file -> number of examples.

@@ -50,17 +50,8 @@ class Source:
         found, *_ = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))
         return np.maximum(found, 0).reshape([self.vocab_size] * self.order)
 
-    @functools.cached_property
-    def entropy_rate(self) -> float:
-        """Nats a token of the best predictor."""
-        return self.bound(self.order)
-
     def bound(self, num_seen: int) -> float:
-        """Returns the nats a token of the best predictor from the last `num_seen` tokens.
-
-        Args:
-          num_seen: 0: no context; more than k is as good as k.
-        """
+        """Returns the nats a token of the best predictor from the last `num_seen` tokens."""
         seen = min(num_seen, self.order)
         joint = self.stationary[..., None] * self.transitions
         ends = joint.sum(tuple(range(self.order - seen)))  # seen tokens and the next
@@ -69,7 +60,7 @@ class Source:
     def facts(self) -> dict[str, float]:
         """Returns the entropy rate, and the bounds from 0 to k tokens seen, in nats a word."""
         bounds = {f"nats_per_word_seeing_{k}": self.bound(k) for k in range(self.order + 1)}
-        return {"nats_per_word": self.entropy_rate} | bounds
+        return {"nats_per_word": self.bound(self.order)} | bounds
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
         """Draws texts: [count, length] int32, from the stationary distribution."""
@@ -94,12 +85,6 @@ class Source:
 
 def draw(vocab_size: int, order: int, seed: int, concentration: float = 0.1) -> Source:
     """Draws a source with Dirichlet probabilities after each context.
-
-    Args:
-      vocab_size: V.
-      order: k.
-      seed: of the draw.
-      concentration: of the Dirichlet distribution; smaller values make the next token surer.
 
     Raises:
       ValueError: too many contexts, or an argument below its least value.

@@ -25,41 +25,21 @@ class Neighbours:
     table: np.ndarray
 
     @property
-    def num_letters(self) -> int:
-        """K."""
-        return len(self.table)
-
-    @property
     def vocab_size(self) -> int:
         """Different tokens: K free and K decided ones."""
-        return 2 * self.num_letters
+        return 2 * len(self.table)
 
     @property
     def given_left(self) -> np.ndarray:
         """[K, K]: probabilities of the decided letter, given the left neighbour."""
-        return (self.table[..., None] == np.arange(self.num_letters)).mean(1)
-
-    @property
-    def left_nats(self) -> float:
-        """Entropy of a decided token, given only the text to its left."""
-        return float(entropy(self.given_left).mean())
-
-    @property
-    def left_accuracy(self) -> float:
-        """Accuracy of the best guess of a decided token, given only the text to its left."""
-        return float(self.given_left.max(1).mean())
-
-    @property
-    def entropy_rate(self) -> float:
-        """Nats a token, over free and decided ones: only free ones have entropy."""
-        return float(np.log(self.num_letters)) / 2
+        return (self.table[..., None] == np.arange(len(self.table))).mean(1)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the entropies in nats, the accuracy of the best guess, and the table."""
+        """Returns the exact entropies, in nats, the accuracy of the best guess, and the table."""
         return {
-            "nats_per_word": self.entropy_rate,
-            "nats_of_decided_word_from_left": self.left_nats,
-            "accuracy_of_decided_word_from_left": self.left_accuracy,
+            "nats_per_word": float(np.log(len(self.table))) / 2,  # only free words have entropy
+            "nats_of_decided_word_from_left": float(entropy(self.given_left).mean()),
+            "accuracy_of_decided_word_from_left": float(self.given_left.max(1).mean()),
             "table": self.table.tolist(),
         }
 
@@ -71,10 +51,11 @@ class Neighbours:
         """
         if length % 2 == 0:
             raise ValueError(f"length {length}: expected an odd number, so that both ends are free")
-        free = rng.integers(self.num_letters, size=(count, length // 2 + 1))
+        num_letters = len(self.table)
+        free = rng.integers(num_letters, size=(count, length // 2 + 1))
         tokens = np.zeros((count, length), np.int32)
         tokens[:, ::2] = free
-        tokens[:, 1::2] = self.num_letters + self.table[free[:, :-1], free[:, 1:]]
+        tokens[:, 1::2] = num_letters + self.table[free[:, :-1], free[:, 1:]]
         return tokens
 
 

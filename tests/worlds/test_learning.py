@@ -22,12 +22,8 @@ def batch(tokens: np.ndarray) -> dict[str, np.ndarray]:
     lengths = np.full(len(tokens), tokens.shape[1], np.int32)
     counts = {"num_bytes": 0 * lengths, "num_text_tokens": lengths}
     places = np.arange(len(tokens), dtype=np.int32)
-    return {
-        "tokens": tokens,
-        "lengths": lengths,
-        "boundaries": lengths,
-        "examples": places,
-    } | counts
+    arrays = {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": places}
+    return arrays | counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +95,16 @@ def test_clm_learns_a_source_of_order_2_to_within_2_percent() -> None:
     excess = (
         found + np.log(source.transitions[texts[:, :-2], texts[:, 1:-1], texts[:, 2:]])
     ).mean()
-    assert 0 < excess < 0.02 * source.entropy_rate
-    assert found.mean() == pytest.approx(source.entropy_rate, rel=0.05)
+    assert 0 < excess < 0.02 * source.bound(source.order)
+    assert found.mean() == pytest.approx(source.bound(source.order), rel=0.05)
     # One token of context, or none, could not do it.
-    assert source.bound(1) > 1.5 * source.entropy_rate
+    assert source.bound(1) > 1.5 * source.bound(source.order)
     blind = picked(learnt.log_chances(np.roll(texts, 1, axis=0), places), texts[:, 1:])
     assert blind.mean() > source.bound(0)
 
 
 LETTERS, SPAN = 4, 7
+LEFT, GUESS = "nats_of_decided_word_from_left", "accuracy_of_decided_word_from_left"
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +137,9 @@ def test_mlm_knows_a_token_that_its_neighbours_decide(world: neighbours.Neighbou
     assert picked(chances, texts[:, [place]]).mean() < 0.05
     # The same net without the right side is no better than the left side allows.
     half = learnt.log_chances(masked[:, : place + 1], places)
-    most = world.left_accuracy + 4 * np.sqrt(0.25 / len(texts))
+    most = world.facts()[GUESS] + 4 * np.sqrt(0.25 / len(texts))
     assert (half.argmax(-1) == texts[:, [place]]).mean() < most < 0.9
-    assert picked(half, texts[:, [place]]).mean() > 0.95 * world.left_nats
+    assert picked(half, texts[:, [place]]).mean() > 0.95 * world.facts()[LEFT]
 
 
 def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbours) -> None:
@@ -151,7 +148,7 @@ def test_clm_knows_of_it_what_the_left_neighbour_tells(world: neighbours.Neighbo
     chances = learnt.log_chances(texts, np.broadcast_to(decided - 1, (len(texts), len(decided))))
     found = picked(chances, texts[:, decided])
     own = world.given_left[texts[:, decided - 1] - ids, texts[:, decided] - ids - LETTERS]
-    assert 0 < (found + np.log(own)).mean() < 0.02 * world.left_nats
-    assert found.mean() == pytest.approx(world.left_nats, rel=0.03)
+    assert 0 < (found + np.log(own)).mean() < 0.02 * world.facts()[LEFT]
+    assert found.mean() == pytest.approx(world.facts()[LEFT], rel=0.03)
     right = (chances.argmax(-1) == texts[:, decided]).mean()
-    assert right == pytest.approx(world.left_accuracy, abs=0.05)
+    assert right == pytest.approx(world.facts()[GUESS], abs=0.05)
