@@ -23,7 +23,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab import systems
-from scalelab.config import files
+from scalelab.config import files, pretraining
 
 BUILTIN_VOCAB = 20_000  # the several MB of the built-in corpus support some 22,000 pieces
 BUDGETS = {"steps": int, "epochs": float, "tokens": float, "flops": float, "secs": float}
@@ -56,13 +56,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     for departure in systems.load(config.system).DEPARTURES:
         config.update_from_flattened_dict({departure.field: departure.value})
     if "shape" in given:
-        parts = given["shape"].split("x")
-        if len(parts) != 3 or not all(p.isdecimal() for p in parts):
-            raise ValueError(
-                f"shape {given['shape']!r}: expected AxHxL (heads x width x layers),"
-                " such as 2x128x2"
-            )
-        config.net.num_heads, config.net.width, config.net.num_layers = map(int, parts)
+        shape = pretraining.Shape.parse(given["shape"])
+        config.net.num_heads, config.net.width, config.net.num_layers = shape
     config.data.corpus = given.get("corpus", config.data.corpus)
     if given.get("corpus") == "builtin":
         config.tokenizer.vocab_size = BUILTIN_VOCAB

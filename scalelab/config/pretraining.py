@@ -34,6 +34,25 @@ class Shape(NamedTuple):
         return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
     @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Reads AxHxL.
+
+        Raises:
+          ValueError: another form, or A does not divide H.
+        """
+        parts = [int(part) if part.isdecimal() else 0 for part in text.split("x")]
+        if len(parts) != 3 or not all(parts):
+            raise ValueError(
+                f"shape {text!r}: expected AxHxL (heads x width x layers), such as 2x128x2"
+            )
+        shape = cls(*parts)
+        if shape.width % shape.num_heads:
+            raise ValueError(
+                f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"
+            )
+        return shape
+
+    @classmethod
     def from_json(cls, value: object) -> "Shape":
         """Reads {"A", "H", "L"}, as result.json has it; raises ValueError for anything else."""
         sizes = [value.get(name) for name in "AHL"] if isinstance(value, Mapping) else []

@@ -27,7 +27,7 @@ from scalelab.lab.load import archive, study_runs
 from scalelab.lab.load.study_runs import BASELINE, PretrainRun
 from scalelab.runs import records
 from scalelab.studies import finetunings
-from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields, parse_shape
+from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields
 
 BUDGETS = ("optim.total_", "optim.warmup_")
 XPASS = "xpass:"
@@ -39,15 +39,8 @@ SHOWN = 8
 class PlannedRun:
     """One pre-training that a study wants.
 
-    Attributes:
-      name: its folder's, such as "bert-2x128x2-half_steps-seed0"; where only the size of its shape
-        is known, such as "bert-compound:1-seed0".
-      stage: the stage that it belongs to.
-      system: its name.
-      shape: of the net.
-      variant: name.
-      seed: its seed.
-      config: resolved.
+    The name is its folder's, such as "bert-2x128x2-half_steps-seed0"; where only the size of its
+    shape is known, such as "bert-compound:1-seed0".
     """
 
     name: str
@@ -110,7 +103,7 @@ def _shapes(
     """
     for text in shapes:
         if not text.startswith(COMPOUND):
-            shape = parse_shape(text)
+            shape = Shape.parse(text)
             yield shape, str(shape)
             continue
         tasks, seeds = spec.finetune.tasks, spec.finetune.seeds
@@ -170,10 +163,6 @@ def _config(
 
 def pass_tokens(config: Config, workdir: pathlib.Path) -> int:
     """Counts the tokens of a pass over the training examples of all phases; may prepare them.
-
-    Args:
-      config: of the examples; their order does not matter.
-      workdir: the study's folder, which keeps the number.
 
     Raises:
       ValueError: the corpus is missing, unreadable or too small.
@@ -265,10 +254,6 @@ def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
     tasks, but config and fine-tuning of a shared run must agree.
-
-    Args:
-      facts: the content of the study's file.
-      workdir: the folder.
 
     Raises:
       ValueError: they do not agree; the message names the fields.

@@ -1,6 +1,5 @@
 """The fine-tunings of a study: their fields, planned for every task, and the data of its tasks."""
 
-import argparse
 import dataclasses
 import fcntl
 import pathlib
@@ -24,12 +23,7 @@ def base_values(recipe: str) -> dict[str, Any]:
 
 
 def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
-    """Returns the fields that a study sets for a task.
-
-    Args:
-      lines: "epochs=1" for all tasks, "sst2.epochs=1" for one.
-      task: its name.
-    """
+    """Returns the fields that lines set for a task: "epochs=1" of all, "sst2.epochs=1" of one."""
     names = set(task_lib.task_names())
     found, own = {}, {}
     for field, value in parse_fields(lines).items():
@@ -83,12 +77,7 @@ def data_folder(data: str | None, workdir: pathlib.Path) -> str | None:
 
 
 def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
-    """Loads the training and dev examples of a task.
-
-    Args:
-      name: of the task.
-      data: the study's `finetune.data`.
-      workdir: the study's folder.
+    """Loads the training and dev examples of a task from the study's `finetune.data`.
 
     Raises:
       ValueError: there are none, or they are damaged.
@@ -106,12 +95,9 @@ def load(name: str, data: str | None, workdir: pathlib.Path) -> task_lib.Splits:
 
 
 def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
-    """Makes the probe tasks, if a study wants them; processes that start together make them once.
+    """Makes the probe tasks of a study's corpus, if its `finetune.data` wants them.
 
-    Args:
-      data: the study's `finetune.data`.
-      config: of any run; its corpus is taken.
-      workdir: the study's folder.
+    Processes that start together make them once. `config` is that of any run.
 
     Raises:
       ValueError: the corpus is too small for them.
@@ -125,7 +111,7 @@ def prepare(data: str | None, config: Config, workdir: pathlib.Path) -> None:
         f"--cache_dir={config.machine.cache_dir}", f"--valid_rate={config.data.valid_rate}",
         f"--errors={config.data.errors}",
     ]  # fmt: skip
-    given: argparse.Namespace = probes.parser().parse_args(arguments)
+    given = probes.parser().parse_args(arguments)
     (workdir / "locks").mkdir(parents=True, exist_ok=True)
     with (workdir / "locks" / "probes").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

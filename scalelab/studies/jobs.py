@@ -31,21 +31,13 @@ SMALL = 500_000
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A piece of work that one process does.
+    """A piece of work that one process does."""
 
-    Attributes:
-      kind: PRETRAIN or FINETUNE.
-      run: the name of the run.
-      state: WAITING for another job, READY to start or to continue, or DONE.
-      tasks: fine-tunings still to be done, "sst2" or "scratch/sst2".
-      damaged: what is wrong with its folder, or None.
-    """
-
-    kind: str
+    kind: str  # PRETRAIN or FINETUNE
     run: str
-    state: str
-    tasks: tuple[str, ...] = ()
-    damaged: str | None = None
+    state: str  # WAITING for another job, READY to start or to continue, or DONE
+    tasks: tuple[str, ...] = ()  # fine-tunings still to be done, "sst2" or "scratch/sst2"
+    damaged: str | None = None  # the fault of its folder
 
     @property
     def name(self) -> str:
@@ -112,13 +104,9 @@ def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
 
 
 def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
-    """Lists pre-trainings that one program does with `job`: other seeds of the same small net.
+    """Lists the pre-trainings in `left` that one program of `count` runs does with `job`.
 
-    Args:
-      study: the study.
-      job: a pre-training.
-      left: where to look, in this order.
-      count: how many a program does, `job` among them.
+    They are other seeds of the same small net.
     """
     if count == 1 or job.kind != PRETRAIN:
         return []

@@ -37,11 +37,7 @@ WORD_PIECES, FRAME_TOKENS = 1.35, 3  # tokens of a word, and special ones, of a 
 def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int) -> str:
     """Plans a study, keeps the plan in WORKDIR/plans, and formats it.
 
-    Args:
-      spec: the study.
-      workdir: its folder.
-      command: the command line, for the study's file.
-      num_workers: processes at a time; this process takes the cores that one of them will have.
+    This process takes the cores that one of `num_workers` processes will have.
     """
     from scalelab.runs import environment
 

@@ -52,12 +52,7 @@ def describe_runs(
 ) -> str:  # fmt: skip
     """Formats a table with a row for each run.
 
-    Args:
-      study: the study.
-      found: its jobs.
-      working: names of jobs that are being done.
-      failed: jobs that failed, with the reason.
-      plan: of the study.
+    `working` has the names of jobs that are being done, `failed` the reasons by job.
     """
     by_name, num_tasks = {job.name: job for job in found}, len(study.facts["tasks"])
     rows = []
@@ -118,37 +113,25 @@ def summary(
 
 
 class Screen:
-    """Writes a line whenever a job has begun or ended, or a minute has passed.
-
-    Args:
-      stream: where to write.
-      num_workers: processes at a time, for the time left.
-      plan: of the study.
-    """
+    """Writes a line whenever a job has begun or ended, or a minute has passed."""
 
     def __init__(self, stream: TextIO, num_workers: int, plan: Plan) -> None:
         self._stream, self._workers, self._plan = stream, num_workers, plan
-        self._last, self._shown = 0.0, ""
+        self._shown: object = None
 
     def __call__(
         self, study: Study, found: Sequence[Job], working: Sequence[str], failed: Mapping[str, str]
     ) -> None:
         """Shows the state if it has changed or some time has passed."""
-        state = f"{[j.state for j in found]} {working} {sorted(failed)}"
-        if time.monotonic() - self._last > 60.0 or state != self._shown:
-            self._last, self._shown = time.monotonic(), state
+        state = ([j.state for j in found], working, sorted(failed), time.monotonic() // 60)
+        if state != self._shown:
+            self._shown = state
             line = summary(study, found, working, failed, self._plan, self._workers)
             print(line, file=self._stream, flush=True)
 
 
 def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) -> str:
-    """Returns the lines that end a `study run`: what failed, what waits for it, and what helps.
-
-    Args:
-      study: as it is now.
-      found: its jobs.
-      failed: names of jobs that failed, with the reason.
-    """
+    """Returns the lines that end a `study run`: what failed, what waits for it, and what helps."""
     done = sum(job.state == DONE for job in found)
     if done == len(found):
         return f"{study.name}: nothing left to do in {study.workdir}"

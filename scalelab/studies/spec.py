@@ -126,7 +126,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
     _check_names(stage.variants, spec.variants, f"{where}.variants")
     for shape in stage.shapes:
         if not shape.startswith(COMPOUND):
-            parse_shape(shape)
+            Shape.parse(shape)
         elif is_first:
             raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
         elif not shape.removeprefix(COMPOUND).removeprefix("-").isdecimal():
@@ -164,25 +164,6 @@ def _check_names(given: Iterable[str], known: Collection[str], where: str) -> No
     for name in given:
         if name not in known:
             raise ValueError(f"{where}: unknown {name!r}: {nearest(name, known)}")
-
-
-def parse_shape(text: str) -> Shape:
-    """Reads AxHxL.
-
-    Raises:
-      ValueError: another form, or A does not divide H.
-    """
-    parts = text.split("x")
-    if len(parts) != 3 or not all(p.isdecimal() and int(p) for p in parts):
-        raise ValueError(
-            f"shape {text!r}: expected AxHxL (heads x width x layers), such as 2x128x2"
-        )
-    shape = Shape(*map(int, parts))
-    if shape.width % shape.num_heads:
-        raise ValueError(
-            f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"
-        )
-    return shape
 
 
 def parse_fields(lines: Sequence[str]) -> dict[str, Any]:

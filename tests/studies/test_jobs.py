@@ -225,25 +225,15 @@ def test_a_job_that_another_process_did_has_not_failed(tmp_path) -> None:
     assert set(states(tmp_path).values()) == {DONE}
 
 
-def test_seeds_of_one_net_are_one_job(tmp_path) -> None:
-    """At most so many at a time; another system, or another shape, is another program."""
+def test_seeds_of_one_net_are_one_program_and_tried_one_by_one_if_it_fails(tmp_path) -> None:
+    """At most so many at a time; what the others had finished stays finished."""
     name = planned(tmp_path, seeds=3)
-    assert not invented(tmp_path, name, vmapped=2).run()
-    bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
-    pairs = [f"{bert[0]}+{bert[1]}", bert[2], f"{gpt[0]}+{gpt[1]}", gpt[2]]
-    assert started(tmp_path) == sorted(pairs)
-    assert set(states(tmp_path).values()) == {DONE}
-
-
-def test_what_fails_together_is_tried_one_by_one(tmp_path) -> None:
-    """What the others had finished stays finished; the one that fails alone is told."""
-    name = planned(tmp_path, seeds=3)
-    one = invented(tmp_path, name, vmapped=8)
+    one = invented(tmp_path, name, vmapped=2)
     one.failing = "bert-2x8x1-seed0"
-    failed = one.run()
-    assert list(failed) == ["bert-2x8x1-seed0.pretrain"]
+    assert list(one.run()) == ["bert-2x8x1-seed0.pretrain"]
     bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
-    assert started(tmp_path) == sorted(["+".join(bert), bert[0], "+".join(gpt)])
+    programs = [f"{bert[0]}+{bert[1]}", bert[0], bert[2], f"{gpt[0]}+{gpt[1]}", gpt[2]]
+    assert started(tmp_path) == sorted(programs)
 
 
 def test_companions(tmp_path, monkeypatch) -> None:

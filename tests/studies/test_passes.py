@@ -70,12 +70,6 @@ def test_the_count_is_kept_and_packed(made, tmp_path, monkeypatch) -> None:
         by_variant(made, tmp_path)
 
 
-def test_all_seeds_have_one_budget(made, tmp_path) -> None:
-    runs = [run for run in expand.expand_runs(made, tmp_path) if run.variant == "pairs_unique"]
-    assert len(runs) == 2
-    assert len({run.config.optim.total_tokens for run in runs}) == 1
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [("basline", "run .*'baseline'"), ("more", "another variant"), ("again", "xpass:again")],

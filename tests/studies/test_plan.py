@@ -110,11 +110,6 @@ def test_a_study_without_data_names_the_argument_before_anything_is_written(
     assert not workdir.exists()
 
 
-def test_a_folder_that_lacks_the_task_is_named(tmp_path) -> None:
-    with pytest.raises(ValueError, match=f"{tmp_path}/WNLI"):
-        finetunings.load("wnli", str(tmp_path), tmp_path)
-
-
 def test_probes_are_made_from_the_studys_own_corpus(tmp_path, monkeypatch) -> None:
     """Into the study's folder, and read as tasks; any other data is left alone."""
     asked = []

@@ -57,13 +57,6 @@ def test_a_failure_is_forgotten_once_it_is_tried_again(tmp_path) -> None:
     assert not list((tmp_path / "logs").glob("*.failed"))
 
 
-def test_a_failed_pretraining_keeps_its_own_finetuning_alone(tmp_path) -> None:
-    made = a_study.make(finetune__tasks=("wnli",))
-    write(made, tmp_path)
-    finish(tmp_path, "gpt2-2x8x1-seed0")
-    assert "stage main: fine-tuning of bert-2x8x1-seed0" in ends(tmp_path)
-
-
 def finish_all(workdir, names, tuned: bool = True) -> None:
     for name in names:
         finish(workdir, name, loss=5.0)

@@ -77,19 +77,6 @@ def test_what_may_be_added(tmp_path) -> None:
     assert len(facts["runs"]) == 12
 
 
-def test_further_seeds_of_another_study_do_not_count(tmp_path) -> None:
-    """Fewer may be asked for later: then the others are there, but in no table."""
-    import task_folders
-
-    write(tmp_path, finetune__tasks=("wnli",), finetune__seeds=3)
-    test_jobs.finish(tmp_path, BERT)
-    for seed in range(3):
-        task_folders.write_run(tmp_path / "runs" / BERT / "tasks/wnli", "wnli", seed, 3)
-    assert len(study_runs.read(tmp_path).runs[0].tasks["wnli"].runs) == 3
-    write(tmp_path, finetune__tasks=("wnli",), finetune__seeds=2)
-    assert [r.seed for r in study_runs.read(tmp_path).runs[0].tasks["wnli"].runs] == [0, 1]
-
-
 def test_a_run_that_is_there_with_another_config(tmp_path) -> None:
     """Though no study of the folder says so, as its file was deleted."""
     write(tmp_path, pretrain__mask_rate=0.3)
