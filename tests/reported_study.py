@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import study_folders
 import task_folders
 
 from scalelab.lab.show import score_tables
@@ -183,21 +184,13 @@ def write(
                         continue
                     write_pretraining(folder, system, shape, seed)
                     write_finetunings(folder / "tasks", system, shape, seed, tasks, finetune_seeds)
-    study = {
-        "name": "invented",
+    study = study_folders.FACTS | {
         "title": "Two objectives at two widths",
         "question": "Does width help one objective more than the other?",
         "protocol": "7.5.1",
-        "scale": "tiny",
-        "comparison": "scalelab.thesis.comparison",
-        "matched": "steps",
-        "free": ["system", "shape", "variant", "seed"],
-        "allow": [],
         "tables": ["data", "large", "grid", "cost"],
         "figures": ["score_by_size", "loss_by_time"],
-        "hypotheses": [],
         "tasks": list(tasks),
-        "recipe": "thesis",
         "finetune_seeds": finetune_seeds,
         "finetune": {"fields": ["epochs=3.0"], "data": None},
         "adaptation": {task: ADAPTATION for task in tasks},

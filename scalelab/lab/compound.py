@@ -7,17 +7,15 @@
 The first command lists shapes (heads x width x layers) near a size N = 12 L H^2, to be trained
 alike. The others solve alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape and
 propose shapes with about 64 units a head. The base is --base, or the best of --results: among the
---best=3 shapes of least loss, the one of best score. RUNS is a folder of runs; a CSV has columns
-shape (or A, H, L), loss and score. Sizes of a grid differ by a tenth at most, and its runs only in
-shape and seed; other runs are refused unless --where chooses among them or --allow=FIELD,FIELD
-pools them.
+three shapes of least loss, the one of best score. RUNS is a folder of runs; a CSV has columns shape
+(or A, H, L), loss and score. Sizes of a grid differ by a tenth at most, and its runs only in shape
+and seed; other runs are refused unless --where chooses among them or --allow=FIELD,FIELD pools
+them.
 
-Targets: --target_n, sizes; --phi, compound coefficients; --step, steps of phi above the base, each
-doubling the size; --target_flops, in proportion to --base_flops of the base or by --costs;
---target_secs, by --costs: RUNS that trained alike, or a CSV with columns n_model (or shape) and
-flops or seconds, to which a power law is fitted. Where the output head outweighs the layers, FLOPs
-are not in proportion to N: use --costs there. `scalelab.lab.compare.shape_rules` tells how shapes
-are rounded.
+Targets: --target_n, sizes; --step, steps of phi above the base, each doubling the size;
+--target_flops and --target_secs by --costs: RUNS that trained alike, or a CSV with columns n_model
+(or shape) and flops or seconds, to which a power law is fitted. `scalelab.lab.compare.shape_rules`
+tells how shapes are rounded.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -35,21 +33,8 @@ from scalelab.config.pretraining import Shape
 from scalelab.helpers import quantities
 from scalelab.lab import tables
 from scalelab.lab.compare import law_fits, law_forms, run_points, shape_rules
-from scalelab.lab.compare.law_fits import MAX_EXTRAPOLATION, Law
+from scalelab.lab.compare.law_fits import Law
 from scalelab.lab.compare.shape_rules import Scaling
-
-PROGRAM = "python -m scalelab.lab.compound"
-TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
-
-
-def describe_grid(n_model: float, depths: Sequence[int]) -> str:
-    """Formats the grid of one size for a terminal."""
-    found = shape_rules.grid(n_model, depths)
-    rows = [[str(shape), f"{shape.n_model:,}", f"{shape.n_model / n_model - 1:+.1%}"]
-            for shape in found]  # fmt: skip
-    missing, text = len(depths) - len(found), tables.plain(("A x H x L", "N", "off"), rows)
-    note = f"* {missing} depths have no shape within {shape_rules.NEAR:.0%} of N\n"
-    return text + note * bool(missing)
 
 
 def read_results(
@@ -106,14 +91,12 @@ def read_results(
 
 
 def read_grid(
-    path: pathlib.Path, loss: str, score: str | None, notes: list[str], where: str = "",
-    allow: str = "",
+    path: pathlib.Path, score: str | None, notes: list[str], where: str = "", allow: str = ""
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
     """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
 
     Args:
       path: as for `read_results`.
-      loss: its column.
       score: its column; None: no score.
       notes: as for `read_results`.
       where: likewise.
@@ -122,7 +105,7 @@ def read_grid(
     Raises:
       ValueError: as `read_results`, or the shapes are not of one size.
     """
-    rows = read_results(path, [loss, *([score] if score else [])], notes, where, allow)
+    rows = read_results(path, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
     if "shape" not in rows:
         raise ValueError(f"{path} needs a column 'shape', or A, H and L")
     sizes, most = rows["n_model"], shape_rules.EQUAL
@@ -133,7 +116,7 @@ def read_grid(
             f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
         )
     found = []
-    for name in (loss, score):
+    for name in (run_points.LOSS, score):
         means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
         found.append({shape_rules.parse(shape): float(x) for shape, x in means.items()})
     return found[0], found[1]
@@ -152,157 +135,105 @@ def fit_cost(rows: pd.DataFrame, clock: str) -> Law:
     return law
 
 
-def size_at(cost: float, law: Law, limit: float = MAX_EXTRAPOLATION) -> float:
+def size_at(cost: float, law: Law) -> float:
     """Returns the size N of a cost.
 
     Raises:
-      ValueError: N is farther outside the measured sizes than `limit` allows, or the points do not
-        determine the law.
+      ValueError: N is too far outside the measured sizes, or the points do not determine the law.
     """
     law.check_determined()
     size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
-    law.predict([size], limit=limit)
+    law.predict([size])
     return size
 
 
-def choose_base(given: argparse.Namespace, notes: list[str]) -> tuple[Shape, str]:
-    """Returns the base shape and how it was chosen; `notes` receives remarks on runs."""
-    if given.base:
-        return shape_rules.parse(given.base), ""
-    score = None if given.score.lower() == "none" else given.score
-    loss = given.loss
-    if given.results.is_dir():
-        loss, score = run_points.LOSS, "glue_large" if score == "score" else score
-    losses, scores = read_grid(given.results, loss, score, notes, given.where, given.allow)
-    base, best = shape_rules.choose(losses, scores, given.best)
-    rows = [
-        [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
-        for shape in best
-    ]
-    text = tables.plain(("least loss", "loss", "score"), rows)
-    return base, text + f"base: {base}, of {len(losses)} shapes\n\n"
+def list_grid(n_model: float, depths: Sequence[int]) -> str:
+    """Formats the grid of one size for a terminal."""
+    found = shape_rules.grid(n_model, depths)
+    rows = [[str(shape), f"{shape.n_model:,}", f"{shape.n_model / n_model - 1:+.1%}"]
+            for shape in found]  # fmt: skip
+    missing, text = len(depths) - len(found), tables.plain(("A x H x L", "N", "off"), rows)
+    note = f"* {missing} depths have no shape within {shape_rules.NEAR:.0%} of N\n"
+    return text + note * bool(missing)
 
 
-def read_targets(
-    given: argparse.Namespace, scaling: Scaling, notes: list[str]
-) -> list[tuple[str, float]]:
-    """Returns each target with its phi; `notes` receives remarks on runs.
+def scale(given: argparse.Namespace) -> str:
+    """Chooses a base and formats its coefficients and the proposed shapes for a terminal.
 
     Raises:
-      ValueError: a target is no number, or lies too far outside the known costs.
+      ValueError: results or costs cannot be used, or a target is no number or too far away.
     """
-    if given.step or given.phi:
-        name, start = ("step", scaling.phi) if given.step else ("phi", 0.0)
-        return [(f"{name} {text.strip()}", start + _number(text, name))
-                for text in (given.step or given.phi).split(",")]  # fmt: skip
-    if given.target_n:
-        return [(f"N = {text}", shape_rules.phi_of(quantities.parse(text)))
-                for text in given.target_n.split(",")]  # fmt: skip
-    clock = "flops" if given.target_flops else "seconds"
-    law = None
-    if given.costs:
-        law = fit_cost(read_results(given.costs, [clock], notes, given.where, given.allow), clock)
-    found = []
-    costs = given.target_flops or given.target_secs
-    for text in costs.split(",") if costs else ():
-        cost = quantities.parse(text)
-        if law is None:
-            size = scaling.base.n_model * cost / quantities.parse(given.base_flops)
-        else:
-            size = size_at(cost, law, given.limit)
-        found.append((f"{text} {clock}", shape_rules.phi_of(size)))
-    return found
-
-
-def describe_scaling(given: argparse.Namespace) -> str:
-    """Formats the coefficients and the proposed shapes for a terminal."""
     notes: list[str] = []
-    base, text = choose_base(given, notes)
+    text = ""
+    if given.base:
+        base = shape_rules.parse(given.base)
+    else:
+        score = None if given.score.lower() == "none" else given.score
+        score = "glue_large" if score == "score" and given.results.is_dir() else score
+        losses, scores = read_grid(given.results, score, notes, given.where, given.allow)
+        base, best = shape_rules.choose(losses, scores)
+        rows = [
+            [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
+            for shape in best
+        ]
+        text += tables.plain(("least loss", "loss", "score"), rows)
+        text += f"base: {base}, of {len(losses)} shapes\n\n"
     scaling = Scaling(base)
     text += (
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
+    clock, law = "flops" if given.target_flops else "seconds", None
+    if given.target_flops or given.target_secs:
+        if given.costs is None:
+            raise ValueError(
+                "--target_flops and --target_secs need --costs: measured at some sizes"
+            )
+        costs = read_results(given.costs, [clock], notes, given.where, given.allow)
+        law = fit_cost(costs, clock)
     rows = []
-    for name, phi in read_targets(given, scaling, notes):
+    targets = given.target_n or given.step or given.target_flops or given.target_secs or ""
+    for target in filter(None, targets.split(",")):
+        number = float(target) if given.step else quantities.parse(target)
+        if given.step:
+            phi = scaling.phi + number
+        else:
+            phi = shape_rules.phi_of(size_at(number, law) if law else number)
         shape, size = scaling.at(phi), shape_rules.size_of(phi)
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
-        rows.append([name, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
+        rows.append([target, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])
     header = ("target", "phi", "beta^phi", "alpha^phi", "A x H x L", "N", "off")
     text += "\n" + tables.plain(header, rows) if rows else ""
     return text + "".join(f"* {note}\n" for note in notes)
 
 
-def check(given: argparse.Namespace) -> None:
-    """Refuses arguments that do not go together.
-
-    Raises:
-      ValueError: see above.
-    """
-    starts = [name for name in ("n", "base", "results") if getattr(given, name)]
-    if len(starts) != 1:
-        got = " and ".join(f"--{name}" for name in starts) or "none"
-        raise ValueError(f"expected one of --n, --base, --results, got {got}; see --help")
-    targets = [name for name in TARGETS if getattr(given, name)]
-    if targets and given.n:
-        raise ValueError(f"--n lists a grid and scales nothing: leave out --{targets[0]}")
-    if len(targets) > 1:
-        raise ValueError(f"expected one target, got --{' and --'.join(targets)}")
-    if given.target_flops and bool(given.base_flops) == bool(given.costs):
-        raise ValueError("--target_flops needs either --base_flops or --costs")
-    if given.target_secs and not given.costs:
-        raise ValueError("--target_secs needs --costs: measured seconds at some sizes")
-    if given.best < 1:
-        raise ValueError(f"--best={given.best}: expected at least 1")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments or files is one message and exit code 2."""
     made = cli.Parser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        prog="python -m scalelab.lab.compound", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    start = made.add_mutually_exclusive_group(required=True)
+    start.add_argument("--n", metavar="N", help="list a grid of this size, such as 0.39M")
+    start.add_argument("--base", metavar="AxHxL", help="shape to scale")
+    start.add_argument("--results", metavar="RUNS_OR_CSV", type=pathlib.Path)
+    target = made.add_mutually_exclusive_group()
+    for name in ("target_n", "step", "target_flops", "target_secs"):
+        target.add_argument(f"--{name}", metavar="X,X")
     add = made.add_argument
-    add("--n", metavar="N", help="list a grid of this size, such as 0.39M")
-    add("--depths", metavar="L,L", default=",".join(map(str, shape_rules.DEPTHS)),
-        help="layers of the grid's shapes; default: %(default)s")  # fmt: skip
-    add("--base", metavar="AxHxL", help="shape to scale")
-    add("--results", metavar="RUNS_OR_CSV", type=pathlib.Path, help="results of a grid")
-    add("--loss", default="loss", help="column of the loss in a CSV; default: loss")
+    add("--depths", metavar="L,L", default=shape_rules.DEPTHS,
+        type=lambda text: [cli.positive(depth) for depth in text.split(",")],
+        help="layers of the grid's shapes; default: 2 to 16")  # fmt: skip
     add("--score", default="score", help="column of the score in a CSV; for runs a task, glue_large"
         " (default) or glue; none: the least loss wins")  # fmt: skip
-    add("--best", type=int, default=shape_rules.NUM_BEST, metavar="K",
-        help="choose the best score among the K shapes of least loss; default: 3")  # fmt: skip
-    for name in TARGETS:
-        add(f"--{name}", metavar="X,X")
-    add("--base_flops", metavar="X", help="FLOPs of training the base")
     add("--costs", metavar="RUNS_OR_CSV", type=pathlib.Path)
-    add("--limit", type=float, default=MAX_EXTRAPOLATION, metavar="FACTOR",
-        help="largest factor outside the sizes in --costs; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
     add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     given = made.parse_args(arguments)
     with cli.one_message("start the same command again"):
-        check(given)
-        if given.n:
-            depths = [_depth(text) for text in given.depths.split(",")]
-            print(describe_grid(quantities.parse(given.n), depths), end="")
-        else:
-            print(describe_scaling(given), end="")
-
-
-def _depth(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError(f"--depths: {text!r} is no number of layers")
-    return int(text)
-
-
-def _number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--{flag}: {text!r} is no number") from None
+        text = list_grid(quantities.parse(given.n), given.depths) if given.n else scale(given)
+        print(text, end="")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ import argparse
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from scalelab.config import cli
 from scalelab.helpers import quantities
@@ -39,11 +39,17 @@ from scalelab.lab.compare.law_forms import FORMS
 from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.show import plots
 
-PROGRAM = "python -m scalelab.lab.laws"
 JOINT = ("n_model", "tokens")
 INTERVAL = "95% interval"
 
-Check = tuple[list[HeldOut], str | None]  # on the largest size, or the reason for none
+
+class Fit(NamedTuple):
+    """A law of some runs, the check on the largest size, and predictions or why there are none."""
+
+    law: Law
+    held_out: list[HeldOut]
+    no_check: str
+    predictions: dict[float, Interval | str]
 
 
 def group_runs(
@@ -58,152 +64,102 @@ def group_runs(
     found: run_points.Pools = {}
     notes, free = [], set[str]()
     for own in run_points.by_system(points).values():
-        groups, remarks = run_points.pool(own, free_fields(own, clocks), allowed)
+        several = len({p.shape for p in own}) > 1
+        along_size = "n_model" in clocks or (clocks != ("tokens",) and several)
+        may_differ = run_points.SHAPE if along_size else run_points.BUDGET
+        if clocks == JOINT:
+            may_differ = run_points.SHAPE | run_points.BUDGET
+        groups, remarks = run_points.pool(own, may_differ, allowed)
         found |= groups
-        free |= free_fields(own, clocks)
+        free |= may_differ
         notes += remarks
     other = "tokens" if clocks == ("n_model",) else "n_model"
-    for name, own in found.items():
-        if other not in clocks and run_points.clock_differs(own, other):
-            notes.append(f"{name}: runs differ in {other} too, and the law mixes both")
-        notes += [
-            f"{name}: seeds of one net differ in {clock}, and are a point at their mean"
-            for clock in clocks
-            if any(run_points.clock_differs(seeds, clock) for seeds in run_points.settings(own))
-        ]
+    notes += [
+        f"{name}: runs differ in {other} too, and the law mixes both" for name, own in found.items()
+        if other not in clocks and run_points.clock_differs(own, other)
+    ]  # fmt: skip
     return found, notes + run_points.describe_undeclared(found, free, allowed)
 
 
-def free_fields(points: Sequence[RunPoint], clocks: Sequence[str]) -> frozenset[str]:
-    """Returns the fields in which the runs of one law may differ; `clocks` are its inputs."""
-    if len(clocks) > 1:
-        return run_points.SHAPE | run_points.BUDGET
-    if clocks[0] == "tokens":
-        return run_points.BUDGET
-    several = len({p.shape for p in points}) > 1
-    return run_points.SHAPE if clocks[0] == "n_model" or several else run_points.BUDGET
-
-
-def fit_runs(points: Sequence[RunPoint], clocks: Sequence[str], form: str) -> Law:
-    """Fits the law of comparable runs.
+def fit_runs(
+    points: Sequence[RunPoint], clocks: Sequence[str], form: str, wanted: Sequence[float]
+) -> Fit:
+    """Fits the law of comparable runs, and predicts one run at each wanted x.
 
     Raises:
       ValueError: the points are too few.
     """
     x = [[p.clocks[clock] for clock in clocks] for p in points]
     settings = [p.setting for p in points]
-    return law_fits.fit(law_forms.gather(x, [p.value for p in points], settings), form)
-
-
-def validate(law: Law) -> Check:
-    """Returns the check on the largest size, or the reason for none."""
-    if law.at_limits:
-        return [], "no check on the largest size: the points do not determine the law"
-    try:
-        return law_fits.validate(law), None
-    except ValueError as error:
-        return [], f"no check on the largest size: {error}"
-
-
-def predict(law: Law, x: float, limit: float) -> Interval | str:
-    """Predicts one run at x, or returns the reason why not."""
+    law = law_fits.fit(law_forms.gather(x, [p.value for p in points], settings), form)
+    held_out, no_check, predictions = [], "", dict[float, Interval | str]()
     try:
         law.check_determined()
-        return law.predict([x], limit=limit)
+        held_out = law_fits.validate(law)
     except ValueError as error:
-        return str(error)
+        no_check = f"no check on the largest size: {error}"
+    for at in wanted:
+        try:
+            law.check_determined()
+            predictions[at] = law.predict([at])
+        except ValueError as error:
+            predictions[at] = str(error)
+    return Fit(law, held_out, no_check, predictions)
 
 
-def describe(
-    name: str,
-    law: Law,
-    check: Check,
-    clocks: Sequence[str],
-    measure: str,
-    predictions: Mapping[float, Interval | str],
-) -> str:
-    """Formats one law for a terminal."""
+def describe(name: str, fit: Fit, clocks: Sequence[str], measure: str) -> str:
+    """Formats one law, its check and its predictions for a terminal."""
+    law, held_out, no_check, predictions = fit
     num_runs = sum(len(run) for run in law.points.runs)
     scale = "logs" if law.form.logarithmic else "scores"
-    lines = [
+    text = (
         f"{name}: {measure} = {law.form.text}, x = {' and '.join(clocks)};"
         f" {len(law.points.x)} points, {num_runs} runs; R^2 of {scale} {law.r_squared:.4f},"
         f" largest residual {np.abs(law.residuals).max():.2%}\n"
-    ]
-    rows = [[name, *_cells(found)] for name, found in law.parameters.items()]
-    lines.append(tables.plain(("parameter", "value", INTERVAL), rows))
-    predicted, reason = check
-    if predicted:
+    )
+    rows = [[parameter, *_cells(found)] for parameter, found in law.parameters.items()]
+    text += tables.plain(("parameter", "value", INTERVAL), rows)
+    if held_out:
         rows = [
             [", ".join(f"{x:.4g}" for x in h.x), f"{h.observed:.4g}", *_cells(h.predicted),
              f"{h.relative_error:+.1%}", "yes" if h.inside else "NO"]
-            for h in predicted
+            for h in held_out
         ]  # fmt: skip
         header = ("held out at", "observed", "predicted", INTERVAL, "error", "inside")
-        lines.append("\n" + tables.plain(header, rows))
-    refused = dict.fromkeys(p for p in predictions.values() if isinstance(p, str))
+        text += "\n" + tables.plain(header, rows)
     if predictions:
         rows = [[f"{x:.4g}", *(["-", "not predicted"] if isinstance(p, str) else _cells(p))]
                 for x, p in predictions.items()]  # fmt: skip
-        lines.append("\n" + tables.plain(("one run at", "predicted", INTERVAL), rows))
-    notes = [*remarks(law), *([reason] if reason else []), *refused]
-    return "".join([*lines, *(f"* {note}\n" for note in notes)])
-
-
-def remarks(law: Law) -> list[str]:
-    """Returns what limits a law."""
-    found = []
+        text += "\n" + tables.plain(("one run at", "predicted", INTERVAL), rows)
+    notes = [no_check, *(p for p in predictions.values() if isinstance(p, str))]
     if law.at_limits:
-        found.append(
-            f"{', '.join(law.at_limits)} at the end of the allowed range, so the points do not"
-            f" determine {', '.join(law.undetermined)}: try another form, or wider sizes"
-        )
+        notes.append(f"not determined by the points: {', '.join(law.undetermined)}")
     elif any(math.isnan(p.low) or math.isnan(p.high) for p in law.parameters.values()):
-        found.append("-: the interval reaches the end of the allowed range")
+        notes.append("-: the interval reaches the end of the allowed range")
     if all(len(run) == 1 for run in law.points.runs):
-        found.append("one run a point: the noise is estimated from the scatter around the law")
-    return found
+        notes.append("one run a point: the noise is estimated from the scatter around the law")
+    return text + "".join(f"* {note}\n" for note in dict.fromkeys(notes) if note)
 
 
 def _cells(found: Interval) -> list[str]:
-    """A value and its interval; "-" for what the points do not determine."""
+    """Returns a value and its interval; "-" for what the points do not determine."""
     value, low, high = ("-" if math.isnan(x) else f"{x:.4g}"
                         for x in (found.value, found.low, found.high))  # fmt: skip
     return [value, "not determined" if low == high == "-" else f"[{low}, {high}]"]
 
 
-def frame(laws: Mapping[str, Law], clocks: Sequence[str], measure: str) -> pd.DataFrame:
-    """Returns the parameters with all digits; NaN where the points do not determine them."""
-    return pd.DataFrame(
-        [
-            {"system": name, "y": measure, "x": " ".join(clocks), "form": law.form.name,
-             "parameter": parameter, "value": v.value, "low": v.low, "high": v.high}
-            for name, law in laws.items() for parameter, v in law.parameters.items()
-        ]
-    )  # fmt: skip
-
-
-def draw(
-    laws: Mapping[str, Law],
-    checks: Mapping[str, Check],
-    clocks: Sequence[str],
-    measure: str,
-    farthest: float,
-    path: pathlib.Path,
-) -> None:
+def draw(fits: Mapping[str, Fit], clocks: Sequence[str], measure: str, path: pathlib.Path) -> None:
     """Draws runs and laws against x, or for a joint law measured against predicted.
 
     Args:
-      laws: by name.
-      checks: by name.
+      fits: by name.
       clocks: the inputs.
       measure: name of y.
-      farthest: largest x of the predictions; 0: none.
       path: of the picture.
     """
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
-    for i, (name, law) in enumerate(laws.items()):
+    for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):
         look = plots.style(i)
         points, counts = law.points, [len(run) for run in law.points.runs]
         y = np.concatenate(points.runs)
@@ -213,14 +169,14 @@ def draw(
             axis.axline((float(y.min()),) * 2, slope=1, color="black", lw=0.8, zorder=0)
             continue
         axis.plot(np.repeat(points.x[:, 0], counts), y, **marks)
-        x = np.geomspace(points.x.min(), max(float(points.x.max()), farthest), 60)
+        x = np.geomspace(points.x.min(), max([float(points.x.max()), *predictions]), 60)
         axis.plot(x, law.at(x[:, None]), **look.plot(marker=None, lw=1.2))
         if law.at_limits:
             continue
         band = [law.predict([value], None, math.inf) for value in x]
         axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=look.color,
                           alpha=0.15, lw=0)  # fmt: skip
-        for point in checks[name][0]:
+        for point in held_out:
             predicted = point.predicted
             reach = [[predicted.value - predicted.low], [predicted.high - predicted.value]]
             axis.errorbar([point.x[0] * 1.04], [predicted.value], reach, fmt="_", capsize=3,
@@ -232,7 +188,7 @@ def draw(
     axis.set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
-    plots.save(figure, path, dpi=plots.RESOLUTION)
+    plots.save(figure, path)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -248,37 +204,33 @@ def run(given: argparse.Namespace) -> None:
     wanted = [quantities.parse(part) for part in given.predict.split(",") if part]
     points, notes = run_points.read(given.folders, given.y, given.where)
     groups, more = group_runs(points, clocks, given.allow)
+    notes += more
     if given.y == LOSS and len({p.objective for p in points}) > 1:
-        more.append("losses of different objectives do not compare")
-    laws, checks, pieces, failed, refused = {}, {}, [], [], []
+        notes.append("losses of different objectives do not compare")
+    fits, pieces, failed = {}, [], []
     for name, own in groups.items():
         try:
-            law = laws[name] = fit_runs(own, clocks, form)
+            fits[name] = fit_runs(own, clocks, form, wanted)
+            pieces.append(describe(name, fits[name], clocks, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
             pieces.append(f"{name}: no law of its {len(own)} runs: {error}\n")
-            continue
-        checks[name] = validate(law)
-        predictions = {x: predict(law, x, given.limit) for x in wanted}
-        refused += [f"{name}: {p}" for p in predictions.values() if isinstance(p, str)]
-        pieces.append(describe(name, law, checks[name], clocks, given.y, predictions))
-    if not laws:
-        raise ValueError("; ".join([*failed, *more]))
-    print("\n".join(pieces), end="")
-    print("".join(f"* {note}\n" for note in notes + more), end="")
-    if wanted and len(refused) == len(wanted) * len(laws):
-        raise ValueError("; ".join(dict.fromkeys(refused)))
-    draw(laws, checks, clocks, given.y, max(wanted, default=0.0), given.figure)
-    if given.csv:
-        frame(laws, clocks, given.y).to_csv(given.csv, index=False)
+    if not fits:
+        raise ValueError("; ".join([*failed, *notes]))
+    print("\n".join(pieces) + "".join(f"* {note}\n" for note in notes), end="")
+    outcomes = [f"{name}: {p}" if isinstance(p, str) else None
+                for name, fit in fits.items() for p in fit.predictions.values()]  # fmt: skip
+    if outcomes and all(outcomes):
+        raise ValueError("; ".join(dict.fromkeys(filter(None, outcomes))))
+    draw(fits, clocks, given.y, given.figure)
     print(f"wrote {given.figure}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments or folders is one message and exit code 2."""
     parser = cli.Parser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        prog="python -m scalelab.lab.laws", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
@@ -286,13 +238,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--y", default=LOSS, help="default: loss")
     add("--form", choices=tuple(FORMS))
     add("--predict", default="", metavar="X,X", help="such as 10M,20M")
-    add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
-        help="largest factor outside the measured x; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
     add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     add("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"), metavar="FILE",
         help="default: laws.png; .svg and .pdf too")  # fmt: skip
-    add("--csv", type=pathlib.Path, metavar="FILE", help="parameters with all digits")
     given = parser.parse_args(arguments)
     with cli.one_message("start the same command again"):
         run(given)

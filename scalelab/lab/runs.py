@@ -3,11 +3,9 @@
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
   python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10] [--figure=FILE.png]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
-  python -m scalelab.lab.runs pack RUN --to=DIR
 
 A line is a pre-training or a fine-tuning; runs that are being written are read as far as they are,
-folders that cannot be read are listed with the reason. `pack` adds a finished run, without what is
-large, to DIR/runs.tar.xz.
+folders that cannot be read are listed with the reason.
 """
 
 import argparse
@@ -20,10 +18,10 @@ import pandas as pd
 
 from scalelab.config import cli, pretraining
 from scalelab.lab import tables
-from scalelab.lab.load import archive, run_table
+from scalelab.lab.load import run_table
 from scalelab.runs import records
 
-COMMANDS = ("list", "compare", "card", "pack")
+COMMANDS = ("list", "compare", "card")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
          "loss", "scores", "note")  # fmt: skip
 NUM_TEXTS = 5  # of these, which come first
@@ -37,13 +35,9 @@ def parser() -> cli.Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     commands = made.add_subparsers(dest="command", required=True)
-    listing, comparing, carding, packing = (
-        commands.add_parser(name, allow_abbrev=False, help=text)
-        for name, text in zip(COMMANDS, (
-            "the table; also without this word", "config, curves and scores of two runs",
-            "a run in Markdown", "a finished run, small enough for git",
-        ), strict=True)
-    )  # fmt: skip
+    listing = commands.add_parser(
+        "list", allow_abbrev=False, help="the table; also without this word"
+    )
     add = listing.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--where", default="", metavar="CONDITIONS",
@@ -53,14 +47,18 @@ def parser() -> cli.Parser:
     add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
     add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
     add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
+    comparing = commands.add_parser(
+        "compare", allow_abbrev=False, help="config, curves and scores of two runs"
+    )
     comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
     comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
-    comparing.add_argument("--points", type=int, default=10, help="rows of each table; default: 10")
+    comparing.add_argument(
+        "--points", type=cli.positive, default=10, help="rows of each table; default: 10"
+    )
     comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
+    carding = commands.add_parser("card", allow_abbrev=False, help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
-    packing.add_argument("run", metavar="RUN", type=pathlib.Path)
-    packing.add_argument("--to", metavar="DIR", type=pathlib.Path, required=True)
     return made
 
 
@@ -121,52 +119,6 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name in ("seed", "numerics") else f"{int(value):,}"
 
 
-def compare(given: argparse.Namespace) -> str:
-    """Returns what two runs have in common and what not.
-
-    Raises:
-      ValueError: one is no run, cannot be read, or has no metrics.
-    """
-    from scalelab.lab.compare import pair
-
-    if given.points < 1:
-        raise ValueError(f"--points={given.points}: expected at least 1")
-    a, b = records.read_run(given.a), records.read_run(given.b)
-    text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
-    if given.figure:
-        pair.draw(given.figure, a, b)
-    return text
-
-
-def card(given: argparse.Namespace) -> str:
-    """Returns the card of a run, or where it was written.
-
-    Raises:
-      ValueError: there is no run, or it cannot be read.
-    """
-    from scalelab.lab.show import card
-
-    text = card.write(given.run)
-    if given.to is None:
-        return text
-    given.to.write_text(text, encoding="utf-8")
-    return f"wrote {given.to}\n"
-
-
-def pack(given: argparse.Namespace) -> str:
-    """Packs a run and returns how large the archive is.
-
-    Raises:
-      ValueError: the run is not finished, or the archive has one of its name.
-    """
-    name = given.run.absolute().name
-    added, _ = archive.pack({name: given.run}, given.to)
-    if not added:
-        raise ValueError(f"{given.to / archive.NAME} has a run named {name} already")
-    size = (given.to / archive.NAME).stat().st_size
-    return f"{given.to / archive.NAME}: {size / 1000:,.1f} kB\n"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -174,8 +126,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words.insert(0, "list")
     given = parser().parse_args(words)
     with cli.one_message("nothing was changed"):
-        run = dict(zip(COMMANDS, (show, compare, card, pack), strict=True))[given.command]
-        print(run(given), end="", flush=True)
+        if given.command == "list":
+            text = show(given)
+        elif given.command == "compare":
+            from scalelab.lab.compare import pair
+
+            a, b = records.read_run(given.a), records.read_run(given.b)
+            text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
+            if given.figure:
+                pair.draw(given.figure, a, b)
+        else:
+            from scalelab.lab.show import card
+
+            text = card.write(given.run)
+            if given.to:
+                given.to.write_text(text, encoding="utf-8")
+                text = f"wrote {given.to}\n"
+        print(text, end="", flush=True)
 
 
 if __name__ == "__main__":

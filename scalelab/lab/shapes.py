@@ -8,15 +8,12 @@ and head size H / A are multiples of 8, better of 64, best of 128 (the width): t
 in each the nearest first. Beside each stands its change of N and the work of a training step
 relative to the first line: FLOPs counted from the program, with matrix products rounded up to whole
 tiles (`--tile`; 16 on CPU, 64 on GPU, 128 on TPU). --measure compiles every line and times its
-steps, all lines in turn.
+steps.
 """
 
 import argparse
 import dataclasses
 import math
-import statistics
-import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +25,6 @@ from scalelab.lab.compare import shape_rules
 if TYPE_CHECKING:
     from scalelab.resources.blueprint import Blueprint
 
-PROGRAM = "python -m scalelab.lab.shapes"
 # (name, multiple of the width, multiple of the head size): the best first.
 GRADES = (
     ("width 128, heads 64", 128, 64),
@@ -39,7 +35,6 @@ GRADES = (
 MOST_OFF = 0.15  # largest relative difference of N
 SMALLEST_HEAD, LARGEST_HEAD = 16, 128
 TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
-UNTIMED, ROUNDS = 2, 7  # steps before and in a measurement
 MOST_TOKENS = 2**24  # of a batch
 
 
@@ -114,8 +109,7 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
       whose sides are the head size.
     """
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
-    whole = math.ceil(width / tile) * tile
-    inner = math.ceil(4 * width / tile) * tile
+    whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))
     # Per position: 4 H^2 for the projections, 8 H^2 for the FFN.
     weights = (4 * whole**2 + 2 * whole * inner) / (shape_rules.PER_SQUARE * width**2)
     return weights, math.ceil(heads / tile) * tile / heads
@@ -145,112 +139,75 @@ def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
     return 3 * (forward.body * weights + forward.attention * heads + forward.head * head)
 
 
-def measure(plans: Sequence["Blueprint | None"]) -> list[float | None]:
-    """Returns the median seconds of a step of each, taken in turn so that noise hits all alike."""
-    import jax
-    import numpy as np
-
-    from scalelab import sharding
-    from scalelab.resources import malloc
-
-    malloc.keep_freed()  # as training does
-    steps = {}
-    for place, plan in enumerate(plans):
-        if plan is None:
-            continue
-        print(f"compiling line {place + 1} of {len(plans)}", file=sys.stderr, flush=True)
-        phase, machine = plan.phases[0], plan.config.machine
-        mesh = sharding.make_mesh(
-            machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
-        )
-        batch = plan.random_batch(phase.length, phase.batch_size)
-        batch = sharding.put_batch(batch, mesh, phase.batch_size)
-        compiled = plan.compile(phase.length, phase.batch_size, mesh)
-        steps[place] = [compiled, plan.start(mesh), batch]
-    secs: dict[int, list[float]] = {place: [] for place in steps}
-    for _ in range(UNTIMED + ROUNDS):
-        for place, step in steps.items():
-            begin = time.perf_counter()
-            step[1], pairs = step[0](step[1], step[2], np.float32(1e-4))
-            jax.block_until_ready((step[1], pairs))
-            secs[place].append(time.perf_counter() - begin)
-    return [statistics.median(secs[i][UNTIMED:]) if i in secs else None for i in range(len(plans))]
-
-
-def describe(
-    found: Sequence[Advice], work: Sequence[float | None], secs: Sequence[float | None] | None
-) -> str:
-    """Formats the lines for a terminal; work and time are relative to the first possible shape."""
-    header: tuple[str, ...] = ("shape", "grade", "head size", "N", "change of N", "work")
-    columns = [[f"{w / next(filter(None, work)):.2f}x" if w else "-" for w in work]]
-    if secs is not None:
-        first = next(filter(None, secs))
-        header += ("measured",)
-        columns.append([f"{s / first:.2f}x ({s * 1e3:,.1f} ms)" if s else "-" for s in secs])
-    rows = [
-        [
-            str(advice.shape), GRADES[advice.grade][0] if advice.grade < len(GRADES) else "-",
-            f"{advice.shape.width / advice.shape.num_heads:g}", f"{advice.shape.n_model:,}",
-            f"{advice.size_change:+.1%}", *cells,
-        ]
-        for advice, *cells in zip(found, *columns, strict=True)
-    ]  # fmt: skip
-    return tables.plain(header, rows, 2)
-
-
-def run(given: argparse.Namespace) -> None:
-    """Advises and prints.
+def advise(given: argparse.Namespace) -> str:
+    """Returns the lines for a terminal; work and time are relative to the first possible shape.
 
     Raises:
       ValueError: impossible arguments.
     """
     wanted = shape_rules.read(given.near)
-    if given.batch_size < 1 or given.length < 2 or given.each < 1:
-        raise ValueError("--batch_size and --each must be 1 or more, --length 2 or more")
     if given.batch_size * given.length > MOST_TOKENS:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
-    if given.tile is not None and given.tile < 1:
-        raise ValueError(f"--tile={given.tile}: expected 1 or more")
     import jax
 
+    from scalelab import sharding
+    from scalelab.resources import blueprint, malloc
     from scalelab.runs import environment
 
-    environment.configure_jax(given.compile_cache_dir, given.dtype)
-    found = find_near(wanted, given.each)
-    plans = [build(given, advice.shape) for advice in found]
-    if not any(plans):
-        raise ValueError(f"nothing near {wanted} with N within {MOST_OFF:.0%}")
+    environment.configure_jax(None, given.dtype)
     tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
-    work = [p and count_work(p, a.shape, tile) for a, p in zip(found, plans, strict=True)]
-    print(describe(found, work, measure(plans) if given.measure else None), end="")
-    if plans[0] is None:
-        print(f"* {wanted}: {wanted.num_heads} heads do not divide a width of {wanted.width}")
-    print(
+    found = [(advice, build(given, advice.shape)) for advice in find_near(wanted)]
+    rows, work, secs = [], [], []
+    malloc.keep_freed()  # as training does
+    for advice, plan in found:
+        shape, placed = advice.shape, advice.grade < len(GRADES)
+        cells = ["-", "-"]
+        if plan is not None:
+            work.append(count_work(plan, shape, tile))
+            cells[0] = f"{work[-1] / work[0]:.2f}x"
+        if plan is not None and given.measure:
+            machine = plan.config.machine
+            mesh = sharding.make_mesh(
+                machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
+            )
+            secs.append(blueprint.time_steps(plan, given.length, given.batch_size, mesh).secs)
+            cells[1] = f"{secs[-1] / secs[0]:.2f}x ({secs[-1] * 1e3:,.1f} ms)"
+        rows.append([
+            str(shape), GRADES[advice.grade][0] if placed else "-",
+            f"{shape.width / shape.num_heads:g}", f"{shape.n_model:,}",
+            f"{advice.size_change:+.1%}", *cells,
+        ])  # fmt: skip
+    if not work:
+        raise ValueError(f"nothing near {wanted} with N within {MOST_OFF:.0%}")
+    header = ("shape", "grade", "head size", "N", "change of N", "work", "measured")
+    shown = len(header) if given.measure else len(header) - 1
+    text = tables.plain(header[:shown], [row[:shown] for row in rows], 2)
+    if found[0][1] is None:
+        text += f"* {wanted}: {wanted.num_heads} heads do not divide a width of {wanted.width}\n"
+    return text + (
         f"a step of {given.system}, {given.batch_size} x {given.length}, {given.dtype}, vocabulary"
-        f" {given.vocab_size:,}; tiles of {tile}"
+        f" {given.vocab_size:,}; tiles of {tile}\n"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments is one message and exit code 2."""
     made = cli.Parser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        prog="python -m scalelab.lab.shapes", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = made.add_argument
     add("--near", required=True, metavar="AxHxL", help="the wanted shape")
     add("--measure", action="store_true", help="time steps of every line")
-    add("--each", type=int, default=2, help="lines of each grade; default: 2")
-    add("--tile", type=int, help="numbers along the side of a tile")
+    add("--tile", type=cli.positive, help="numbers along the side of a tile")
     add("--system", default="bert", help="default: bert")
-    add("--batch_size", type=int, default=64, help="default: 64")
-    add("--length", type=int, default=128, help="tokens; default: 128")
-    add("--vocab_size", type=int, default=30_000, help="default: 30,000")
+    add("--batch_size", type=cli.positive, default=64, help="default: 64")
+    add("--length", type=cli.positive, default=128, help="tokens; default: 128")
+    add("--vocab_size", type=cli.positive, default=30_000, help="default: 30,000")
     add("--dtype", default="float32", help="float32 or bfloat16; default: float32")
-    add("--compile_cache_dir", metavar="DIR", help="cache of compiled programs")
     given = made.parse_args(arguments)
     with cli.one_message("start the same command again"):
-        run(given)
+        print(advise(given), end="")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ import tiny
 
 from scalelab.lab import runs
 from scalelab.lab.compare import pair as run_pair
-from scalelab.lab.load import run_table
+from scalelab.lab.load import archive, run_table
 from scalelab.lab.show import card
 from scalelab.runs import records, run_folder
 from scalelab.runs.records import RunRecord
@@ -74,21 +73,6 @@ def test_a_run_is_running_while_its_lock_is_held(tmp_path) -> None:
         assert table(run)["."]["status"] == "running"
     assert table(tmp_path)["a"]["status"] == "stopped"
     (run / ".lock").unlink()
-    assert table(tmp_path)["a"]["status"] == "stopped"
-
-
-def test_a_lock_of_another_process_is_seen_and_kept(tmp_path) -> None:
-    run = run_folders.write(tmp_path / "a", finished=False)
-    code = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)"
-    code += "; print(1, flush=True); sys.stdin.read()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(run / ".lock")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    with process:
-        process.stdout.readline()
-        assert [table(tmp_path)["a"]["status"] for _ in range(3)] == ["running"] * 3
-        process.stdin.close()
     assert table(tmp_path)["a"]["status"] == "stopped"
 
 
@@ -156,9 +140,7 @@ def test_fine_tunings_and_their_means(tmp_path) -> None:
     [
         ("config.json", None),
         ("config.json", '{"net": '),
-        ("config.json", '{"seed": 1}'),
         ("config.json", "[" * 100_000),
-        ("result.json", '{"status": "finished"}'),
         ("environment.json", "{"),
         ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n'),
     ],
@@ -178,33 +160,6 @@ def test_damage_is_listed(tmp_path, capsys, name: str, content: str | None) -> N
     assert name in fails(capsys, "card", run)
 
 
-def test_a_line_that_is_being_written_is_left_out(tmp_path) -> None:
-    run = run_folders.write(tmp_path / "a", steps=90, finished=False)
-    whole = (run / "metrics.jsonl").read_text()
-    line = run_folders.line_of(100, 9.0)
-    for cut in range(1, len(line) - 1, 7):
-        (run / "metrics.jsonl").write_text(whole + line[:cut])
-        assert table(tmp_path)["a"]["note"] == "at step 90"
-    (run / "metrics.jsonl").write_text(whole + line)
-    assert table(tmp_path)["a"]["note"] == "at step 100"
-    (run / "metrics.jsonl").write_text("")
-    assert table(tmp_path)["a"]["note"] == "at step 0"
-
-
-def test_folders_that_vanish_are_left_out(tmp_path, monkeypatch) -> None:
-    for name in "abc":
-        run_folders.write(tmp_path / name)
-    read = records.read_run
-
-    def vanishing(folder):
-        if folder.name == "b":
-            shutil.rmtree(folder)
-        return read(folder)
-
-    monkeypatch.setattr(records, "read_run", vanishing)
-    assert list(table(tmp_path)) == ["a", "c"]
-
-
 def test_what_is_no_run_is_left_out(tmp_path) -> None:
     """Exports, evaluations, what lies inside of a run, hidden folders."""
     run = run_folders.write(tmp_path / "a")
@@ -218,11 +173,6 @@ def test_what_is_no_run_is_left_out(tmp_path) -> None:
     (tmp_path / "checkpoints").mkdir()  # the name alone says nothing
     run_folders.write(tmp_path / "checkpoints/c")
     assert list(table(tmp_path)) == ["a", "checkpoints/c"]
-
-
-def test_overlapping_folders_give_each_run_once(tmp_path) -> None:
-    run_folders.write(tmp_path / "a/b")
-    assert len(rows_of(tmp_path, tmp_path / "a", tmp_path / "a/b")) == 1
 
 
 # --- Filters, sorts, what is shown ----------------------------------------------------------------
@@ -242,26 +192,17 @@ FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
     [
         ("", "r1 r10 r2 r3"),
         ("system=bert", "r1 r10"),
-        ("system==bert,width>=128", "r1"),
         ("system!=bert", "r2 r3"),
         ("system=*bert*", "r1 r10 r2"),
-        ("system!=*bert*", "r3"),
         ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
-        (" width > 128 ", "r3"),
-        ("width<1e2", "r10"),
         ("width<=128,seed<2", "r1 r10"),
-        ("width=128.0", "r1 r2"),
         ("loss=none", "r10 r2"),
-        ("loss!=None", "r1 r3"),
         ("loss>0", "r1 r3"),
-        ("loss<1e9", "r1 r3"),
         ("run<r3", "r1 r2"),  # r10 comes after r3
         ("net.max_len<512", "r3"),
-        ("rte>=0.5", "r10"),
         ("width>5000", ""),
         ('system == "bert" and width >= 128', "r1"),
         ("`net.max_len` < 512 or rte >= 0.5", "r10 r3"),
-        ("system in ('bert', 'gpt2') and loss > 0", "r1 r3"),
     ],
 )
 def test_conditions(conditions: str, expected: str) -> None:
@@ -274,13 +215,10 @@ def test_conditions(conditions: str, expected: str) -> None:
         ("", "r1 r10 r2 r3"),
         ("run", "r1 r2 r3 r10"),
         ("-run", "r10 r3 r2 r1"),
-        ("width", "r10 r1 r2 r3"),
         ("-width", "r3 r1 r2 r10"),
-        ("loss", "r1 r3 r10 r2"),
         ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
         ("-width,-seed", "r3 r2 r1 r10"),
         ("system,-seed", "r10 r1 r3 r2"),
-        ("-net.max_len", "r1 r3 r10 r2"),
     ],
 )
 def test_sorts(by: str, expected: str) -> None:
@@ -291,15 +229,11 @@ def test_sorts(by: str, expected: str) -> None:
     ("arguments", "words"),
     [
         (["--where=widht>3"], "unknown column 'widht': did you mean 'width'"),
-        (["--sort=-tokns"], "unknown column 'tokns': did you mean 'tokens'"),
-        (["--columns=run,los"], "unknown column 'los': did you mean 'loss'"),
         (["--where=width"], "condition 'width': expected column, one of = != < <= > >="),
-        (["--where=width>wide"], "condition width>wide: it holds numbers"),
         (["--where=width>none"], "none is neither more nor less"),
         (["--where=widht > 3 and seed == 0"], "did you mean 'width'"),
         (["--where=width > (3"], "width > (3"),
         (["absent"], "no such folder: absent"),
-        (["--wher=x"], "did you mean '--where'"),
         ([], "arguments are required: DIR"),
     ],
 )
@@ -417,14 +351,6 @@ def test_what_must_agree_beside_the_config(tmp_path) -> None:
         assert "  code: committed -> uncommitted changes" in said
 
 
-def test_the_data_of_a_run_that_is_not_finished(tmp_path) -> None:
-    run = run_folders.write(tmp_path / "a", finished=False)
-    assert records.read_run(run).data_hash is None
-    key = {"key": {"text": {"corpus": "ef" * 32}}}
-    (run / "tokenizer/manifest.json").write_text(json.dumps(key))
-    assert records.read_run(run).data_hash == "ef" * 32
-
-
 def test_the_program_compares(tmp_path, capsys) -> None:
     config = run_folders.config_of("bert", seed=3, machine__prefetch=9)
     a = run_folders.write(tmp_path / "a")
@@ -448,25 +374,8 @@ def test_the_program_compares(tmp_path, capsys) -> None:
     assert not any(line.startswith("CoLA") for line in lines)
     assert figure.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "Config, A -> B\n  the same" in "\n".join(output(capsys, "compare", a, a))
-    assert "points=0" in fails(capsys, "compare", a, b, "--points=0")
+    assert "--points" in fails(capsys, "compare", a, b, "--points=0")
     assert f"{tmp_path}/config.json" in fails(capsys, "compare", tmp_path, b)
-
-
-def test_two_seeds_of_a_fine_tuning(tmp_path, capsys) -> None:
-    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("rte",))
-    lines = output(capsys, "compare", tasks / "rte/seed0", tasks / "rte/seed2")
-    row = next(line for line in lines if line.startswith("rte"))
-    assert row.split() == ["rte", "accuracy", "dev", "83.3", "80.0", "-3.3", "1,", "1"]
-
-
-def test_what_is_drawn_depends_on_the_losses(tmp_path) -> None:
-    a, b = pair(tmp_path)
-    pictures = []
-    for other in (a, b):
-        run_pair.draw(tmp_path / "x.png", a, other)
-        pictures.append((tmp_path / "x.png").read_bytes())
-    assert pictures[0] != pictures[1]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "x.png"]
 
 
 # --- A card ---------------------------------------------------------------------------------------
@@ -497,16 +406,12 @@ def test_the_card_of_a_finished_run(tmp_path, capsys) -> None:
     assert (tmp_path / "card.md").read_text().rstrip() == text.rstrip()
 
 
-def test_the_card_of_a_run_on_its_way(tmp_path) -> None:
+def test_the_card_of_a_run_on_its_way_and_of_a_fine_tuning(tmp_path) -> None:
     run = run_folders.write(tmp_path / "a", steps=250, finished=False)
     text = card.write(run)
     assert "| steps | 250, " in text and "| tokens | 25,000 |" in text
     assert "| 128 loss | 8.5 |" in text and "| 128 step | 200 |" in text
-    assert "Departures" not in text
-
-
-def test_the_card_of_a_fine_tuning(tmp_path) -> None:
-    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "a"), ("mrpc",))
+    tasks = run_folders.add_tasks(run_folders.write(tmp_path / "b"), ("mrpc",))
     text = card.write(tasks / "mrpc/seed0")
     assert "A bert fine-tuned on mrpc." in text and "| dev accuracy | 0.833333 |" in text
 
@@ -514,15 +419,11 @@ def test_the_card_of_a_fine_tuning(tmp_path) -> None:
 # --- Packed ---------------------------------------------------------------------------------------
 
 
-def test_a_packed_run_is_listed_like_the_whole(tmp_path, capsys) -> None:
+def test_a_packed_run_is_listed_like_the_whole(tmp_path) -> None:
     run = run_folders.write(tmp_path / "w/runs/a")
     run_folders.add_tasks(run, ("rte",))
-    (line,) = output(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
-    assert line.startswith(f"{tmp_path / 'kept'}/runs.tar.xz: ") and line.endswith(" kB")
+    archive.pack({"a": run}, tmp_path / "kept")
     whole, packed = (table(folder) for folder in (tmp_path / "w", tmp_path / "kept"))
     assert list(whole) == list(packed) and len(whole) == 4
     for name in whole:
         assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
-    assert "named a" in fails(capsys, "pack", run, f"--to={tmp_path / 'kept'}")
-    (run / "tasks/rte/seed1/result.json").unlink()
-    assert "is not finished" in fails(capsys, "pack", run, f"--to={tmp_path / 'x'}")

@@ -5,7 +5,6 @@ leaves WORKDIR/glue.md and glue.csv, and returns the same for a terminal. Scores
 percent; in glue.csv they are fractions with all digits.
 """
 
-import dataclasses
 import pathlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -29,19 +28,12 @@ LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
 NO_BASELINE = "no baseline run"
 BEST = "Best on dev: chosen by the very score that is shown, so too high; not the protocol's score."
 NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
+HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv has not
 SCORES = (
     "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
     " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
     " examples together; pre-training was not repeated, and its chance is not in it."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows, with the columns of glue.csv and Estimates, and the notes below them."""
-
-    rows: list[Row]
-    notes: list[str]
 
 
 def write(workdir: pathlib.Path, *, only: str | None = None, best: bool = False) -> str:
@@ -56,26 +48,24 @@ def write(workdir: pathlib.Path, *, only: str | None = None, best: bool = False)
       ValueError: the folder holds no fine-tuning, or files that do not go together.
       OSError: a file cannot be read or written.
     """
-    table = read(workdir, only=only)
-    notes = table.notes + [BEST] * best
-    texts = _texts(table.rows)
-    texts = texts if best else texts.drop(columns="best on dev")
+    rows, notes = read(workdir, only=only)
+    texts = _texts(rows).drop(columns=[] if best else ["best on dev"])
     cells: list[list[str]] = texts.to_numpy().tolist()
+    notes += [BEST] * best
     if only is None:
         sides = ["left"] * 2 + ["right"] * (len(texts.columns) - 2)
         markdown = texts.to_markdown(index=False, colalign=sides, disable_numparse=True)
         bullets = "".join(f"- {note}\n" for note in notes)
         files.write_text(workdir / "glue.md", f"{markdown}\n\n{bullets}")
-        names = [f"{prefix}{name}" for prefix in ("", "scratch_") for name in NUMBERS]
-        columns = ["name", "task", "split", "metric", *names, "best_on_dev"]
-        numbers = pd.DataFrame(table.rows, columns=columns, dtype=object)
-        numbers = numbers.assign(footnotes=" ".join(table.notes))
+        hidden = [f"{prefix}{name}" for prefix in ("", "scratch_") for name in HIDDEN]
+        numbers = pd.DataFrame(rows, dtype=object).drop(columns=hidden)
+        numbers = numbers.assign(footnotes=" ".join(notes))
         files.write_text(workdir / "glue.csv", numbers.to_csv(index=False))
     return tables.plain(list(texts), cells, 2) + "".join(f"* {note}\n" for note in notes)
 
 
-def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
-    """Makes the table of the fine-tunings in a folder; arguments and errors as for `write`."""
+def read(workdir: pathlib.Path, *, only: str | None = None) -> tuple[list[Row], list[str]]:
+    """Returns the rows of a table, and the notes below; arguments and errors as for `write`."""
     runs = task_runs.read(workdir)
     scratch = workdir / "scratch"
     begun = any(scratch.glob("seed*")) or any(scratch.glob("*/seed*"))
@@ -99,7 +89,7 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> Table:
                 notes.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
             if others:
                 notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(others)}.")
-    return Table(rows, notes + _describe_baselines(runs, baselines, scratch, only) + missing)
+    return rows, notes + _describe_baselines(runs, baselines, scratch, only) + missing
 
 
 # --- Rows -----------------------------------------------------------------------------------------
@@ -122,7 +112,7 @@ def _rows_of_task(task: TaskRuns, baseline: TaskRuns | None, missing: list[str])
 
 def _score(task: TaskRuns | None, key: task_runs.Key, prefix: str, missing: list[str]) -> Row:
     """Returns the columns of some runs; `missing` gets a note where there is no interval."""
-    found: Row = dict.fromkeys((*NUMBERS, "estimate", "examples"))
+    found: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
     if task and (key in task.keys or not prefix):
         values = task.values(key) if task.finished else []
         summary = estimates.summarise(values)
@@ -188,7 +178,7 @@ def _average(parts: Sequence[Sequence[Row]], prefix: str) -> Row:
 
     A median or sd over seeds would need the same seeds in every task.
     """
-    found: Row = dict.fromkeys((*NUMBERS, "estimate", "examples"))
+    found: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
     tasks = [[{name: row[prefix + name] for name in found} for row in rows] for rows in parts]
     if all(row["seeds"] for rows in tasks for row in rows):
         found["mean"] = np.mean([np.mean([row["mean"] for row in rows]) for rows in tasks])

@@ -90,26 +90,14 @@ METRICS: dict[str, Metric] = {
     "pearson": pearson,
     "spearman": spearman,
 }
-
-
-RANGES = {  # least and greatest value
-    "matthews": (-1.0, 1.0),
-    "accuracy": (0.0, 1.0),
-    "f1": (0.0, 1.0),
-    "pearson": (-1.0, 1.0),
-    "spearman": (-1.0, 1.0),
-}
+# Least and greatest value.
+RANGES = dict.fromkeys(METRICS, (-1.0, 1.0)) | dict.fromkeys(("accuracy", "f1"), (0.0, 1.0))
 
 
 def chance_loss(gold: np.ndarray, *, regression: bool) -> float:
-    """Loss of the best constant prediction.
+    """Returns the loss of the best constant prediction of gold [n].
 
-    Args:
-      gold: [n] classes or scores.
-      regression: whether they are scores.
-
-    Returns:
-      The entropy of the class frequencies in nats, or the variance of the scores.
+    That is the entropy of the class frequencies in nats, or the variance of a regression's scores.
     """
     if regression:
         return float(np.var(np.asarray(gold, np.float64)))
@@ -161,15 +149,11 @@ def _prepare(
     gold = np.asarray(gold, np.float64)
     predicted = np.asarray(predicted, np.float64)
     w = np.ones_like(gold) if weights is None else np.asarray(weights, np.float64)
-    if gold.ndim != 1 or predicted.ndim not in (1, 2) or w.ndim not in (1, 2):
+    shapes = gold.shape, predicted.shape[-1:], w.shape[-1:]
+    if len({*shapes}) > 1 or predicted.ndim > 2 or w.ndim > 2:
         raise ValueError(
             "expected gold [n], predicted [n] or [S, n] and weights [n] or [R, n]; found"
             f" {gold.shape}, {predicted.shape}, {w.shape}"
-        )
-    if not gold.shape[0] == predicted.shape[-1] == w.shape[-1]:
-        raise ValueError(
-            f"{gold.shape[0]} gold, {predicted.shape[-1]} predicted and {w.shape[-1]} weights:"
-            " expected as many of each"
         )
     if not np.isfinite(gold).all() or not np.isfinite(predicted).all():
         raise ValueError("gold and predicted must be finite numbers")

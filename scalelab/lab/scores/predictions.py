@@ -106,7 +106,7 @@ class StudyPredictions:
     """The predictions of a study's fine-tunings, each dev split read once.
 
     Args:
-      study: what `study_runs.read` gave.
+      study: the study.
       part: "tasks", or "scratch" for the fine-tunings from random weights.
       note: takes what could not be used, and why.
     """

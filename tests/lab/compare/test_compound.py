@@ -15,7 +15,7 @@ from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.shape_rules import Scaling
 
 # Table 7.6 of the protocol: heads, width, layers, N, loss, score on GLUE-Large.
-GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large
+GRID = """A,H,L,n_model,loss,score
 2,128,2,393216,5.66,66.6
 2,104,3,389376,6.34,68.2
 2,90,4,388800,6.41,67.1
@@ -26,7 +26,6 @@ GRID = """A,H,L,n_model,val_loss_wikitext103,glue_large
 2,48,14,387072,6.62,
 2,46,16,406272,6.62,
 """
-COLUMNS = ("--loss=val_loss_wikitext103", "--score=glue_large")
 BASE = Scaling(Shape(2, 104, 3))
 
 
@@ -103,7 +102,7 @@ def test_shapes_and_numbers_are_read() -> None:
 
 
 def test_the_best_of_the_grid_is_chosen_as_the_protocol_does(grid) -> None:
-    losses, scores = compound.read_grid(grid, COLUMNS[0][7:], COLUMNS[1][8:], [])
+    losses, scores = compound.read_grid(grid, "score", [])
     base, looked_at = shape_rules.choose(losses, scores)
     assert base == (2, 104, 3)
     assert looked_at == [(2, 128, 2), (2, 104, 3), (2, 90, 4)]
@@ -144,15 +143,15 @@ def test_a_grid_is_of_one_size(tmp_path, grid, capsys) -> None:
     assert chosen in said
     assert "of 1 shapes" in output(capsys, f"--results={tmp_path / 'runs'}", chosen)
     grid.write_text(GRID + "16,1024,10,125829120,3.0,80\n")
-    assert "387,072 to 125,829,120" in fails(capsys, f"--results={grid}", *COLUMNS)
+    assert "387,072 to 125,829,120" in fails(capsys, f"--results={grid}")
 
 
-@pytest.mark.parametrize("n_model", [3e3, 1e4, 2e4, 5e4, 0.2e6, 0.39e6, 1e6, 1e7])
+@pytest.mark.parametrize("n_model", [3e3, 2e4, 0.39e6, 1e7])
 def test_what_lists_a_grid_takes_it_back(tmp_path, n_model: float) -> None:
     shapes = shape_rules.grid(n_model)
     path = tmp_path / "grid.csv"
     path.write_text("shape,loss\n" + "".join(f"{shape},1.0\n" for shape in shapes))
-    assert set(compound.read_grid(path, "loss", None, [])[0]) == {*shapes}
+    assert set(compound.read_grid(path, None, [])[0]) == {*shapes}
 
 
 OTHERWISE = [
@@ -181,38 +180,6 @@ def test_runs_that_do_not_compare_are_no_grid(
     for command in ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}"):
         results += (command,)
     assert field in fails(capsys, *results[2:])
-
-
-def test_what_is_allowed_in_costs_is_said(tmp_path, capsys) -> None:
-    write_runs(tmp_path / "runs")
-    config = run_folders.config_of(shape="2x128x2", seed=1, optim__learning_rate=7e-4)
-    run_folders.write(tmp_path / "runs/other", config=config, seconds=393.216)
-    run_folders.write(tmp_path / "runs/going", finished=False)
-    costs = ("--base=2x104x3", "--target_secs=10600", f"--costs={tmp_path / 'runs'}")
-    assert "optim.learning_rate" in fails(capsys, *costs)
-    said = output(capsys, *costs, "--allow=optim.learning_rate")
-    assert "7x469x4" in said
-    assert "* bert: " in said and "optim.learning_rate: " in said
-    assert "* 1 runs are not finished" in said
-
-
-def test_versions_of_the_numbers_and_recipes_are_no_grid(tmp_path, capsys) -> None:
-    write_runs(tmp_path / "runs", EQUAL)
-    results = f"--results={tmp_path / 'runs'}"
-    folder = tmp_path / "runs/2x64x8/tasks/mnli/seed0"
-    kept = {path: path.read_text() for path in (folder / "config.json", folder / "result.json")}
-    for path, text in kept.items():
-        path.write_text(text.replace('"thesis"', '"small"'))
-    assert "finetune.recipe" in fails(capsys, results)
-    output(capsys, results, "--score=none")
-    for path, text in kept.items():
-        path.write_text(text)
-    output(capsys, results)
-    path = tmp_path / "runs/2x64x8/environment.json"
-    path.write_text(path.read_text().replace('"numerics": 1', '"numerics": 2'))
-    said = fails(capsys, results)
-    assert "numerics=2" in said and "--where=" in said
-    assert "of 4 shapes" in output(capsys, results, "--where=numerics=1")
 
 
 @pytest.mark.parametrize("target", ["target_secs=10600", "target_flops=63.6M"])
@@ -249,36 +216,28 @@ def test_the_binary_lists_the_grid(capsys) -> None:
 
 
 def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> None:
-    said = output(capsys, f"--results={grid}", *COLUMNS, "--target_n=10.6M,20.5M,41.5M")
+    said = output(capsys, f"--results={grid}", "--target_n=10.6M,20.5M,41.5M")
     assert "base: 2x104x3, of 9 shapes" in said
     assert "alpha = 1.0761, beta = 1.3633" in said
     for _, shape in SCALED:
         assert shape in said
-    with_phi = output(capsys, "--base=2x104x3", "--phi=19.727,20.727,21.727")
-    assert all(shape in with_phi for _, shape in SCALED)
-    in_flops = output(capsys, "--base=2x104x3", "--target_flops=27.2e15", "--base_flops=1e15")
-    assert "7x469x4" in in_flops  # 27.2 times 389,376 is 10.6M
 
 
 def test_wrong_arguments_are_one_message(tmp_path, grid, capsys) -> None:
     base = "--base=2x104x3"
     for named, *arguments in [
-        ("none",),
-        ("--n and --base", "--n=1M", base),
-        ("--step", "--n=1M", "--step=1"),
-        ("--phi and --step", base, "--phi=20", "--step=1"),
-        ("--base_flops", base, "--target_flops=1e15"),
+        ("--base",),
+        ("--base", "--n=1M", base),
+        ("--step", base, "--target_n=20", "--step=1"),
         ("--costs", base, "--target_secs=60"),
         ("'big'", base, "--target_n=big"),
         ("'one'", base, "--step=one"),
-        ("phi = 99", base, "--phi=99"),
-        ("--depths", "--n=1M", "--depths=0"),
+        ("phi = 99", base, "--step=84.01"),
+        ("'0'", "--n=1M", "--depths=0"),
         ("64 layers", "--n=500", "--depths=64"),
-        ("'loss'", f"--results={grid}", "--step=1"),
         (str(tmp_path), f"--results={tmp_path}"),
         ("nowhere", "--results=nowhere.csv"),
         ("'104x3'", "--base=104x3"),
-        ("--best=0", f"--results={grid}", "--best=0"),
         ("--target", "--target=3"),
     ]:
         assert named in fails(capsys, *arguments)

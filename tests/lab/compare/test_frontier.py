@@ -38,33 +38,27 @@ def test_the_frontier_is_drawn_against_each_clock(tmp_path, capsys) -> None:
     said = output(capsys, frontier, tmp_path / "runs", f"--figure={tmp_path / 'best.png'}")
     rows = [line.split() for line in said.splitlines()]
     assert [row[2] for row in rows if row[0] == "N"] == ["2x16x2", "2x32x2", "2x64x2"]
-    assert [row[2] for row in rows if row[0] == "tokens"] == ["2x64x2"]  # all cost the same
+    assert not [row for row in rows if row[0] == "tokens"]  # all cost the same
     assert matplotlib.image.imread(tmp_path / "best.png").std() > 0.05
-    drawn = (tmp_path / "best.svg").read_text()
-    assert "<svg" in drawn
     assert "no such folder" in fails(capsys, frontier, tmp_path / "nowhere")
 
 
 def test_a_clock_that_nobody_knows_has_no_panel(tmp_path) -> None:
     points = [RunPoint("bert", f"2x{w}x2", {"n_model": 24.0 * w * w}, 0.5) for w in (16, 32)]
-    png, svg = frontier.draw(points, "rte", tmp_path / "best")
-    assert png.exists() and svg.exists()
-    height, width = matplotlib.image.imread(png).shape[:2]
+    frontier.draw(points, "rte", tmp_path / "best.png")
+    height, width = matplotlib.image.imread(tmp_path / "best.png").shape[:2]
     assert width < 1.6 * height  # one panel
 
 
-def test_each_system_has_its_own_envelope() -> None:
+def test_each_system_has_its_own_envelope(tmp_path) -> None:
     """Losses of different objectives do not compare; nor need the dearer system be worse."""
     reached = (("bert", 1, 3.0), ("gpt2", 2, 5.0), ("bert", 3, 4.0))
     points = [RunPoint(name, f"2x16x{k}", {"seconds": k}, y) for name, k, y in reached]
-    rows = [
-        line.split()[3:]
-        for line in frontier.describe(frontier.group_runs(points)[0], "loss").splitlines()[2:]
-    ]
+    rows = [line[1:] for line in frontier.draw(points, "loss", tmp_path / "best.png")]
     assert rows == [["bert", "2x16x1", "1", "3.0000", "1"], ["gpt2", "2x16x2", "2", "5.0000", "1"]]
 
 
-def test_the_frontier_is_of_means_over_seeds() -> None:
+def test_the_frontier_is_of_means_over_seeds(tmp_path) -> None:
     """The luckiest seed of a wide net does not beat a narrow one that is better on average."""
     runs = (("2x16x2", 3.0), ("2x16x2", 3.2), ("2x32x2", 2.9), ("2x32x2", 3.9))
     points = [RunPoint("bert", shape, {"n_model": len(shape) + (shape > "2x2"), "seconds": k}, y)
@@ -72,10 +66,7 @@ def test_the_frontier_is_of_means_over_seeds() -> None:
     small, large = run_points.means(points)
     assert (small.value, large.value) == (pytest.approx(3.1), pytest.approx(3.4))
     assert (small.clocks["seconds"], large.num_seeds) == (0.5, 2)
-    rows = [
-        line.split()
-        for line in frontier.describe(frontier.group_runs(points)[0], "loss").splitlines()[2:]
-    ]
+    rows = frontier.draw(points, "loss", tmp_path / "best.png")
     assert [row[2:] for row in rows if row[0] == "N"] == [["2x16x2", "6", "3.1000", "2"]]
     # Runs of another config are not seeds of it.
     other = RunPoint("bert", "2x16x2", {"seconds": 1.0}, 9.0, fields={"short.batch_size": 32})
