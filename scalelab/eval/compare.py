@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 
 from scalelab.config import cli
+from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import SHORT, TITLES, SeedRun, TaskRuns
-from scalelab.lab.scores import glue_table
 from scalelab.lab.scores.predictions import stack_runs
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
@@ -158,8 +158,7 @@ def _describe(found: estimates.Estimate, seeds_a: int, seeds_b: int) -> dict[str
 
 def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame) -> list[str]:
     """Returns the notes below the table."""
-    sides = {name: (_finished(a, name), _finished(b, name)) for name in shared}
-    pairs = {_title(name): side for name, side in sides.items()}
+    pairs = {_title(name): (_finished(a, name), _finished(b, name)) for name in shared}
     apart = glue_table.differing_settings(pairs, ("in A", "in B"))
     paired = frame[frame["paired"] & frame["task"].notna()]["task"].unique()
     found = [*NOTES, "Seeds are independent: the runs did not begin with the same weights."]
@@ -175,13 +174,6 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
         found.append("With a single seed nothing can be said of a system: p is of these very runs.")
     if len(a) == 1 or len(b) == 1:
         found.append("One pre-training: what is said holds for these weights, not for the system.")
-    trained = [
-        _title(name) for name, (one, two) in sides.items()
-        if len({((r.result and r.result.data) or {}).get("train") for r in one + two}) > 1
-    ]  # fmt: skip
-    if trained:
-        names = ", ".join(trained)
-        found.append(f"A and B were fine-tuned on different training sets of {names}.")
     for letter, side in (("A", a), ("B", b)):
         others = {name: None for runs in side for name in runs if name not in shared}
         if others:

@@ -76,8 +76,8 @@ def main(argv: list[str]) -> None:
     init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
     check_flags(init)
     from scalelab import finetune
+    from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start
-    from scalelab.lab.scores import glue_table
 
     values, options = cli.config_values(), program.options()
     starts = [(workdir, init, like)]

@@ -71,8 +71,8 @@ def run(task: Task | Callable[[], Task]) -> None:
         workdir = cli.workdir()
         # Imported here, once the flags are known to be right: --help and typos answer at once.
         from scalelab import finetune
+        from scalelab.eval import glue_table
         from scalelab.finetuning import warm_start
-        from scalelab.lab.scores import glue_table
 
         start = warm_start.open_start(cli.required(INIT.value, "init"), LIKE.value, MNLI.value)
         overrides = task_fields(chosen.name, [chosen.name])

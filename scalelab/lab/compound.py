@@ -25,7 +25,6 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from scalelab.config import cli
@@ -43,8 +42,8 @@ def read_results(
     """Reads what was measured of shapes, from a CSV or from a folder of comparable runs.
 
     Args:
-      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones, in
-        which a field may be empty; or the folder.
+      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones,
+        whose fields may be empty; or the folder.
       columns: the measured ones; of runs, clocks and what `run_points.read` measures.
       notes: receives remarks on runs: those left out, and fields that were allowed to differ.
       where: conditions on runs.
@@ -71,23 +70,15 @@ def read_results(
                 parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
         return pd.DataFrame(parts)
     try:
-        rows = pd.read_csv(path, dtype=str)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no CSV: {error}") from error
-    if "shape" not in rows and {"A", "H", "L"} <= {*rows}:
-        rows["shape"] = rows["A"] + "x" + rows["H"] + "x" + rows["L"]
-    missing = [name for name in columns if name not in rows]
-    if rows.empty or missing or not {"shape", "n_model"} & {*rows}:
-        need = missing or ["shape, or A, H and L"]
-        raise ValueError(f"{path}: {len(rows)} rows with {', '.join(rows)}; it needs {need}")
-    if "shape" in rows:
-        rows["n_model"] = [str(shape_rules.parse(str(text)).n_model) for text in rows["shape"]]
-    for name in ("n_model", *columns):
-        values = pd.to_numeric(rows[name], errors="coerce").astype(float)
-        for text in rows[name][rows[name].notna() & ~np.isfinite(values)]:
-            raise ValueError(f"{path}: {text!r} in column {name} is no number")
-        rows[name] = values
-    return rows
+        rows = pd.read_csv(path)
+        if "shape" not in rows and {"A", "H", "L"} <= {*rows}:
+            rows["shape"] = [f"{a}x{h}x{d}" for a, h, d in rows[["A", "H", "L"]].to_numpy()]
+        if "shape" in rows:
+            rows["n_model"] = [shape_rules.parse(str(text)).n_model for text in rows["shape"]]
+        return rows.astype(dict.fromkeys(("n_model", *columns), float))
+    except (ValueError, KeyError) as error:
+        need = " and ".join(("shape (or A, H and L)", *columns))
+        raise ValueError(f"{path} is no CSV with columns {need}: {error}") from None
 
 
 def read_grid(
@@ -95,19 +86,10 @@ def read_grid(
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
     """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
 
-    Args:
-      path: as for `read_results`.
-      score: its column; None: no score.
-      notes: as for `read_results`.
-      where: likewise.
-      allow: likewise.
-
-    Raises:
-      ValueError: as `read_results`, or the shapes are not of one size.
+    Arguments and errors as for `read_results`, but for `score`: its column; None: no score. The
+    shapes must be of one size.
     """
     rows = read_results(path, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
-    if "shape" not in rows:
-        raise ValueError(f"{path} needs a column 'shape', or A, H and L")
     sizes, most = rows["n_model"], shape_rules.EQUAL
     if sizes.max() > most * sizes.min():
         raise ValueError(

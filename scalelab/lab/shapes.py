@@ -12,10 +12,9 @@ steps.
 """
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli, files
 from scalelab.config.pretraining import Shape
@@ -38,8 +37,7 @@ TILES = {"cpu": 16, "gpu": 64, "tpu": 128}
 MOST_TOKENS = 2**24  # of a batch
 
 
-@dataclasses.dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """A shape compared with the wanted one.
 
     Attributes:
@@ -78,21 +76,19 @@ def judge(shape: Shape, wanted: Shape) -> Advice:
 
 def find_near(wanted: Shape, each: int = 2) -> list[Advice]:
     """Returns the wanted shape, then the nearest `each` of every grade with N within 15%."""
-    found: dict[Shape, Advice] = {}
+    found = []
     for depth in range(max(1, wanted.num_layers - 2), wanted.num_layers + 3):
         width = math.sqrt(wanted.n_model / (shape_rules.PER_SQUARE * depth))
         low, high = (math.floor(width * (1 + s * MOST_OFF)) for s in (-1, 1))
-        for candidate in (w for w in range(low, high + 1) if w > 0 and w % 8 == 0):
-            for size in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8):
-                if candidate % size:
-                    continue
-                made = judge(Shape(candidate // size, candidate, depth), wanted)
-                if made.grade < len(GRADES) and abs(made.size_change) <= MOST_OFF:
-                    found[made.shape] = made
-    found.pop(wanted, None)
+        found += [
+            judge(Shape(candidate // size, candidate, depth), wanted)
+            for candidate in range(max(8, low + -low % 8), high + 1, 8)
+            for size in range(SMALLEST_HEAD, LARGEST_HEAD + 1, 8) if candidate % size == 0
+        ]  # fmt: skip
+    found = [x for x in found if abs(x.size_change) <= MOST_OFF and x.shape != wanted]
     chosen = [judge(wanted, wanted)]
     for place in range(len(GRADES)):
-        same = [advice for advice in found.values() if advice.grade == place]
+        same = [advice for advice in found if advice.grade == place]
         chosen += sorted(same, key=lambda advice: (advice.distance, advice.shape))[:each]
     return chosen
 

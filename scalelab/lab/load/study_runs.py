@@ -221,14 +221,6 @@ def read_run(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
-    title: str
-    stages: tuple[str, ...]
-    shapes: tuple[str, ...]
-    variants: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class _Config:
     net: records.NetSizes
 
@@ -246,27 +238,12 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Facts:
-    """What every reader takes for granted in a study's file."""
+    """What names a folder or file, and the nets of the runs."""
 
     name: str
-    title: str
-    question: str
-    scale: str
-    matched: str
-    free: tuple[str, ...]
-    allow: tuple[str, ...]
-    tables: tuple[str, ...]
-    figures: tuple[str, ...]
-    hypotheses: tuple[str, ...]
     tasks: tuple[str, ...]
-    recipe: str
-    finetune_seeds: int
-    finetune: dict[str, Any]
-    departures: dict[str, Any]
-    variants: dict[str, Any]
-    stages: dict[str, Any]
     runs: tuple[_Run, ...]
-    rows: dict[str, _Rows] = dataclasses.field(default_factory=dict)
+    rows: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def read_facts(path: pathlib.Path) -> dict[str, Any]:

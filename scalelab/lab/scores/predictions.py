@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import SeedRun, TaskRuns, differ
 from scalelab.runs.json_files import Unreadable
 from scalelab.runs.predictions import Predictions
@@ -62,8 +62,8 @@ def read_items(entries: Iterable[tuple[str, str, int, SeedRun]], split: str) -> 
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[int]) -> Stack:
-    """Stacks the predictions of some fine-tunings of a row.
+def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[int]) -> Stack | None:
+    """Stacks the predictions of some fine-tunings of a row; None if the frame lacks some.
 
     Args:
       frame: from `read_items`.
@@ -78,6 +78,8 @@ def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[in
         (frame["row"] == row) & frame["run"].isin(runs) & frame["finetune_seed"].isin(seeds)
     ]
     found = list(own.sort_values(["pretrain_seed", "run", "finetune_seed"], kind="stable")["items"])
+    if not found or len(found) < len(runs) * len(seeds):
+        return None
     for items in found:
         if isinstance(items, Unreadable):
             raise items
@@ -95,11 +97,14 @@ def stack_runs(groups: Sequence[TaskRuns], split: str) -> Stack:
       split: of the dev set.
 
     Raises:
-      ValueError: a file cannot be read, or the runs were scored on different examples.
+      ValueError: as `stack`, or the seeds of the groups differ.
     """
     entries = (("", str(k), k, run) for k, task in enumerate(groups) for run in task.finished)
     seeds = [run.seed for run in groups[0].finished]
-    return stack(read_items(entries, split), "", [str(k) for k in range(len(groups))], seeds)
+    found = stack(read_items(entries, split), "", [str(k) for k in range(len(groups))], seeds)
+    if found is None:
+        raise ValueError(f"{groups[0].title}: pre-trainings have other fine-tuning seeds or splits")
+    return found
 
 
 class StudyPredictions:
@@ -119,34 +124,21 @@ class StudyPredictions:
         self, row: Point, score: str, key: tuple[str, str, str],
         pretrain_seeds: Sequence[int], finetune_seeds: Sequence[int],
     ) -> Stack | None:  # fmt: skip
-        """Stacks the predictions of a row's fine-tunings; None if it lacks some.
+        """Stacks a row's predictions on a task and split; None if some are missing.
 
-        Args:
-          row: of the study.
-          score: for a note of what could not be used.
-          key: task, dev split and metric.
-          pretrain_seeds: of the pre-trainings.
-          finetune_seeds: of the fine-tunings of each.
+        What cannot be used is noted under the name `score`.
         """
-        task, split, metric = key
-        runs = [run for run in row.finished if run.seed in pretrain_seeds]
-        own = [seed for run in runs for seed in self._tuned(run, task)
-               if seed.seed in finetune_seeds]  # fmt: skip
-        if not own or not all((split, metric) in seed.scores for seed in own):
-            return None  # such as MNLI without its mismatched dev set
+        task, split, _ = key
         if (task, split) not in self._frames:
             entries = (
-                (point.label, run.name, run.seed, seed) for point in self._study.points
-                for run in point.finished for seed in self._tuned(run, task)
+                (point.label, run.name, run.seed, seed)
+                for point in self._study.points for run in point.finished
+                if (tuned := getattr(run, self._part).get(task)) for seed in tuned.finished
             )  # fmt: skip
             self._frames[task, split] = read_items(entries, split)
+        runs = [run.name for run in row.finished if run.seed in pretrain_seeds]
         try:
-            frame = self._frames[task, split]
-            return stack(frame, row.label, [run.name for run in runs], finetune_seeds)
+            return stack(self._frames[task, split], row.label, runs, finetune_seeds)
         except ValueError as error:
             self._note(f"{row.label}, {score}: {error}")
             return None
-
-    def _tuned(self, run: PretrainRun, task: str) -> list[SeedRun]:
-        runs = getattr(run, self._part)
-        return runs[task].finished if task in runs else []

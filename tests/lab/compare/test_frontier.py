@@ -80,8 +80,9 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
         shape="2x16x2", optim__learning_rate=7e-4, optim__warmup_steps=10
     )
     run_folders.write(tmp_path / "runs/rate", config=config, steps=400)
-    where = f"--figure={tmp_path / 'best.png'}"
+    where = f"--figure={tmp_path / 'best.svg'}"
     said = output(capsys, frontier, tmp_path / "runs", where)
+    assert "optim.total_steps=800" in (tmp_path / "best.svg").read_text()
     rows = [re.split(r" {2,}", line) for line in said.splitlines()]
     names = {
         clock: list(dict.fromkeys(r[1] for r in rows if r[0] == clock)) for clock in ("N", "tokens")
@@ -96,8 +97,6 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
     assert names["N"] == [f"bert, {x}, {y}" for x, y in zip(rates, steps, strict=True)]
     assert "* against N: bert: runs differ in optim.learning_rate, optim.total_steps, which" in said
     assert "nets of different budgets on one envelope" in said
-    drawn = (tmp_path / "best.svg").read_text()
-    assert "optim.total_steps=800" in drawn
     pooled = output(capsys, frontier, tmp_path / "runs", where, "--allow=optim.learning_rate")
     assert "bert, optim.learning_rate" not in pooled and "allowed to differ" in pooled
 

@@ -57,7 +57,7 @@ def test_a_damaged_run_is_named_whatever_was_asked_for(tmp_path) -> None:
 
 def parameters(said: str) -> dict[str, list[float]]:
     """Value and ends of the interval of each parameter that a program printed."""
-    found = re.findall(r"^(\w) +(\S+)  \[(\S+), (\S+)\]$", said, re.M)
+    found = re.findall(r"^(\w) +(\S+) +\[(\S+), (\S+)\]$", said, re.M)
     return {name: [float(x) for x in numbers] for name, *numbers in found}
 
 

@@ -104,7 +104,7 @@ def test_the_programs_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
         (["--near=2x32x2", "--tile=0"], "--tile"),
         (["--near=2x32x2", "--system=brt"], "bert"),
         (["--near=2x32x2", "--length=1000000000"], "16,777,216"),
-        (["--nera=2x32x2"], "--nera"),
+        (["--near=2x32x2", "--nera=2x32x2"], "--nera"),
         ([], "--near"),
     ]:
         with pytest.raises(SystemExit) as ended:

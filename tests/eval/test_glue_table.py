@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import task_folders
 
+from scalelab.eval import glue_table
 from scalelab.lab.load import task_runs
-from scalelab.lab.scores import glue_table
 
 
 def cells(text: str) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare import bootstrap
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
@@ -114,16 +114,16 @@ def _score(task: TaskRuns | None, key: task_runs.Key, prefix: str, missing: list
     """Returns the columns of some runs; `missing` gets a note where there is no interval."""
     found: Row = dict.fromkeys((*NUMBERS, *HIDDEN))
     if task and (key in task.keys or not prefix):
-        values = task.values(key) if task.finished else []
-        summary = estimates.summarise(values)
+        values = pd.Series(task.values(key) if task.finished else [], dtype=float)
         found |= {
-            "median": summary.median, "mean": summary.mean, "sd": summary.sd, "seeds": len(values),
+            "median": values.median(), "mean": values.mean(), "sd": values.std(),
+            "seeds": len(values),
             "failed": sum(run.failed is not None for run in task.runs),
             "unfinished": sum(run.unfinished for run in task.runs),
             "degenerate": sum(bool(run.degenerate) for run in task.finished),
         }  # fmt: skip
         try:
-            if values:
+            if len(values):
                 stack, seed = stack_runs([task], key[0]), zlib.crc32(task.name.encode())
                 gold = stack.examples.gold
                 e = bootstrap.multi_bootstrap(gold, stack.predicted, key[1], seed=seed)
@@ -271,6 +271,8 @@ def differing_settings(
         for runs, values in zip(both, seen, strict=True):
             for result in (run.result for run in runs if run.result):
                 own = {"recipe": result.recipe, "mnli_first": result.mnli_first}
+                if digest := (result.data or {}).get("train"):
+                    own["training set"] = digest[:8]
                 for field, x in (own | (result.settings or {})).items():
                     values.setdefault(field, {})["off" if x is None else str(x)] = None
         fields = [
