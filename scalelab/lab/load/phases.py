@@ -39,8 +39,7 @@ def read_phases(run: PretrainRun) -> list[Phase]:
     """Returns the phases that a run took; [] if its metrics are gone.
 
     A phase ends with a validation at its length. Two phases of one length cannot be told apart:
-    they count as the first if their batches are alike, else none is returned. An epoch is that of
-    result.json, or whole batches where the budget was in epochs.
+    they count as the first if their batches are alike, else none is returned.
     """
     rows, recorded = records.validations(run.lines), run.result.phases if run.result else ()
     short, long = (run.config[name] for name in PHASES)
@@ -53,35 +52,16 @@ def read_phases(run: PretrainRun) -> list[Phase]:
         ends = [row for row in rows if row["eval/max_len"] == part["max_len"]]
         if not ends or ends[-1]["step"] <= steps:
             continue
-        end, epochs = ends[-1], run.config["optim"].get("total_epochs")
-        sequences, num_tokens = (
-            int(end["step"] - steps) * part["batch_size"],
-            end["tokens"] - tokens,
-        )
-        epoch: tuple[int | None, int | None] = (None, None)
-        if place < len(recorded) and not alike:
-            epoch = recorded[place].examples, recorded[place].tokens
-        elif epochs and not alike:
-            rate = long.get("epoch_rate") if name == "long" else None
-            times = epochs * (1.0 if rate is None else rate)
-            epoch = round(sequences / times), round(int(num_tokens) / times)
-        found.append(
-            Phase(
-                name, part["max_len"], int(end["step"] - steps), sequences, int(num_tokens), *epoch
-            )
-        )
-        steps, tokens = end["step"], end["tokens"]
+        num_steps, num_tokens = int(ends[-1]["step"] - steps), int(ends[-1]["tokens"] - tokens)
+        data = recorded[place] if place < len(recorded) and not alike else None
+        epoch = (data.examples, data.tokens) if data else (None, None)
+        sequences = num_steps * part["batch_size"]
+        found.append(Phase(name, part["max_len"], num_steps, sequences, num_tokens, *epoch))
+        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
     return found
 
 
 def num_passes(run: PretrainRun) -> float | None:
-    """Returns how often a finished run read all its examples; None if its files cannot tell.
-
-    That is its tokens by those of one pass, which runs from before 2026-11-22 do not record. Where
-    the budget is in epochs and nothing else is recorded, it is these.
-    """
+    """Returns how often a finished run read all its examples; None if its files do not tell."""
     tokens = sum(phase.tokens for phase in run.result.phases) if run.result else 0
-    if run.result and tokens:
-        return run.result.tokens / tokens
-    epochs = run.config.get("optim", {}).get("total_epochs")
-    return float(epochs) if isinstance(epochs, int | float) else None
+    return run.result.tokens / tokens if run.result and tokens else None
