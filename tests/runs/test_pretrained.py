@@ -56,40 +56,22 @@ def edit(path: pathlib.Path, **fields: Any) -> None:
     path.write_text(json.dumps(values))
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda run: shutil.rmtree(run), "no run folder"),
-        (lambda run: (run / "config.json").unlink(), "no config.json"),
-        (lambda run: (run / "config.json").write_text("{"), "config.json"),
-        (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
-        (
-            lambda run: (run / "tokenizer/tokenizer.json").write_text('{"model": '),
-            "tokenizer/tokenizer.json",
-        ),
-        (
-            lambda run: (run / "tokenizer/special_tokens_map.json").write_text("["),
-            "special_tokens_map.json",
-        ),
-        (
-            lambda run: edit(run / "tokenizer/special_tokens_map.json", mask_token="[MASK]"),
-            r"tokenizer.json .*\[MASK\]",
-        ),
-        (
-            lambda run: (run / "tokenizer/special_tokens_map.json").write_text("{}"),
-            "run/tokenizer .*'mlm' .*mask token",
-        ),
-        (
-            lambda run: edit(run / "config.json", tokenizer={"kind": "bytebpe", "vocab_size": 290}),
-            "tokenizer.json has 300 pieces, the net 290",
-        ),
-        (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
-        (
-            lambda run: (run / "config.json").write_text(json.dumps({"task": "rte"})),
-            "fine-tuned on 'rte'; expected a pre-training run",
-        ),
-    ],
-)
+TOKENIZER, MAP = "tokenizer/tokenizer.json", "tokenizer/special_tokens_map.json"
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda run: shutil.rmtree(run), "no run folder"),
+    (lambda run: (run / "config.json").unlink(), "no config.json"),
+    (lambda run: (run / "config.json").write_text("{"), "config.json"),
+    (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
+    (lambda run: (run / TOKENIZER).write_text('{"model": '), TOKENIZER),
+    (lambda run: (run / MAP).write_text("["), MAP),
+    (lambda run: edit(run / MAP, mask_token="[MASK]"), r"tokenizer.json .*\[MASK\]"),
+    (lambda run: (run / MAP).write_text("{}"), "run/tokenizer .*'mlm' .*mask token"),
+    (lambda run: edit(run / "config.json", tokenizer={"vocab_size": 290}), "300 pieces.* 290"),
+    (lambda run: shutil.rmtree(run / "checkpoints"), "has no checkpoints"),
+    (lambda run: edit(run / "config.json", task="rte"), "'rte'.*pre-training run"),
+])  # fmt: skip
 def test_what_it_refuses(pretrained_runs: Runs, tmp_path, damage, message: str) -> None:
     shutil.copytree(pretrained_runs("roberta"), tmp_path / "run")
     damage(tmp_path / "run")
