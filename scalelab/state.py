@@ -25,36 +25,22 @@ BYTES_PER_PARAMETER = 16  # float32: weight, gradient and AdamW's two moments
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a step changes.
+    """All that a step changes."""
 
-    Attributes:
-      step: int32 [], steps taken so far.
-      params: the net's parameters, float32; layers stacked on axis 0.
-      opt_state: the optimizer's state.
-      rng: key data of the run's root key, uint32; each step folds its number in.
-    """
-
-    step: jax.Array
-    params: Any
-    opt_state: Any
-    rng: jax.Array
+    step: jax.Array  # int32 [], steps taken so far
+    params: Any  # the net's parameters, float32; layers stacked on axis 0
+    opt_state: Any  # the optimizer's state
+    rng: jax.Array  # key data of the run's root key, uint32; each step folds its number in
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The parts of a training program.
+    """The parts of a training program."""
 
-    Attributes:
-      system: the module of the family.
-      net: the unbound net.
-      objectives: their mean losses are summed.
-      tx: the optimizer, at learning rate 1.
-    """
-
-    system: System
-    net: nn.Module
-    objectives: tuple[Objective, ...]
-    tx: optax.GradientTransformation
+    system: System  # the module of the family
+    net: nn.Module  # unbound
+    objectives: tuple[Objective, ...]  # their mean losses are summed
+    tx: optax.GradientTransformation  # the optimizer, at learning rate 1
 
     @property
     def token_losses(self) -> list[str]:
@@ -169,13 +155,7 @@ def create(
 ) -> tuple[TrainState, TrainState]:
     """Initialises a run's state on its devices; no device ever holds a whole sharded array.
 
-    Args:
-      net: the unbound net.
-      objectives: what is trained; only parameters that they use come to exist.
-      tx: the optimizer.
-      max_len: length of the example to trace with; must be no longer than the net's positions.
-      seed: of the parameters, and of every later draw.
-      mesh: the devices.
+    The arguments are those of `fresh`, with a seed for the key, and the devices.
 
     Returns:
       The state, and a tree like it of shardings.

@@ -66,15 +66,14 @@ def make_train_step(
     """Builds train_step(state, batch, learning_rate) -> (state, metrics).
 
     Args:
-      net: the unbound net.
+      net: unbound.
       objectives: their mean losses are summed.
       tx: the optimizer at learning rate 1.
       num_microbatches: gradients are accumulated over so many parts of the batch.
 
     Returns:
       A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
-      and "finite", which is 0 when loss or gradient were not; the parameters are then left as they
-      were.
+      and "finite": 0 if loss or gradient were not; the parameters are then left as they were.
     """
 
     def loss_fn(
@@ -106,7 +105,7 @@ def make_train_step(
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
-        keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)  # noqa: E731
+        keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         state = state.replace(
             step=state.step + 1,
             params=keep(params, state.params),

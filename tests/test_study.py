@@ -115,7 +115,7 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
                 "--workdir=w",
                 "--config.stages.main.shaeps=('2x8x1',)",
             ),
-            "unknown config field 'stages.main.shaeps': did you mean 'shapes'?",
+            "shaeps",
         ),
         (("status", "--workdir=nowhere"), "holds no study"),
     ],

@@ -94,10 +94,7 @@ def read_config() -> Config:
     """
     values = config_values()
     if INIT.value == "none":
-        raise ValueError(
-            "--init=none is for fine-tunings; a training without --init begins with random"
-            " parameters"
-        )
+        raise ValueError("--init=none is for fine-tunings; leave --init out for random parameters")
     if INIT.value is not None:
         given = values["machine"]["init"]
         values["machine"]["init"] = required(INIT.value, "init")
@@ -177,13 +174,7 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         near = nearest(error.flagname, shown or list(flags.FLAGS))
         fail(f"unknown flag '--{error.flagname}': {near}")
     except Exception as error:  # a config file may raise anything
-        names = [a.lstrip("-").partition("=")[0].removeprefix("config.") for a in kept]
-        free = [name for name in names if any(name.startswith(f"{known}.") for known in fields)]
-        if free and isinstance(error, AttributeError | KeyError):
-            near = re.search(r'Did you mean "(\w+)"', str(error))
-            found = f": did you mean {near[1]!r}?" if near else ""
-            fail(f"unknown config field {' or '.join(map(repr, free))}{found}")
-        text = str(error) or type(error).__name__
+        text = str(*error.args) if isinstance(error, KeyError) else str(error)
         if "Traceback (most recent call last)" in text:  # the flag parser quotes one
             text = text.strip().splitlines()[-1].removeprefix("ValueError: ")
         fail(text)

@@ -73,17 +73,13 @@ def of_batch(
       predicted: positions of an example that pass through the token head.
       causal: counts the useful half of the attention scores, as the protocol does (section 7.1).
     """
-    positions = batch_size * length
-    seen = length / 2 if causal else length
-    vocabulary = params["embed"]["tokens"]["table"].size
+    positions, seen = batch_size * length, length / 2 if causal else length
+    token_head = params["embed"]["tokens"]["table"].size + _kernel_sizes(params.get("token_head"))
+    heads = predicted * token_head + _kernel_sizes(params.get("pair_head"))
     return Flops(
         body=2.0 * positions * _kernel_sizes(params["stack"]),
         attention=4.0 * positions * num_layers * seen * width,
-        head=2.0
-        * batch_size
-        * predicted
-        * (vocabulary + _kernel_sizes(params.get("token_head", {})))
-        + 2.0 * batch_size * _kernel_sizes(params.get("pair_head", {})),
+        head=2.0 * batch_size * heads,
     )
 
 

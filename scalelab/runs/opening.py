@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 from jax.sharding import Mesh
@@ -71,20 +71,34 @@ def open_run(
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
-    run = _restore(checkpoints, fresh, start, workdir)
-    if run.data not in ("", data.fingerprint):
+    restored = checkpoints.restore(fresh)
+    if restored is not None:
+        run = Run.from_meta(*restored)
+    elif start is not None and start.opened is None:
+        raise ValueError(
+            f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
+            " with, was not read: delete the folder and start again with --init"
+        )
+    else:
+        run = Run(fresh, data=data.fingerprint, initialised=list(start.fresh if start else ()))
+    if run.data != data.fingerprint:
         raise ValueError(
             f"the run in {workdir} was trained on other examples ({run.data}) than its config gives"
             f" now ({data.fingerprint}): the corpus or the code of its format has changed; restore"
             " the corpus, or start in a new --workdir"
         )
-    run.data = data.fingerprint
     recorder = Recorder(workdir, config, data, costs, plan, run, checkpoints)
     if is_chief:
         run_folder.describe(workdir, config)
         if data.tokenizer_dir.resolve() != (workdir / "tokenizer").resolve():
             shutil.copytree(data.tokenizer_dir, workdir / "tokenizer", dirs_exist_ok=True)
-    say(f"{recorder.name} in {workdir}\n{_describe(recorder, data, costs)}")
+    facts = {
+        "parameters": f"{flops.count_parameters(run.state.params):,}",
+        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
+        **data.facts,
+    }
+    lines = (f"\n  {name:<18} {value}" for name, value in facts.items())
+    say(f"{recorder.name} in {workdir}{''.join(lines)}")
     if start is not None:
         say(start.describe())
     if run.clocks.steps:
@@ -92,43 +106,3 @@ def open_run(
     else:
         recorder.save()
     return recorder, model, placed
-
-
-def _restore(
-    checkpoints: checkpoint.Checkpoints,
-    fresh: TrainState,
-    start: Start | None,
-    workdir: pathlib.Path,
-) -> Run:
-    """Returns the run at the newest sound checkpoint of the folder, else at its beginning."""
-    restored = checkpoints.restore(fresh)
-    if restored is not None:
-        return Run.from_meta(*restored)
-    if start is not None and start.opened is None:
-        raise ValueError(
-            f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"
-            " with, was not read: delete the folder and start again with --init"
-        )
-    return Run(fresh, initialised=list(start.fresh if start else ()))
-
-
-def _describe(recorder: Recorder, data: data_lib.Data, costs: Sequence[flops.Flops]) -> str:
-    """Returns sizes, costs and the plan of a run as lines."""
-    config, plan = recorder.config, recorder.plan
-    lines = {
-        "n_model": f"{flops.n_model(config.net.width, config.net.num_layers):,} (12 L H^2)",
-        "parameters": f"{flops.count_parameters(recorder.run.state.params):,}",
-        "objective": f"{config.objective} on {config.data.format}",
-        "budget": f"{plan.total:,.0f} {plan.clock}, warm-up {plan.warmup:,.0f}",
-    }
-    start = 0.0
-    for phase, cost, end in zip(data.phases, costs, plan.ends, strict=True):
-        shares = (f"{part} {getattr(cost, part) / cost.forward:.0%}" for part in flops.PARTS)
-        lines[f"length {phase.max_len}"] = (
-            f"{end - start:,.0f} {plan.clock} of batch {phase.batch_size};"
-            f" {phase.steps_per_epoch:,} steps an epoch;"
-            f" {cost.train / 1e9:,.1f} GFLOP a step: {', '.join(shares)}"
-        )
-        start = end
-    lines |= data.facts
-    return "\n".join(f"  {name:<18} {value}" for name, value in lines.items())

@@ -202,10 +202,7 @@ class Start:
     def describe(self) -> str:
         """Returns what the run prints of it at its start."""
         if self.opened is None:
-            return (
-                f"began with the parameters of {self.path}, digest {self.digest}, which is not read"
-                f" again: parameters and tokenizer are those in {self.tokenizer_dir.parent}"
-            )
+            return f"began with the parameters of {self.path}, digest {self.digest}"
         opened, tokenizer = self.opened, self.opened.config.tokenizer
         ended = "" if opened.finished else ", which has not reached the end of its budget"
         lines = [
@@ -283,11 +280,6 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
             f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
             f" begins with parameters of its own system; set system={theirs.system}"
         )
-    if theirs.net.output_embedding != config.net.output_embedding:
-        raise ValueError(
-            f"--init={path} scores tokens with another table: config.net.output_embedding is"
-            f" {theirs.net.output_embedding} there, {config.net.output_embedding} here"
-        )
     ours, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
     common = ours.keys() & given.keys()
     wrong = [
@@ -295,15 +287,16 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
         for name in sorted(common)
         if given[name].shape != ours[name].shape
     ]
-    if wrong:
+    if wrong or theirs.net.output_embedding != config.net.output_embedding:
+        names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
         fields = [
             f"config.net.{name} is {there} there, {here} here"
-            for name in ("num_heads", "width", "num_layers", "ffn_width", "max_len")
+            for name in names
             if (there := getattr(theirs.net, name)) != (here := getattr(config.net, name))
         ]
         raise ValueError(
-            f"--init={path} is of another shape ({'; '.join(fields)}): make them equal."
-            f" {len(wrong)} parameters do not fit, such as {wrong[0]}"
+            f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
+            f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
         )
     fresh, unused = (tuple(sorted(names.keys() - common)) for names in (ours, given))
     return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

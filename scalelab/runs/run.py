@@ -166,7 +166,7 @@ class Recorder:
             return
         before, self._settled = self._settled, (clocks.tokens, clocks.steps)
         self._recent.append((secs, clocks.tokens - before[0], clocks.steps - before[1]))
-        total, tokens, count = (sum(column) for column in zip(*self._recent, strict=True))
+        total, tokens, count = map(sum, zip(*self._recent, strict=True))
         self.tokens_per_sec, self.steps_per_sec = tokens / total, count / total
         new = metrics.sum_pairs(steps)
         self.loss = metrics.divide(new)["loss"]
