@@ -122,19 +122,10 @@ def iterate(
 ) -> Iterator[Batch]:
     """Yields batch_at(start), ..., batch_at(stop - 1), in order: int32 arrays of fixed shapes.
 
-    Closing the iterator early (as leaving a `for` loop does) stops the reading ahead. An error of
-    `batch_at` is raised after the batches before it.
-
-    Args:
-      batch_at: makes the batch of a step.
-      start: the first step.
-      stop: the step after the last; may be far away.
-      loader: "tf" for tf.data; "numpy" makes each batch when it is asked for, as "tf" does where
-        TensorFlow is not installed.
-      prefetch: batches that tf.data makes ahead; 0: none.
-
-    Raises:
-      ValueError: an unknown loader.
+    The loader "tf" makes `prefetch` batches ahead by tf.data; "numpy" makes each batch when it is
+    asked for, as "tf" does where TensorFlow is not installed. Closing the iterator early (as
+    leaving a `for` loop does) stops the reading ahead. An error of `batch_at` is raised after the
+    batches before it.
     """
     if loader not in ("tf", "numpy"):
         raise ValueError(f"unknown loader {loader!r}: {nearest(loader, ('tf', 'numpy'))}")

@@ -115,11 +115,7 @@ def prepare_sentences(
 ) -> Path:
     """Returns the folder of `<split>.txt` for `read_sentences`, making it if it is not there.
 
-    `key` is from `sentences_key`.
-
-    Raises:
-      ValueError: a split has no text.
-      OSError: the cache cannot be written.
+    `key` is from `sentences_key`. Raises ValueError if a split has no text.
     """
 
     def split_sentences(into: Path) -> None:
@@ -152,16 +148,16 @@ def _limit_workers(num_workers: int, size: int) -> int:
     return 1 if 0 < size < _BLOCK_BYTES else num_workers
 
 
+@dataclasses.dataclass
 class _Texts:
     """The documents of a split, sentences joined by spaces; can be iterated over repeatedly."""
 
-    def __init__(self, path: Path, progress: bool) -> None:
-        self._path = path
-        self._progress = progress
+    path: Path
+    progress: bool
 
     def __iter__(self) -> Iterator[str]:
-        with show_bar("tokenizer", self._path.stat().st_size, show=self._progress) as tick:
-            for document in read_sentences(self._path, tick):
+        with show_bar("tokenizer", self.path.stat().st_size, show=self.progress) as tick:
+            for document in read_sentences(self.path, tick):
                 yield document.replace("\n", " ")
 
 

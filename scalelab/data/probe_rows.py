@@ -27,8 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 VERSION = "1"  # of the rules above
-DIFFERENT, SAME = 0, 1  # classes of same_document
-ORIGINAL, SWAPPED = 0, 1  # classes of swapped_words
+DIFFERENT, SAME = ORIGINAL, SWAPPED = 0, 1  # classes of same_document and swapped_words
 PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
 SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
 MOST_CHARS = 1 << 26  # of a large corpus that are kept in memory

@@ -24,24 +24,15 @@ def version() -> str:
 
 
 def split(document: str) -> list[str]:
-    """Splits a document into its sentences.
+    """Splits a document, paragraphs joined by line breaks, into its sentences.
 
-    Every character is kept except white space between sentences; a line break always ends a
-    sentence.
-
-    Args:
-      document: paragraphs joined by line breaks.
-
-    Returns:
-      The sentences in order: none empty, none with white space at its ends or with a line break in
-      it.
+    Every character is kept except white space between sentences; none is empty, has white space at
+    its ends or a line break in it.
     """
     sentences = []
-    for paragraph in document.split("\n"):
-        paragraph = paragraph.strip()
-        if paragraph:
-            cut = _split_moses if is_moses(paragraph) else _split_prose
-            sentences.extend(cut(paragraph))
+    for paragraph in filter(None, map(str.strip, document.split("\n"))):
+        cut = _split_moses if is_moses(paragraph) else _split_prose
+        sentences.extend(cut(paragraph))
     return sentences
 
 

@@ -98,10 +98,9 @@ def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> No
 class ExampleStore:
     """The examples of one split and phase, opened for reading.
 
-    Attributes:
-      meta: counts: num_examples, num_tokens (special ones included), num_text_tokens, num_bytes,
-        dropped_tokens, label_counts ([label 0, label 1] or None) and length_histogram (examples in
-        bins of BIN_WIDTH tokens, the first from 1).
+    `meta` has num_examples, num_tokens (special ones included), num_text_tokens, num_bytes,
+    dropped_tokens, label_counts ([label 0, label 1] or None) and length_histogram (examples in bins
+    of BIN_WIDTH tokens, the first from 1).
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
@@ -135,15 +134,11 @@ class ExampleStore:
         return starts[ids + 1] - starts[ids]
 
     def gather(self, ids: np.ndarray, max_len: int) -> dict[str, np.ndarray]:
-        """Copies examples into a padded batch.
-
-        Args:
-          ids: [B] which examples; -1 makes a padding example of length 0.
-          max_len: T, not less than the longest example.
+        """Copies examples `ids` [B] into a padded batch; -1 makes a padding example of length 0.
 
         Returns:
-          `tokens` int32 [B, T], 0 beyond the length; `lengths`, `boundaries`, `num_bytes`,
-          `num_text_tokens` and, where there are labels, `nsp_labels`, all int32 [B].
+          `tokens` int32 [B, T = max_len], 0 beyond the length; `lengths` and the FIELDS that the
+          format has, all int32 [B].
         """
         is_real = ids >= 0
         safe = np.where(is_real, ids, 0)

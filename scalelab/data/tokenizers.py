@@ -74,12 +74,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
-        """Loads the folder that `train` wrote.
-
-        Raises:
-          ValueError: a file is damaged, or special tokens are not in the vocabulary.
-          OSError: a file cannot be read.
-        """
+        """Loads the folder that `train` wrote; raises ValueError if a file is damaged."""
         path, names = (Path(directory) / name for name in FILES)
         content = path.read_text(encoding="utf-8", errors="replace")
         try:
@@ -109,16 +104,10 @@ class Tokenizer:
         return np.split(ids, starts[1:-1]) if len(texts) else []
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes texts without special tokens.
-
-        Returns:
-          All ids in one array [n] int32, and where each text begins in it, [len(texts) + 1] int64.
-        """
-        pieces = [
-            e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        ]
-        starts = np.zeros(len(pieces) + 1, np.int64)
-        np.cumsum([len(ids) for ids in pieces], out=starts[1:])
+        """Encodes texts: all ids [n] int32, and each text's start [len(texts) + 1] int64."""
+        encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        pieces = [found.ids for found in encoded]
+        starts = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
     def encode_with_masks(self, text: str) -> np.ndarray:
@@ -197,8 +186,7 @@ def train(spec: TokenizerSpec, texts: Iterable[str], directory: Path) -> None:
     spaces, as they are encoded; texts are iterated over more than once.
 
     Raises:
-      ValueError: the texts do not support so large a vocabulary, or it is too small for their
-        characters.
+      ValueError: the vocabulary is too large for the texts, or too small for their characters.
     """
     backend = _vocabulary.train(spec, texts)
     backend.add_special_tokens(spec.special_texts)

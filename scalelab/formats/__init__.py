@@ -15,20 +15,14 @@ _PARTS = ("assembly", "draws")
 class Documents:
     """One split of a corpus, tokenised. The arrays may be memory-mapped.
 
-    Attributes:
-      tokens: [num_tokens] uint16 or uint32, without special tokens.
-      sentence_starts: [num_sentences + 1] int64, offsets into `tokens`, increasing: no sentence is
-        empty; the last one is num_tokens.
-      sentence_bytes: [num_sentences] int32, UTF-8 bytes of a sentence's source text, one more for
-        the space that joins it to the sentence before it in its document.
-      document_starts: [num_documents + 1] int64, offsets into the sentences; the last one is
-        num_sentences.
+    No sentence is empty. Its bytes are those of its source text in UTF-8, one more for the space
+    that joins it to the sentence before it in its document.
     """
 
-    tokens: np.ndarray
-    sentence_starts: np.ndarray
-    sentence_bytes: np.ndarray
-    document_starts: np.ndarray
+    tokens: np.ndarray  # [num_tokens] uint16 or uint32, without special tokens
+    sentence_starts: np.ndarray  # [num_sentences + 1] int64, offsets into the tokens
+    sentence_bytes: np.ndarray  # [num_sentences] int32
+    document_starts: np.ndarray  # [num_documents + 1] int64, offsets into the sentences
 
     @property
     def num_documents(self) -> int:
@@ -43,58 +37,38 @@ class Documents:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The special ids that a system puts around text.
+    """The special ids that a system puts around text."""
 
-    Attributes:
-      begin: ids before the first segment.
-      between: ids between two segments, or between two documents in one example.
-      end: ids after the last segment.
-    """
-
-    begin: tuple[int, ...] = ()
-    between: tuple[int, ...] = ()
-    end: tuple[int, ...] = ()
+    begin: tuple[int, ...] = ()  # before the first segment
+    between: tuple[int, ...] = ()  # between two segments, or two documents in one example
+    end: tuple[int, ...] = ()  # after the last segment
 
 
 @dataclasses.dataclass
 class Examples:
-    """A chunk of finished examples.
+    """A chunk of finished examples; all arrays but the first two are int32 [num_examples].
 
-    Attributes:
-      tokens: flat ids, special ones included, in the dtype of the documents.
-      starts: [num_examples + 1] int64, offsets into `tokens`.
-      boundaries: [num_examples] int32, index in the example where segment B begins; the example's
-        length where there is one segment.
-      num_bytes: [num_examples] int32, source bytes covered; a cut sentence counts pro rata,
-        rounded.
-      num_text_tokens: [num_examples] int32, tokens that are not special.
-      nsp_labels: [num_examples] int32, 0 = B follows A, 1 = B is random; None where the format
-        makes no pairs.
-      dropped_tokens: text tokens that were cut off in this chunk.
+    A boundary is the index in the example where segment B begins, or the example's length where
+    there is one segment. A label is 0 where B follows A, 1 where B is random.
     """
 
-    tokens: np.ndarray
-    starts: np.ndarray
+    tokens: np.ndarray  # flat ids, special ones included, in the dtype of the documents
+    starts: np.ndarray  # [num_examples + 1] int64, offsets into `tokens`
     boundaries: np.ndarray
-    num_bytes: np.ndarray
-    num_text_tokens: np.ndarray
-    nsp_labels: np.ndarray | None
-    dropped_tokens: int
+    num_bytes: np.ndarray  # source bytes covered; a cut sentence counts pro rata, rounded
+    num_text_tokens: np.ndarray  # tokens that are not special
+    nsp_labels: np.ndarray | None  # None where the format makes no pairs
+    dropped_tokens: int  # text tokens that were cut off in this chunk
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
 
 class Format(Protocol):
-    """A module of this room.
+    """A module of this room."""
 
-    Attributes:
-      VERSION: part of the cache's key; to be raised when the output changes.
-      HAS_PAIRS: whether examples have two segments and a label.
-    """
-
-    VERSION: int
-    HAS_PAIRS: bool
+    VERSION: int  # part of the cache's key; to be raised when the output changes
+    HAS_PAIRS: bool  # whether examples have two segments and a label
 
     def build(
         self,
@@ -106,7 +80,19 @@ class Format(Protocol):
         document_ids: np.ndarray | None = None,
         short_rate: float = 0.1,
     ) -> Iterator[Examples]:
-        """Yields chunks of finished examples, a pure function of its arguments."""
+        """Yields chunks of finished examples, a pure function of its arguments.
+
+        Args:
+          documents: one split.
+          frame: special ids around the text and between its parts.
+          max_len: tokens of the longest example, special ones included.
+          seed: of all choices; unused where nothing is random.
+          document_ids: which documents, in the order of their indices; None: all.
+          short_rate: share of examples with a shorter target, where the format has targets.
+
+        Raises:
+          ValueError: `max_len` leaves no room for text, or the documents do not suit the format.
+        """
         ...
 
 
@@ -116,9 +102,5 @@ def format_names() -> list[str]:
 
 
 def load(name: str) -> Format:
-    """Imports the format module `name`.
-
-    Raises:
-      ValueError: there is no such format; the message names the nearest ones.
-    """
+    """Imports the format module `name`; raises ValueError if there is no such format."""
     return cast(Format, names.load_module("formats", name, but=_PARTS))

@@ -13,19 +13,12 @@ TOKENS_PER_CHUNK = 1 << 22  # copied at once
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Some whole documents, their sentences laid end to end.
+    """Some whole documents, their n sentences laid end to end; arrays are int64."""
 
-    Attributes:
-      sentences: [n] int64, index of each sentence in the split.
-      offsets: [n + 1] int64, tokens before each sentence, counted within the block.
-      document_begins: [n] int64, where in the block the sentence's document begins.
-      document_ends: [n] int64, where in the block the sentence's document ends.
-    """
-
-    sentences: np.ndarray
-    offsets: np.ndarray
-    document_begins: np.ndarray
-    document_ends: np.ndarray
+    sentences: np.ndarray  # [n], index of each sentence in the split
+    offsets: np.ndarray  # [n + 1], tokens before each sentence, counted within the block
+    document_begins: np.ndarray  # [n], where in the block the sentence's document begins
+    document_ends: np.ndarray  # [n], where it ends
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -33,17 +26,11 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Examples as pieces of text; a piece is a stretch of tokens of the split.
+    """Examples as pieces of text, stretches of tokens of the split; arrays are int64."""
 
-    Attributes:
-      num_pieces: [num_examples] int64, at least 1 each.
-      first: [sum(num_pieces)] int64, offset of each piece's first token in the split.
-      length: [sum(num_pieces)] int64, tokens in each piece, at least 1.
-    """
-
-    num_pieces: np.ndarray
-    first: np.ndarray
-    length: np.ndarray
+    num_pieces: np.ndarray  # [num_examples], at least 1 each
+    first: np.ndarray  # [sum(num_pieces)], offset of each piece's first token in the split
+    length: np.ndarray  # [sum(num_pieces)], tokens in each piece, at least 1
 
 
 def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
@@ -54,14 +41,7 @@ def ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
 
 
 def follow(following: np.ndarray) -> np.ndarray:
-    """Collects 0, following[0], following[following[0]], ... up to the array's end.
-
-    Args:
-      following: [n] int64, following[i] > i.
-
-    Returns:
-      The places reached, in order; int64.
-    """
+    """Collects 0, following[0], following[following[0]], ... below n; following[i] > i, [n]."""
     steps, reached, at = following.tolist(), [], 0
     while at < len(steps):
         reached.append(at)
@@ -97,11 +77,7 @@ def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterato
 
 
 def room_for_text(frame: Frame, max_len: int, num_pieces: int, at_least: int) -> int:
-    """Returns how many tokens of text fit between the special ones.
-
-    Raises:
-      ValueError: fewer than `at_least`.
-    """
+    """Returns how many tokens of text fit beside the special ones; ValueError below `at_least`."""
     special = len(frame.begin) + (num_pieces - 1) * len(frame.between) + len(frame.end)
     if max_len - special < at_least:
         raise ValueError(
@@ -121,16 +97,8 @@ def assemble(
 ) -> Iterator[Examples]:
     """Copies planned pieces: begin, piece, between, piece, ..., end.
 
-    Args:
-      documents: the split.
-      plan: the examples.
-      frame: special ids.
-      byte_offsets: [num_sentences + 1], source bytes before each sentence.
-      dropped_tokens: text tokens that the plan leaves out; reported with the first chunk.
-      nsp_labels: [num_examples]; with labels, `boundaries` is where the second piece begins.
-
-    Yields:
-      Chunks of about TOKENS_PER_CHUNK tokens; at least one, which carries `dropped_tokens`.
+    `byte_offsets` is from `count_bytes_before`. Yields chunks of about TOKENS_PER_CHUNK tokens, at
+    least one; the first carries `dropped_tokens`, the text tokens that the plan leaves out.
     """
     piece_ends = np.cumsum(plan.num_pieces)
     text_ends = np.cumsum(plan.length)
@@ -170,13 +138,15 @@ def _copy(
         ranges(plan.first, plan.length)
     ]
     starts = np.concatenate([[0], ends[is_close]]).astype(np.int64)
-    _put(tokens, starts[:-1], frame.begin)
-    _put(tokens, text_at[~is_open] - num_between, frame.between)
-    _put(tokens, starts[1:] - num_end, frame.end)
-    if nsp_labels is None:
-        boundaries = np.diff(starts)
-    else:
-        boundaries = text_at[opens + 1] - starts[:-1]
+    for at, ids in (
+        (starts[:-1], frame.begin),
+        (text_at[~is_open] - num_between, frame.between),
+        (starts[1:] - num_end, frame.end),
+    ):
+        for offset, token in enumerate(ids):
+            tokens[at + offset] = token
+    one_segment = nsp_labels is None
+    boundaries = np.diff(starts) if one_segment else text_at[opens + 1] - starts[:-1]
     return Examples(
         tokens=tokens,
         starts=starts,
@@ -188,11 +158,6 @@ def _copy(
     )
 
 
-def _put(tokens: np.ndarray, at: np.ndarray, ids: tuple[int, ...]) -> None:
-    for offset, token in enumerate(ids):
-        tokens[at + offset] = token
-
-
 def _bytes(
     documents: Documents, plan: Plan, opens: np.ndarray, byte_offsets: np.ndarray
 ) -> np.ndarray:
@@ -200,8 +165,7 @@ def _bytes(
     starts = np.asarray(documents.sentence_starts)
 
     def bytes_before(token: np.ndarray) -> np.ndarray:
-        at = np.searchsorted(starts, token, side="right") - 1
-        at = np.minimum(at, len(starts) - 2)
+        at = np.minimum(np.searchsorted(starts, token, side="right") - 1, len(starts) - 2)
         share = (token - starts[at]) / (starts[at + 1] - starts[at])
         return byte_offsets[at] + share * (byte_offsets[at + 1] - byte_offsets[at])
 

@@ -29,22 +29,7 @@ def build(
     document_ids: np.ndarray | None = None,
     short_rate: float = 0.1,
 ) -> Iterator[Examples]:
-    """Formats documents; nothing here is random.
-
-    Args:
-      documents: one split.
-      frame: the special ids around the text.
-      max_len: tokens of the longest example, special ones included.
-      seed: unused.
-      document_ids: which documents, or None for all.
-      short_rate: unused.
-
-    Yields:
-      Chunks of examples, in the order of the documents.
-
-    Raises:
-      ValueError: `max_len` leaves no room for text.
-    """
+    """Formats documents as `formats.Format.build` says; nothing here is random."""
     del seed, short_rate
     room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)

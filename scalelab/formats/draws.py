@@ -27,15 +27,7 @@ def key(*parts: int) -> int:
 
 
 def bits(stream: int, index: np.ndarray) -> np.ndarray:
-    """Returns 64 random bits for each address.
-
-    Args:
-      stream: a key.
-      index: addresses, any shape, integers >= 0.
-
-    Returns:
-      uint64 of index's shape.
-    """
+    """Returns 64 random bits for each address >= 0 of a stream's key: uint64 of index's shape."""
     with np.errstate(over="ignore"):  # numpy warns where `index` is a single number
         counter = (np.asarray(index).astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
         return mix(counter + np.uint64(stream))

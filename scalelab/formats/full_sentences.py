@@ -31,22 +31,7 @@ def build(
     document_ids: np.ndarray | None = None,
     short_rate: float = 0.1,
 ) -> Iterator[Examples]:
-    """Formats documents in the order of their indices; nothing here is random.
-
-    Args:
-      documents: one split.
-      frame: the special ids around the text and between documents.
-      max_len: tokens of the longest example, special ones included.
-      seed: unused.
-      document_ids: which documents, or None for all.
-      short_rate: unused.
-
-    Yields:
-      Chunks of examples.
-
-    Raises:
-      ValueError: `max_len` leaves no room for text.
-    """
+    """Formats documents as `formats.Format.build` says; nothing here is random."""
     del seed, short_rate
     room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
@@ -70,17 +55,10 @@ def build(
 def _pack(
     lengths: np.ndarray, is_first: np.ndarray, room: int, num_between: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fills examples with sentences.
+    """Fills examples with sentences of `lengths` tokens, up to `room`, separators included.
 
-    Args:
-      lengths: [n] tokens of each sentence.
-      is_first: [n] whether a sentence begins a document; `between` comes before it within an
-        example.
-      room: tokens in an example, separators included.
-      num_between: tokens of a separator.
-
-    Returns:
-      For each example its first sentence, the one after its last, and the tokens kept of its last.
+    Returns, for each example, its first sentence, the one after its last, and the tokens kept of
+    its last.
     """
     separators = num_between * is_first
     offsets = np.concatenate([[0], np.cumsum(lengths + separators)])

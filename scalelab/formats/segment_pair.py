@@ -75,14 +75,10 @@ class Pairs:
 
 
 class Choices:
-    """A stream of random numbers for each choice, addressed by the example's first sentence.
-
-    Attributes:
-      room: tokens of text in an example.
-    """
+    """A stream of random numbers for each choice, addressed by the example's first sentence."""
 
     def __init__(self, seed: int, room: int, short_rate: float) -> None:
-        self.room = room
+        self.room = room  # tokens of text in an example
         self._short_rate = short_rate
         self._keys = {name: draws.key(seed, place) for place, name in enumerate(CHOICES)}
 
@@ -109,18 +105,10 @@ def build(
     document_ids: np.ndarray | None = None,
     short_rate: float = 0.1,
 ) -> Iterator[Examples]:
-    """Formats documents into labelled pairs.
+    """Formats documents into labelled pairs as `formats.Format.build` says.
 
-    Args:
-      documents: one split.
-      frame: the special ids around and between the segments.
-      max_len: tokens of the longest example, special ones included.
-      seed: of all choices. Those of an example depend on the seed and its first sentence alone.
-      document_ids: which documents (random B come from among them too), or None for all.
-      short_rate: share of examples with a shorter target.
-
-    Yields:
-      Chunks of examples, in the order of the documents.
+    The choices of an example depend on the seed and its first sentence alone. A random B comes from
+    among `document_ids` too.
 
     Raises:
       ValueError: no room for two tokens of text; fewer than two documents have text; or no document
@@ -200,9 +188,7 @@ def _choose_round(
 
 
 def balance(documents: Documents, ids: np.ndarray, choices: Choices) -> Rates:
-    """Solves for the rates at which half of the examples have label 1.
-
-    Works on at most SENTENCES_FOR_BALANCE sentences or so, of every k-th document.
+    """Solves for the rates at which half of the examples have label 1, on every k-th document.
 
     Raises:
       ValueError: no document has two sentences.
@@ -282,10 +268,9 @@ def _random_segments(
     wanted: np.ndarray,
     choices: Choices,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes about `wanted` tokens out of another document than that of each of `sentences`.
+    """Takes whole sentences of about `wanted` tokens out of another document than `sentences`.
 
-    Returns:
-      Offset of the first token, and number of tokens: whole sentences.
+    Returns the offset of the first token, and the number of tokens.
     """
     document_starts = np.asarray(documents.document_starts)
     starts = np.asarray(documents.sentence_starts)

@@ -167,11 +167,7 @@ def from_files(
 
 
 def find(pattern: str, reader: str) -> list[Path]:
-    """Returns the files that match a glob pattern (`**` crosses folders), sorted; each file once.
-
-    Raises:
-      ValueError: there are none, or all of them are empty.
-    """
+    """Returns the files that match a glob (`**` crosses folders), sorted; each file once."""
     if not pattern:
         raise ValueError(f"corpus {reader}: needs a file or pattern, such as {reader}:texts/*.txt")
     paths = sorted(Path(p) for p in glob.glob(os.path.expanduser(pattern), recursive=True))
@@ -207,12 +203,7 @@ def digest(path: Path) -> str:
 
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
-
-    Raises:
-      ValueError: bytes that are not UTF-8 (unless `errors` is "replace"), or a file that cannot be
-        read.
-    """
+    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`."""
     passed = offset = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
         for number, line in enumerate(file):
@@ -231,10 +222,7 @@ def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
     """Returns UTF-8 text; JSON can spell lone surrogates in a `str`, which UTF-8 cannot encode.
 
-    A message names `where`, whose byte `offset` is the first of the text.
-
-    Raises:
-      ValueError: the text is not UTF-8 and `errors` is "strict".
+    Raises ValueError if `errors` is "strict"; the message names `where` and the byte in it.
     """
     try:
         if isinstance(text, bytes):

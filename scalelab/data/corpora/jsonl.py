@@ -11,11 +11,7 @@ FIELD = "text"
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
-    """Opens the files that match `argument`; `.gz` and `.xz` are unpacked.
-
-    Raises:
-      ValueError: no file matches, or all are empty.
-    """
+    """Opens the files that match `argument`; `.gz` and `.xz` are unpacked."""
 
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:

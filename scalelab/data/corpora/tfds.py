@@ -12,12 +12,7 @@ SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "val
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
-    """Opens the data set `argument`, such as `wiki40b/en` or `lm1b:1.1.0`, and its feature `text`.
-
-    Raises:
-      ValueError: TensorFlow Datasets is not installed, does not know the name, or there is no
-        text in it.
-    """
+    """Opens a data set, such as `wiki40b/en` or `lm1b:1.1.0`, and its feature `text`."""
     try:
         import tensorflow_datasets as tfds  # takes seconds, and only this reader needs it
     except ImportError as error:

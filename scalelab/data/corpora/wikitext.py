@@ -18,11 +18,7 @@ _HEADING = re.compile(r" (=(?: =)*) (\S.*?) (=(?: =)*) ?")
 
 
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
-    """Opens the corpus in the folder `argument`: all files of one variant, raw before tokens.
-
-    Raises:
-      ValueError: there is no training file, or an empty file.
-    """
+    """Opens the corpus in the folder `argument`: all files of one variant, raw before tokens."""
     folder = corpora.folder(argument, "wikitext")
     for variant in VARIANTS:
         files: dict[str, list[Path]] = {}
