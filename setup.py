@@ -19,7 +19,7 @@ setup(
     packages=find_packages(include=["scalelab", "scalelab.*"]),
     package_data={
         "scalelab.thesis": ["published/*.csv"],
-        "scalelab.lab.show.templates": ["*.md", "*.html", "*.css", "*.js"],
+        "scalelab.lab.show": ["templates/*"],
     },
     install_requires=[
         "absl-py",

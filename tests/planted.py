@@ -21,7 +21,7 @@ SCORES = ("large", "cola", "loss", "seconds")
 
 def thesis_rows() -> list[Row]:
     """Rows of the published tables, with BERT's variants, and those of the study `formats`."""
-    rows = [row for row in published.evidence().rows if row.variant in KEPT]
+    rows = [row for row in published.read_scores().rows if row.variant in KEPT]
     rows = [row for row in rows if row.variant == BASELINE or row.system == "bert"]
     rows += [Row("bert", CORNER, variant) for variant in OF_FORMATS[1:]]
     return [*rows, Row("gpt", CORNER, "left_to_right")]

@@ -9,7 +9,8 @@ import study_folders
 import task_folders
 
 from scalelab.lab.show import score_tables
-from scalelab.lab.show.tables import Table
+from scalelab.lab.show.score_tables import TableRequest
+from scalelab.lab.tables import Table
 from scalelab.thesis import comparison
 
 TASKS = ("mnli", "qqp", "qnli", "sst2")
@@ -209,7 +210,18 @@ def write(
 
 def build_tables(study, evidence, *, published=None, footnotes=()) -> list[Table]:
     """The tables of a study as its report makes them."""
-    return score_tables.build(
-        study, evidence, makers=score_tables.TABLES | comparison.TABLES,
-        published=published, departing=comparison.departures(study, footnotes), footnotes=footnotes,
-    )  # fmt: skip
+    departing = comparison.departures(study, footnotes)
+    request = TableRequest(study, evidence, published, departing, footnotes)
+    return score_tables.build(request, score_tables.TABLES | comparison.TABLES)
+
+
+def edit_runs(workdir: Path, edit) -> None:
+    """Changes what the study plans of each run, and the configs that the runs were trained with."""
+    (path,) = (workdir / "studies").glob("*.json")
+    facts = json.loads(path.read_text())
+    for run in facts["runs"]:
+        edit(run)
+        config = workdir / "runs" / run["name"] / "config.json"
+        if config.exists():
+            config.write_text(json.dumps(run["config"]))
+    path.write_text(json.dumps(facts))

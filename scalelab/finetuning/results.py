@@ -14,7 +14,7 @@ from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
 from scalelab.lab.scores import metrics
-from scalelab.lab.show import confusion, plots
+from scalelab.lab.show import plots
 from scalelab.resources import flops
 from scalelab.runs import environment, predictions, pretrained, records, run_folder
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
@@ -146,7 +146,7 @@ def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> N
             outputs=values,
             labels=task.labels,
         )
-        confusion.draw(
+        plots.draw_predictions(
             folder / f"predictions{ending}.png",
             gold=given.labels,
             predicted=answers(task, values),

@@ -102,7 +102,7 @@ def draw(
     lines = []
     for column, clock in enumerate(clocks):
         for name, nets in found[clock].items():
-            style = plots.style(names.index(name))
+            place = names.index(name)
             for row, title in enumerate(rows):
                 own = [p for p in nets if titles[p.objective] == title and clock in p.clocks]
                 cost, values = [p.clocks[clock] for p in own], [p.value for p in own]
@@ -110,27 +110,24 @@ def draw(
                 if not best:
                     continue
                 axis = panels[row, column]
-                axis.plot(
-                    cost, values, **style.plot(linestyle="none", ms=5, markerfacecolor="white")
-                )
+                hollow = {"linestyle": "none", "ms": 5, "markerfacecolor": "white"}
+                axis.plot(cost, values, **plots.style(place, **hollow))
                 x, y = [cost[i] for i in best], [values[i] for i in best]
-                look = style.plot(lw=1.2, ms=6, drawstyle="steps-post", markevery=range(len(best)))
-                axis.plot([*x, max(cost)], [*y, y[-1]], label=name, **look)
+                look = plots.style(place, lw=1.2, ms=6, label=name, drawstyle="steps-post")
+                axis.plot([*x, max(cost)], [*y, y[-1]], markevery=range(len(best)), **look)
                 for i in best:
                     axis.annotate(
                         own[i].shape, (cost[i], values[i]), textcoords="offset points",
                         xytext=(4, 4) if measure == LOSS else (4, -10),  # where the line is not
-                        fontsize=7, color=style.color,
+                        fontsize=7, color=look["color"],
                     )  # fmt: skip
                     numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}", str(own[i].num_seeds)]
                     lines.append([CLOCKS[clock], name, own[i].shape, *numbers])
         for row, title in enumerate(rows):
             axis = panels[row, column]
-            plots.use_log_sizes(axis)
-            axis.set_xlabel(CLOCKS[clock])
+            plots.label_clock(axis, CLOCKS[clock], log=True)
             axis.set_ylabel(title if column == 0 else "")
             axis.margins(0.24, 0.1)
-            axis.grid(alpha=0.3)
     plots.add_legend(figure, 6 if max(map(len, names)) < SHORT_NAME else 2)
     figure.suptitle("means over seeds; the line: the best of any shape at no higher cost")
     plots.save(figure, path)

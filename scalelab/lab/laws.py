@@ -160,21 +160,20 @@ def draw(fits: Mapping[str, Fit], clocks: Sequence[str], measure: str, path: pat
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):
-        look = plots.style(i)
         points, counts = law.points, [len(run) for run in law.points.runs]
         y = np.concatenate(points.runs)
-        marks = look.plot(linestyle="none", ms=4.5, label=name)
+        marks = plots.style(i, linestyle="none", ms=4.5, label=name)
         if len(clocks) > 1:
             axis.plot(np.repeat(law.at(points.x), counts), y, **marks)
             axis.axline((float(y.min()),) * 2, slope=1, color="black", lw=0.8, zorder=0)
             continue
         axis.plot(np.repeat(points.x[:, 0], counts), y, **marks)
         x = np.geomspace(points.x.min(), max([float(points.x.max()), *predictions]), 60)
-        axis.plot(x, law.at(x[:, None]), **look.plot(marker=None, lw=1.2))
+        axis.plot(x, law.at(x[:, None]), **plots.style(i, marker=None, lw=1.2))
         if law.at_limits:
             continue
         band = [law.predict([value], None, math.inf) for value in x]
-        axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=look.color,
+        axis.fill_between(x, [b.low for b in band], [b.high for b in band], color=marks["color"],
                           alpha=0.15, lw=0)  # fmt: skip
         for point in held_out:
             predicted = point.predicted

@@ -1,38 +1,212 @@
-"""Tables of text: plain for a terminal, Markdown and CSV."""
+"""Tables: cells with intervals, and their forms for a terminal, Markdown, LaTeX and CSV.
 
-import csv
-import io
-from collections.abc import Sequence
+A study names a table by its kind, "large", or by kind and rows: "large:width" has the rows that the
+study calls `width`.
+"""
 
-Rows = Sequence[Sequence[str]]
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from scalelab.helpers.names import nearest
+
+# How numbers of each kind are printed.
+FORMATS: dict[str, Callable[[float], str]] = {
+    "percent": lambda x: f"{100 * x:.1f}",
+    "loss": lambda x: f"{x:.3f}",
+    "seconds": lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.1f}",
+    "count": lambda x: f"{x:,.0f}",
+    "short": lambda x: f"{x:.3g}",
+    "number": lambda x: f"{x:.4g}",
+    "fixed": lambda x: f"{x:.2f}",
+    "text": str,
+}
+INTERVAL = ("low", "high", "published")  # what stands beside a score
+# Characters that LaTeX reads as commands, with their printable form.
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+)
+RESIZED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + "\n"
 
 
-def plain(header: Sequence[str], rows: Rows, num_names: int = 1) -> str:
+class Value(NamedTuple):
+    """A number with its 95% interval and the published number; None where there is none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    published: float | None = None
+
+
+Cell = str | int | float | Value | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column; its key names it in CSV, and a score.
+
+    Attributes:
+      kind: a key of FORMATS.
+      tasks: the tasks that it needs; empty for what comes from pre-training.
+      beside: fields of Value that its cells have, INTERVAL for scores; empty for plain cells.
+    """
+
+    key: str
+    title: str
+    kind: str = "text"
+    tasks: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    @property
+    def scored(self) -> bool:
+        """Whether its cells have an interval."""
+        return "low" in self.beside
+
+    def parts(self, cell: Cell) -> tuple[str, str, str]:
+        """Returns a cell's number, interval ("[-]": unknown) and published number as text."""
+        if not isinstance(cell, Value):
+            known = "-" if cell is None else cell
+            return known if isinstance(known, str) else FORMATS[self.kind](known), "", ""
+        show = FORMATS[self.kind]
+        ends = ", ".join(show(x) for x in (cell.low, cell.high) if x is not None) or "-"
+        published = "" if cell.published is None else f"({show(cell.published)})"
+        return show(cell.value), f"[{ends}]" if self.scored else "", published
+
+    def text(self, cell: Cell) -> str:
+        """Returns a cell as text: "65.4 [63.0, 67.8] (66.1)"."""
+        return " ".join(filter(None, self.parts(cell)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table with its notes.
+
+    Attributes:
+      footer: the smallest detectable difference of every column; None where nothing is compared.
+      footnotes: those notes that the CSV repeats in a column: fields that were allowed to differ.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    footer: tuple[Cell, ...] | None = None
+    notes: tuple[str, ...] = ()
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def num_names(self) -> int:
+        """Number of text columns at the left."""
+        kinds = [*(column.kind for column in self.columns), ""]
+        return next(i for i, kind in enumerate(kinds) if kind != "text")
+
+    def texts(self) -> pd.DataFrame:
+        """Returns the cells as text, the footer as the last row."""
+        rows = [[c.text(cell) for c, cell in zip(self.columns, r, strict=True)] for r in self.rows]
+        if self.footer:
+            cells = zip(self.columns, self.footer, strict=True)
+            rows.append(["" if cell is None else c.text(cell) for c, cell in cells])
+        return pd.DataFrame(rows, columns=[c.title for c in self.columns], dtype=object)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of a study that stand in one table; an empty choice is any.
+
+    In a shape, AxHxL, "*" is any number: "2x*x2". The caption begins with the title.
+    """
+
+    title: str
+    stages: tuple = ()
+    shapes: tuple = ()
+    variants: tuple = ()
+
+
+def parse_name(
+    table: str, kinds: Iterable[str], rows: Mapping[str, object], where: str
+) -> tuple[str, str]:
+    """Reads "large:width": the kind of a table and the name of its rows, "" for all.
+
+    Raises:
+      ValueError: unknown kind or rows; the message begins with `where`.
+    """
+    kind, colon, name = table.partition(":")
+    if kind not in (known := list(kinds)):
+        raise ValueError(f"{where} {kind!r}: {nearest(kind, known)}")
+    if colon and name not in rows:
+        valid = nearest(name, rows) if rows else "the study names no rows"
+        raise ValueError(f"{where} rows {name!r} in {table!r}: {valid}")
+    return kind, name
+
+
+def plain(header: Sequence[str], rows: Sequence[Sequence[str]], num_names: int = 1) -> str:
     """Aligns columns with spaces: the first `num_names` to the left, the others to the right."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    aligned = [
-        [
-            cell.ljust(width) if i < num_names else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        for line in lines
-    ]
-    aligned.insert(1, ["-" * width for width in widths])
-    return "".join("  ".join(line).rstrip() + "\n" for line in aligned)
+    widths = [max(map(len, cells)) for cells in zip(header, *rows, strict=True)]
+    lines = [
+        [c.ljust(w) if i < num_names else c.rjust(w)
+         for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        for line in (header, ["-" * width for width in widths], *rows)
+    ]  # fmt: skip
+    return "".join("  ".join(line).rstrip() + "\n" for line in lines)
 
 
-def markdown(header: Sequence[str], rows: Rows, num_names: int = 1) -> str:
-    """A Markdown table, aligned in the same way."""
-    marks = ["---" if i < num_names else "--:" for i in range(len(header))]
-    lines = [header, marks, *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
-    )
+def markdown(texts: pd.DataFrame, num_names: int) -> str:
+    """Returns a frame of text as a Markdown table: names to the left, numbers to the right."""
+    escaped = texts.map(escape_markdown).rename(columns=escape_markdown)
+    sides = ["left"] * num_names + ["right"] * (len(texts.columns) - num_names)
+    return escaped.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"
 
 
-def comma_separated(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """CSV; None becomes an empty field, and floats keep all digits."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
-    return buffer.getvalue()
+def with_notes(table: Table, *, skip: Sequence[str] = ()) -> str:
+    """Returns the table in Markdown with its notes below, but for those in `skip`."""
+    notes = [note for note in table.notes if note not in skip]
+    return markdown(table.texts(), table.num_names) + "\n" * bool(notes) + bullets(notes)
+
+
+def bullets(notes: Sequence[str]) -> str:
+    """Returns sentences as a Markdown list."""
+    return "".join(f"- {escape_markdown(note)}\n" for note in notes)
+
+
+def escape_markdown(text: str) -> str:
+    """Returns text that Markdown shows as it is: no HTML, no links, no cells of a table."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def latex(table: Table, label: str) -> str:
+    """Returns the table in LaTeX, with its notes in small print; needs booktabs and graphicx."""
+    escape = lambda text: text.translate(LATEX)  # noqa: E731
+    texts = table.texts().map(escape).rename(columns=escape)
+    sides = "l" * table.num_names + "r" * (len(texts.columns) - table.num_names)
+    lines = texts.to_latex(
+        index=False, escape=False, column_format=sides, position="tb",
+        caption=escape(table.title), label=f"tab:{label}",
+    ).splitlines()  # fmt: skip
+    if table.footer:
+        lines.insert(lines.index(r"\bottomrule") - 1, r"\midrule")
+    notes = [rf"{escape(note)}\par" for note in table.notes]
+    lines[-1:-1] = [r"\par\raggedright\footnotesize", *notes] if notes else []
+    text = "\n".join([*lines, ""]).replace(r"\begin{tabular}", RESIZED + r"\begin{tabular}")
+    return text.replace(r"\end{tabular}", r"\end{tabular}}")
+
+
+def csv(table: Table) -> str:
+    """Returns the table for programs: all digits, scores as fractions, empty for unknown.
+
+    Scores have columns *_low, *_high and *_published beside them. The footer is left out. A last
+    column repeats what was allowed to differ, if anything was.
+    """
+    found: dict[str, list[object]] = {}
+    for place, column in enumerate(table.columns):
+        cells = [row[place] for row in table.rows]
+        found[column.key] = [c.value if isinstance(c, Value) else c for c in cells]
+        for field in column.beside:
+            found[f"{column.key}_{field}"] = [getattr(cell, field, None) for cell in cells]
+    if table.footnotes:
+        found["footnotes"] = [" ".join(table.footnotes)] * len(table.rows)
+    return pd.DataFrame(found, dtype=object).to_csv(index=False)

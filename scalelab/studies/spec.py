@@ -15,8 +15,7 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.load.study_runs import BASELINE
-from scalelab.lab.show import table_rows
-from scalelab.lab.show.table_rows import Rows
+from scalelab.lab.tables import Rows, parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
@@ -151,7 +150,7 @@ def _check_report(spec: StudySpec) -> None:
         _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
     for table in spec.tables:
         kinds = [*TABLES, *comparison.TABLES]
-        table_rows.parse(table, kinds, spec.rows, "config.tables: unknown")
+        parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
     _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]

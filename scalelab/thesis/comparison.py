@@ -4,9 +4,9 @@ A study of configs/studies names this module: config.comparison = "scalelab.thes
 """
 
 from scalelab.lab.compare.evidence import Treatment
-from scalelab.thesis import hypotheses, of_formats, of_training
+from scalelab.thesis import hypotheses, loss_hypotheses, variant_hypotheses
 from scalelab.thesis.protocol import departures
-from scalelab.thesis.published import evidence as published
+from scalelab.thesis.published import read_scores as published
 from scalelab.thesis.size_figure import draw
 from scalelab.thesis.tables import TABLES
 
@@ -22,11 +22,9 @@ HYPOTHESES = {
     "3": hypotheses.several_dimensions,
     "4a": hypotheses.similar_shapes,
     "4b": hypotheses.heads_follow_width,
-    "5": of_training.unreliable_loss,
-    "6": of_training.larger_for_less,
-    "7a": of_training.steps_gain_little,
-    "7b": of_training.batch_saves_time,
-    **of_formats.HYPOTHESES,
+    "5": loss_hypotheses.unreliable_loss,
+    "6": loss_hypotheses.larger_for_less,
+    **variant_hypotheses.HYPOTHESES,
 }
 # Margins are ours. Half a nat below the unigram entropy asks for some use of the context; NSP at
 # 55% is two standard errors above chance with 500 validation examples.

@@ -22,13 +22,13 @@ remarks of its fine-tunings.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalelab.config.fields import flatten
+from scalelab.config.fields import science
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import phases
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Study
 from scalelab.thesis import published
 
 CORPUS = "wikitext:"  # WikiText-103 raw, in its own layout (6.1)
@@ -83,35 +83,50 @@ HARMLESS = re.compile("empty texts|broken lines left out")  # the official files
 def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     """Returns where a study departs from the protocol; []: published numbers may stand beside it.
 
-    Only rows that have a published number are checked.
-
-    Args:
-      study: as read.
-      footnotes: of the comparability check; what is not known to be equal is no departure.
+    Only rows that have a published number are checked. Of the footnotes, which the check of
+    comparability returns, those on what is not known to be equal are no departure.
     """
     facts = study.facts
     if facts["scale"] != "full":
         return [f"scale {facts['scale']}"]
-    known = {row.label for row in published.evidence().rows}
-    points = [point for point in study.points if point.label in known]
-    found = [line for point in points for line in _of_fields(point)]
-    if not found:  # else an epoch may be of another length
-        found += [line for point in points for line in _of_epochs(point)]
-    if facts["tasks"] and points:
-        found += _of_finetuning(facts)
-        found += [line for point in points for line in _of_task_data(point)]
-    allowed = any(note.startswith(comparability.ALLOWED) for note in footnotes)
-    found += ["runs differ in what --allow names"] if allowed else []
+    known = {row.label for row in published.read_scores().rows}
+    runs = [(p, run) for p in study.points if p.label in known for run in p.runs]
+    found = []
+    for point, run in runs:
+        fields = science(run.config)
+        if not str(fields.get("data.corpus")).startswith(CORPUS):
+            found.append(f"data.corpus is {fields.get('data.corpus')} (protocol: WikiText-103)")
+        own = {field: value for field, value in fields.items() if field not in OWN}
+        found += _differing(own, expected(point.system, point.variant))
+    for point, run in runs if not found else ():  # else an epoch may be of another length
+        for phase in phases.read_phases(run) if run.finished else ():
+            printed = published.epochs().get((point.system, phase.name))
+            ours = phase.epoch_sequences
+            if printed and ours and not math.isclose(ours, printed.sequences, rel_tol=COUNT_CLOSE):
+                found.append(
+                    f"an epoch of {point.system} has {ours:,} sequences of {phase.max_len}"
+                    f" (protocol: {printed.sequences:,}, WikiText-103)"
+                )
+    if facts["tasks"] and runs:
+        chosen = {field: FINETUNING.get(field) for field in facts.get("chosen") or ()}
+        found += [f"finetune.{field} is chosen on dev" for field in chosen]
+        for task in facts["tasks"]:
+            fields = (facts.get("adaptation") or {}).get(task)
+            if fields is None:
+                found.append(f"how {task} is fine-tuned is not recorded")
+            else:
+                found += _differing(science(fields) | chosen, FINETUNING, "finetune.")
+        seeds = (seed for _, run in runs if run.finished
+                 for task in run.tasks.values() for seed in task.runs)  # fmt: skip
+        remarks = [remark for seed in seeds if seed.result for remark in seed.result.remarks]
+        found += [remark for remark in remarks if not HARMLESS.search(remark)]
+    if any(note.startswith(comparability.ALLOWED) for note in footnotes):
+        found.append("runs differ in what --allow names")
     return list(dict.fromkeys(found))
 
 
 def expected(system: str, variant: str) -> dict[str, Any]:
-    """Returns the science fields of a pre-training of the protocol, except OWN.
-
-    Args:
-      system: a name in SYSTEMS.
-      variant: a name in VARIANTS.
-    """
+    """Returns the science fields of a pre-training of the protocol, except OWN."""
     fields = PRETRAINING | SYSTEMS[system]
     for field, value in VARIANTS[variant].items():
         scaled = isinstance(value, str)
@@ -120,65 +135,9 @@ def expected(system: str, variant: str) -> dict[str, Any]:
     return fields
 
 
-def _of_fields(point: Point) -> Iterator[str]:
-    """Yields fields in which a row's runs depart."""
-    wanted = expected(point.system, point.variant)
-    for run in point.runs:
-        fields = _science(run.config)
-        corpus = fields.get("data.corpus")
-        if not str(corpus).startswith(CORPUS):
-            yield f"data.corpus is {corpus} (protocol: WikiText-103)"
-        yield from _differing({k: v for k, v in fields.items() if k not in OWN}, wanted)
-
-
-def _of_epochs(point: Point) -> Iterator[str]:
-    """Yields epochs with other numbers of examples than Table 7.1."""
-    for run in point.finished:
-        for phase in phases.read_phases(run):
-            printed = published.epochs().get((point.system, phase.name))
-            ours = phase.epoch_sequences
-            if not printed or ours is None:
-                continue
-            if not math.isclose(ours, printed.sequences, rel_tol=COUNT_CLOSE):
-                yield (
-                    f"an epoch of {point.system} has {ours:,} sequences of {phase.max_len}"
-                    f" (protocol: {printed.sequences:,}, WikiText-103)"
-                )
-
-
-def _of_finetuning(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yields fields in which the planned fine-tunings depart."""
-    for field in facts.get("chosen") or ():
-        yield f"finetune.{field} is chosen on dev"
-    for task in facts["tasks"]:
-        fields = (facts.get("adaptation") or {}).get(task)
-        if fields is None:
-            yield f"how {task} is fine-tuned is not recorded"
-        else:
-            chosen = {k: FINETUNING.get(k) for k in facts.get("chosen") or ()}
-            yield from _differing(_science(fields) | chosen, FINETUNING, "finetune.")
-
-
-def _of_task_data(point: Point) -> Iterator[str]:
-    """Yields remarks of fine-tunings on data that are not the official ones."""
-    for run in point.finished:
-        for task in run.tasks.values():
-            for remark in (
-                x for one in task.runs for x in (one.result.remarks if one.result else ())
-            ):
-                if not HARMLESS.search(remark):
-                    yield remark
-
-
-def _differing(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
-) -> Iterator[str]:
-    """Yields fields in which two differ; a missing field is off, as None is."""
-    for field in sorted(ours.keys() | theirs.keys()):
-        if ours.get(field) != theirs.get(field):
-            yield f"{prefix}{field} is {ours.get(field)} (protocol: {theirs.get(field)})"
-
-
-def _science(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that may change a result, by dotted name."""
-    return {k: v for k, v in flatten(config).items() if not k.startswith("machine.")}
+def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Returns fields in which two differ; a missing field is off, as None is."""
+    return [
+        f"{prefix}{field} is {ours.get(field)} (protocol: {theirs.get(field)})"
+        for field in sorted(ours.keys() | theirs.keys()) if ours.get(field) != theirs.get(field)
+    ]  # fmt: skip

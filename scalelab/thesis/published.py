@@ -15,7 +15,7 @@ import csv
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,6 @@ from scalelab.lab.compare.evidence import LARGE, Evidence
 from scalelab.lab.load.study_runs import BASELINE
 
 TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")
-FOLDER = pathlib.Path(__file__).parent / "published"
-IN_PERCENT = 100.0
 NO_INTERVAL = "one run of each, printed without interval"
 
 
@@ -36,11 +34,8 @@ NO_INTERVAL = "one run of each, printed without interval"
 class Row:
     """A row of a table.
 
-    Attributes:
-      system: its name in scalelab.systems.
-      shape: of the net.
-      variant: "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
-        "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
+    Its variant is "baseline", "half_steps", "half_batch", "short_only" (no long sequences),
+    "fewer_epochs" (5 instead of 6) or "fewer_long_epochs" (5, of long sequences 3).
     """
 
     system: str
@@ -54,19 +49,20 @@ class Row:
         return f"{self.system} {self.shape}{variant}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A number in a table.
-
-    Attributes:
-      value: a fraction; "loss" in nats, "seconds" in seconds.
-      printed: as it stands there.
-      doubt: why it must not be used as exact; None: no reason.
-    """
+class Cell(NamedTuple):
+    """A fraction, "loss" in nats or "seconds"; as printed; and why it is not exact, or None."""
 
     value: float
     printed: str
-    doubt: str | None = None
+    doubt: str | None
+
+
+class Epoch(NamedTuple):
+    """What one epoch of a phase has (Table 7.1); sequences are total by average, not printed."""
+
+    sequences: int
+    tokens: int
+    average: float
 
 
 @functools.cache
@@ -78,24 +74,19 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
     """
     if name not in TABLES:
         raise ValueError(f"no published table {name!r}: {nearest(name, TABLES)}")
-    doubts = {
-        (line["system"], line["shape"], line["variant"], line["score"]): line["why"]
-        for line in _read("doubts")
-        if line["table"] == name
-    }
+    keys = ("system", "shape", "variant", "score")
+    doubts = {tuple(line[k] for k in keys): line["why"]
+              for line in _read("doubts") if line["table"] == name}  # fmt: skip
     rows = {}
     for line in _read(name.lower().replace(".", "_")):
         shape = Shape(*(int(line.pop(key)) for key in ("num_heads", "width", "num_layers")))
         row = Row(line.pop("system"), shape, line.pop("variant"))
-        rows[row] = {
-            score: Cell(
-                float(text) / (1.0 if score in ("loss", "seconds") else IN_PERCENT),
-                text,
-                doubts.pop((row.system, str(shape), row.variant, score), None),
-            )
-            for score, text in line.items()
-            if text
-        }
+        rows[row] = cells = {}
+        for score, text in line.items():
+            if text:
+                value = float(text) / (1.0 if score in ("loss", "seconds") else 100.0)
+                doubt = doubts.pop((row.system, str(shape), row.variant, score), None)
+                cells[score] = Cell(value, text, doubt)
     assert not doubts, f"doubts.csv names cells that table {name} has not: {list(doubts)}"
     return rows
 
@@ -105,22 +96,14 @@ class Published(Evidence):
 
     Attributes:
       cells: by row and score; where tables print one number twice, that of the first table.
-      doubts: remarks on doubtful cells by score: what is done about them.
     """
 
     counts_only = True
 
     def __init__(self) -> None:
         self.cells: dict[Row, dict[str, Cell]] = {}
-        self.doubts: dict[str, list[str]] = {}
-        for name in TABLES:
-            for row, cells in read_table(name).items():
-                known = self.cells.setdefault(row, {})
-                for score, cell in cells.items():
-                    known.setdefault(score, cell)
-                    if cell.doubt is not None:
-                        remark = _remark(name, row, score, cell)
-                        self.doubts.setdefault(score, []).append(remark)
+        for row, cells in (item for name in TABLES for item in read_table(name).items()):
+            self.cells[row] = {**cells, **self.cells.get(row, {})}
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -140,46 +123,24 @@ class Published(Evidence):
 
     def contrast(self, weights: Mapping[Row, float], score: str) -> Contrast | None:
         """Returns a weighted sum of scores without interval."""
-        values = [(weight, self.value(row, score)) for row, weight in weights.items()]
-        if any(value is None for _, value in values):
-            return None
-        total = sum(weight * value.value for weight, value in values if value)
-        return Contrast(total, None, NO_INTERVAL)
-
-    def untestable(self, rows: Iterable[Row], score: str) -> str:
-        """Returns "": the thesis prints no losses of single objectives."""
-        return ""
-
-    def passes(self, row: Row) -> list[float | None]:
-        """Returns []: the tables have steps."""
-        return []
-
-    def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
-        """Returns {}: the thesis has curves as pictures alone."""
-        return {}
+        values = [
+            weight * x.value for row, weight in weights.items() if (x := self.value(row, score))
+        ]
+        return Contrast(sum(values), None, NO_INTERVAL) if len(values) == len(weights) else None
 
     def remarks(self, score: str) -> list[str]:
         """Returns the doubtful cells of a score, and what is done about them."""
-        return self.doubts.get(score, [])
-
-
-class Epoch(NamedTuple):
-    """What one epoch of a phase has (Table 7.1).
-
-    Attributes:
-      sequences: total by average, rounded; not printed itself.
-      tokens: in total.
-      average: tokens of a sequence, as printed.
-    """
-
-    sequences: int
-    tokens: int
-    average: float
+        use = "the mean of its parts is used" if score == "large" else "left out"
+        return [
+            f"Table {name}, {row.label}, {score} {cells[score].printed}: {doubt}; {use}."
+            for name in TABLES for row, cells in read_table(name).items()
+            if score in cells and (doubt := cells[score].doubt)
+        ]  # fmt: skip
 
 
 @functools.cache
 def epochs() -> dict[tuple[str, str], Epoch]:
-    """Table 7.1: (system, "short" or "long") -> what an epoch of it has."""
+    """Returns Table 7.1: (system, "short" or "long") -> what an epoch of it has."""
     return {
         (line["system"], line["phase"]): Epoch(
             int(line["sequences"]), int(line["tokens"]), float(line["average"])
@@ -189,16 +150,12 @@ def epochs() -> dict[tuple[str, str], Epoch]:
 
 
 @functools.cache
-def evidence() -> Published:
-    """All tables as Evidence."""
+def read_scores() -> Published:
+    """Returns all tables as Evidence."""
     return Published()
 
 
-def _read(name: str) -> Iterator[dict[str, str]]:
-    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def _remark(name: str, row: Row, score: str, cell: Cell) -> str:
-    use = "the mean of its parts is used" if score == "large" else "left out"
-    return f"Table {name}, {row.label}, {score} {cell.printed}: {cell.doubt}; {use}."
+def _read(name: str) -> list[dict[str, str]]:
+    path = pathlib.Path(__file__).parent / "published" / f"{name}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

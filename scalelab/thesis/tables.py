@@ -12,22 +12,23 @@ Tables 7.6 and 7.7 are the lab's own kinds `grid` and `cost`. Where the thesis p
 
 from functools import partial
 
-from scalelab.lab.show.score_tables import LARGE, SMALL, TIME, Layout, MakeTable, build_scores
+from scalelab.lab.show.score_tables import LARGE, SMALL, TIME, MakeTable, build_scores
 from scalelab.thesis import data_table
 
-LAYOUTS = {
-    "large": Layout(LARGE, "GLUE: the large tasks", needs_tasks=True),
-    "small": Layout(SMALL, "GLUE: the small tasks", needs_tasks=True),
-    "strategies": Layout(
-        (TIME, *LARGE), "Training strategies: time and the large tasks", by_variant=True
+TABLES: dict[str, MakeTable] = {
+    "data": data_table.build,
+    "large": partial(
+        build_scores, title="GLUE: the large tasks", columns=LARGE, needs_tasks=True
     ),
-    "strategies_small": Layout(
-        (TIME, *SMALL),
-        "Training strategies: time and the small tasks",
-        needs_tasks=True,
-        by_variant=True,
+    "small": partial(
+        build_scores, title="GLUE: the small tasks", columns=SMALL, needs_tasks=True
     ),
-}
-TABLES: dict[str, MakeTable] = {"data": data_table.build} | {
-    name: partial(build_scores, layout=layout) for name, layout in LAYOUTS.items()
-}
+    "strategies": partial(
+        build_scores, title="Training strategies: time and the large tasks",
+        columns=(TIME, *LARGE), by_variant=True,
+    ),
+    "strategies_small": partial(
+        build_scores, title="Training strategies: time and the small tasks",
+        columns=(TIME, *SMALL), needs_tasks=True, by_variant=True,
+    ),
+}  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalelab.lab.show import confusion
+from scalelab.lab.show import plots
 from scalelab.runs import predictions
 from scalelab.runs.records import Unreadable
 
@@ -107,7 +107,7 @@ def test_another_archive_is_refused(tmp_path) -> None:
 def test_a_confusion_matrix(tmp_path) -> None:
     path = tmp_path / "predictions.png"
     gold, predicted = np.array([0, 0, 0, 1, 2]), np.array([0, 0, 1, 1, 0])
-    counts = confusion.draw_confusion(
+    counts = plots.draw_predictions(
         path, gold=gold, predicted=predicted, labels=("a", "b", "c"), title="t"
     )
     assert counts.tolist() == [[2, 1, 0], [0, 1, 0], [1, 0, 0]]
@@ -119,10 +119,10 @@ def test_what_is_drawn_depends_on_what_is_predicted(tmp_path) -> None:
     gold, path = np.array([0.0, 2.5, 5.0]), tmp_path / "predictions.png"
     pictures = []
     for predicted in (gold, gold[::-1]):
-        confusion.draw(path, gold=gold, predicted=predicted, labels=None, title="t")
+        plots.draw_predictions(path, gold=gold, predicted=predicted, labels=None, title="t")
         pictures.append(path.read_bytes())
     assert pictures[0][:8] == b"\x89PNG\r\n\x1a\n"
     assert pictures[0] != pictures[1]
     gold = np.array([0, 1])
-    confusion.draw(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
+    plots.draw_predictions(path, gold=gold, predicted=gold, labels=("0", "1"), title="t")
     assert path.read_bytes() not in pictures

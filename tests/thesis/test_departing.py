@@ -12,11 +12,11 @@ import reported_study
 import task_folders
 import tiny
 
+from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load import study_runs
-from scalelab.lab.show import tables
-from scalelab.lab.show.tables import Value
+from scalelab.lab.tables import Value
 from scalelab.studies import expand, spec
 from scalelab.thesis import protocol, published, size_figure
 
@@ -92,7 +92,7 @@ def finish(run: study_runs.PretrainRun, share: float) -> None:
 
 def shown(study, footnotes=()) -> tuple[list, str, list[str]]:
     """Published numbers of the large tasks and of the data, the notes, and a figure's legend."""
-    found = published.evidence()
+    found = published.read_scores()
     table, *_ = reported_study.build_tables(study, Flat(), published=found, footnotes=footnotes)
     cells = [cell.published for row in table.rows for cell in row if isinstance(cell, Value)]
     beside = None if protocol.departures(study, footnotes) else found
@@ -124,7 +124,7 @@ def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
     """Out of a budget in epochs; what a folder says of an epoch goes before it."""
     for name, share in (("whole", 1.0), ("half", 0.5)):
         study = write(tmp_path / name, share=share)
-        table = reported_study.build_tables(study, Flat(), published=published.evidence())[1]
+        table = reported_study.build_tables(study, Flat(), published=published.read_scores())[1]
         lines = list(csv.DictReader(io.StringIO(tables.csv(table))))
         printed = [(line["epoch_tokens_published"], line["epoch_average_published"],
                     line["epoch_sequences_published"]) for line in lines]  # fmt: skip
@@ -140,8 +140,8 @@ def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
         assert float(lines[0]["epochs"]) == pytest.approx(6.0)
         assert float(lines[1]["tokens"]) == 6016 * LONG_STEPS
         assert "epoch_tokens_low" not in lines[0]
-        assert "110.00 (110.04)" in tables.markdown(table)
-        assert "[-]" not in tables.markdown(table, skip=table.notes)
+        assert "110.00 (110.04)" in tables.with_notes(table)
+        assert "[-]" not in tables.with_notes(table, skip=table.notes)
         assert "110.00 (110.04)" in tables.latex(table, "x")
         assert any("Table 7.1" in note for note in table.notes)
 

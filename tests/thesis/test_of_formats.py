@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import reported_study
 import study_folders
 from planted import PLANTED, Invented
 
@@ -74,18 +75,15 @@ def study(tmp_path, pass_tokens: dict[str, int | None], epochs: float | None = N
         for variant in VARIANTS for seed in (0, 1)
     ]  # fmt: skip
     study_folders.write_study(tmp_path, runs)
-    path = tmp_path / "studies/invented.json"
-    facts = json.loads(path.read_text())
-    for run in facts["runs"]:
+
+    def edit(run: dict) -> None:
         run["config"] |= {"optim": {"total_epochs": epochs}}
-        result = tmp_path / "runs" / run["name"] / "result.json"
-        said = json.loads(result.read_text())
-        if pass_tokens[run["variant"]] is not None:
-            said["phases"] = [
-                {"max_len": 128, "examples": 10, "tokens": pass_tokens[run["variant"]]}
-            ]
-        result.write_text(json.dumps(said))
-    path.write_text(json.dumps(facts))
+        path = tmp_path / "runs" / run["name"] / "result.json"
+        tokens = pass_tokens[run["variant"]]
+        phases = [] if tokens is None else [{"max_len": 128, "examples": 10, "tokens": tokens}]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"phases": phases}))
+
+    reported_study.edit_runs(tmp_path, edit)
     (found,) = hypotheses.evaluate(comparison, StudyScores(study_runs.read(tmp_path)), ["f3"])
     return found
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scalelab.lab.show.score_tables import TableRequest
-    from scalelab.lab.show.tables import Table
+    from scalelab.lab.tables import Table
 
 # Score -> task, dev split, metric.
 OF_TASKS = {
@@ -107,19 +107,23 @@ class Evidence(Protocol):
 
     def untestable(self, rows: Iterable[Any], score: str) -> str:
         """Returns the reason why the rows' scores cannot test anything; "": they can."""
-        ...
+        return ""
 
     def curves(self, row: Any) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds, of a row."""
-        ...
+        return {}
 
     def passes(self, row: Any) -> list[float | None]:
         """Returns each pre-training's passes over its corpus; None: that is not recorded."""
-        ...
+        return []
+
+    def floor(self, score: str) -> float | None:
+        """Returns the score of the best constant answer; None: not known."""
+        return None
 
     def remarks(self, score: str) -> list[str]:
         """Returns remarks on a score's values."""
-        ...
+        return []
 
     def caveats(self, scores: Iterable[str]) -> list[str]:
         """Returns what of some scores could not be used, beyond the remarks."""

@@ -152,8 +152,6 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
       a: a run.
       b: another.
     """
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
     figure = plots.canvas(13, 3.6)
     kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
     lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
@@ -163,19 +161,12 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
             for kind, (x, y) in curves_of(run, clock).items():
                 if kind.startswith(BITS):
                     continue
-                look = plots.style(k).plot(marker=None, lw=1, ms=4)
+                look = plots.style(k, marker=None, lw=1, ms=4)
                 if kind != TRAINING:  # and a marker for each length, hollow for B
-                    marker = plots.style(lengths.index(kind)).plot()["marker"]
+                    marker = plots.style(lengths.index(kind))["marker"]
                     look |= {"marker": marker, "markerfacecolor": "white" if k else look["color"]}
                 axis.plot(x, y, label=f"{letter} {kind}", **look)
-        axis.set_xlabel(label)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.grid(alpha=0.3)
-    drawn = panels[-1].get_lines()
-    plots.name_ends(
-        panels[-1], [(line.get_ydata()[-1], line.get_label(), line.get_color()) for line in drawn]
-    )
+        plots.label_clock(axis, label)
     panels[0].set_ylabel("loss (nats)")
     panels[0].legend(frameon=False, fontsize="small", handlelength=3)
     figure.suptitle(f"A: {a.folder.name} ({a.name});  B: {b.folder.name} ({b.name})")

@@ -138,7 +138,7 @@ class StudyScores(Evidence):
         if score in OF_PRETRAINING:
             return "; ".join(reasons)
         values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
-        best, floor = max(values.values(), default=None), self._floor(score)
+        best, floor = max(values.values(), default=None), self.floor(score)
         if best is not None and floor is not None and best - floor < FLOOR_MARGIN:
             reasons.append(
                 f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
@@ -243,7 +243,7 @@ class StudyScores(Evidence):
         finetune = set.intersection(*tuned) if tuned else set()
         return tuple(sorted(pretrain)), tuple(sorted(finetune))
 
-    def _floor(self, score: str) -> float | None:
+    def floor(self, score: str) -> float | None:
         """Returns the score of the best constant answer, by the dev sets of a first row."""
         found = []
         for name in parts_of(score):

@@ -1,4 +1,4 @@
-"""Figures of a study, as PNG and SVG.
+"""Figures of a study, as PNG and SVG, and the interactive charts of report.html (altair).
 
   score_by_task   every task, beside the best constant answer
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
@@ -7,41 +7,40 @@ Losses have a row of panels for each system, objective and format, because other
 and a column for each length. A line is a run; runs that differ only in their seed look the same.
 """
 
-import itertools
+import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.evidence import OF_TASKS, Evidence
-from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.scores import metrics
+from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
-from scalelab.lab.show.score_tables import LARGE, TASKS
-from scalelab.lab.show.tables import Column
+from scalelab.lab.show.score_tables import TASKS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from altair import Chart
     from matplotlib.figure import Figure
 
 MakeFigure = Callable[[Study, Evidence, Evidence | None], "Figure | None"]
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
-FORMATS = ("png", "svg")
-CONSTANT = "always the same class"
-PANEL_WIDTH, ROW_HEIGHT = 3.2, 0.3  # inches in score_by_task
+MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
     "score_by_size": "Scores against N with 95% intervals; rows of equal N stand slightly apart.",
     "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer.",
-    "loss": "Validation loss; a line is a run, and seeds of one shape look the same.",
-}
+} | dict.fromkeys(
+    (f"loss_by_{name}" for name in CLOCKS),
+    "Validation loss; a line is a run, and seeds of one shape look the same.",
+)
+MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
 
 
 def caption(name: str) -> str:
     """Returns the caption of a figure."""
-    return CAPTIONS[name if name in CAPTIONS else "loss"]
+    return CAPTIONS.get(name, name.replace("_", " "))
 
 
 def write(
@@ -52,17 +51,7 @@ def write(
     makers: Mapping[str, MakeFigure],
     published: Evidence | None = None,
 ) -> list[str]:
-    """Draws the figures that a study asks for.
-
-    Args:
-      study: the comparison.
-      evidence: its scores.
-      folder: receives <figure>.png and <figure>.svg.
-      makers: the known figures by name.
-      published: scores to draw beside ours.
-
-    Returns:
-      The names of those drawn; one without anything to show is left out.
+    """Draws the figures that a study asks for and returns their names; empty ones are left out.
 
     Raises:
       ValueError: an unknown figure.
@@ -75,45 +64,54 @@ def write(
         figure = makers[name](study, evidence, published)
         if figure is not None:
             drawn.append(name)
-            for ending in FORMATS:
+            for ending in ("png", "svg"):
                 plots.save(figure, folder / f"{name}.{ending}")
     return drawn
+
+
+def read_curves(study: Study) -> pd.DataFrame:
+    """Returns a row for each validation: label of its row, seed, length, clocks and losses."""
+    keys = {key: key for key, _ in plots.CLOCKS} | {key: f"eval/{key}" for key in MEASURES.values()}
+    return pd.DataFrame(
+        {"label": point.label, "seed": run.seed, "length": length}
+        | {name: line.get(key, np.nan) for name, key in keys.items()}
+        for point in study.points for run in point.runs
+        for length, lines in run.curves.items() for line in lines
+    )  # fmt: skip
 
 
 def draw_losses(
     study: Study, evidence: Evidence | None = None, published: Evidence | None = None, *, clock: str
 ) -> "Figure | None":
     """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
-    from matplotlib.ticker import EngFormatter
-
-    found = {p: [run.curves for run in p.runs] for p in study.points}
-    found = {p: runs for p, runs in found.items() if any(runs)}
-    if not found:
+    curves = read_curves(study)
+    if curves.empty:
         return None
-    rows = _group_comparable(list(found))
-    lengths = sorted({length for runs in found.values() for losses in runs for length in losses})
-    figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(rows))
-    panels = figure.subplots(len(rows), len(lengths), squeeze=False)
-    for row, column in itertools.product(range(len(rows)), range(len(lengths))):
-        axis, (title, points), length = panels[row][column], rows[row], lengths[column]
-        for place, point in enumerate(points):
-            for seed, losses in enumerate(found[point]):
-                lines = losses.get(length, [])
-                name = point.label.removeprefix(f"{point.system} ")
-                label = f"{name}, N {point.shape.n_model:,}"
-                axis.plot(
-                    [line[clock] for line in lines], [line["eval/loss"] for line in lines],
-                    label=None if seed else label, ms=4, lw=1.2, markevery=max(1, len(lines) // 6),
-                    **plots.style(place).plot(),
-                )  # fmt: skip
-        axis.set_title(f"{title}, length {length}", fontsize="medium")
-        axis.set_xlabel(dict(plots.CLOCKS)[clock])
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.grid(alpha=0.3)
-        if column == 0:
-            axis.set_ylabel("validation loss (nats)")
-        if column == len(lengths) - 1:  # beside the panels, where it covers no line
-            axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    groups: dict[tuple[object, ...], list[int]] = {}
+    points = [point for point in study.points if point.label in set(curves["label"])]
+    for place, point in enumerate(points):
+        groups.setdefault((point.system, *notes.loss_kind(point)), []).append(place)
+    systems, lengths = [system for system, *_ in groups], sorted(curves["length"].unique())
+    figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
+    panels = figure.subplots(len(groups), len(lengths), squeeze=False)
+    for row, ((system, objective, *_, form), own) in zip(panels, groups.items(), strict=True):
+        title = str(system) if systems.count(system) == 1 else f"{system}, {objective} on {form}"
+        for axis, length in zip(row, lengths, strict=True):
+            for k, point in enumerate(points[place] for place in own):
+                of_point = curves[curves["label"] == point.label]
+                label = f"{point.label.removeprefix(f'{point.system} ')}, N {point.shape.n_model:,}"
+                for _, lines in of_point.groupby("seed"):
+                    lines = lines[lines["length"] == length]
+                    axis.plot(
+                        lines[clock], lines["loss"], label=label, ms=4, lw=1.2,
+                        markevery=max(1, len(lines) // 6), **plots.style(k),
+                    )  # fmt: skip
+                    label = None
+            axis.set_title(f"{title}, length {length}", fontsize="medium")
+            plots.label_clock(axis, dict(plots.CLOCKS)[clock])
+        row[0].set_ylabel("validation loss (nats)")
+        # Beside the panels, where it covers no line.
+        row[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -124,82 +122,90 @@ def draw_tasks(
 
     A dashed line is the score of the best constant answer, such as the most frequent class.
     """
-    columns = scored_columns(study, evidence)
-    points = [p for p in study.points if any(evidence.value(p, c.key) for c in columns)]
+    tasks = [column for column in TASKS if column.key in OF_TASKS
+             and any(evidence.value(point, column.key) for point in study.points)]  # fmt: skip
+    points = [p for p in study.points if any(evidence.value(p, c.key) for c in tasks)]
     if not points:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
-    figure = plots.canvas(1.8 + PANEL_WIDTH * len(columns), 1.5 + ROW_HEIGHT * len(points))
-    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-    for axis, column in zip(panels, columns, strict=True):
+    figure = plots.canvas(1.8 + 3.2 * len(tasks), 1.5 + 0.3 * len(points))
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    dashed: dict[str, Any] = {"color": "black", "lw": 1, "ls": (0, (4, 2))}
+    for axis, column in zip(panels, tasks, strict=True):
         for place, point in enumerate(points):
-            look = plots.style(systems.index(point.system)).plot(linestyle="none")
-            _draw_score(axis, evidence, point, column.key, place, look)
-        constant = constant_score(study, column.key)
-        if constant is not None:
-            axis.axvline(100 * constant, color="black", lw=1, ls=(0, (4, 2)))
+            if (found := evidence.value(point, column.key)) is not None:
+                look = plots.style(systems.index(point.system), linestyle="none", ms=6, capsize=3)
+                x, bars = plots.with_bars([found])
+                axis.errorbar(x, [place], xerr=bars, **look)
+        if (constant := evidence.floor(column.key)) is not None:
+            axis.axvline(100 * constant, **dashed)
         axis.set_title(column.title, fontsize="medium")
         axis.set_xlabel(f"{OF_TASKS[column.key][2]} x 100")
         axis.grid(alpha=0.3)
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])
     panels[0].set_ylim(len(points) - 0.5, -0.5)
-    handle = panels[0].plot([], [], color="black", lw=1, ls=(0, (4, 2)))
-    figure.legend(handle, [CONSTANT], loc="outside lower center", frameon=False)
+    handle = panels[0].plot([], [], **dashed)
+    figure.legend(handle, ["always the same class"], loc="outside lower center", frameon=False)
     return figure
 
 
 FIGURES: dict[str, MakeFigure] = {
     "score_by_task": draw_tasks,
-    **{f"loss_by_{name}": partial(draw_losses, clock=clock) for name, clock in CLOCKS.items()},
+    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in CLOCKS.items()},
 }
 
 
-def scored_columns(study: Study, evidence: Evidence) -> list[Column]:
-    """Returns the columns of single tasks in which any row has a score."""
-    single = [c for c in TASKS if c is not LARGE[0]]
-    return [c for c in single if any(evidence.value(p, c.key) for p in study.points)]
+def chart_losses(study: Study) -> "Chart | None":
+    """Returns validation loss against a chosen clock; None without any validation."""
+    import altair as alt
+
+    curves = read_curves(study)
+    if curves.empty:
+        return None
+
+    def choice(name: str, options: dict[str, Any]) -> alt.Parameter:
+        values = list(options.values())  # chosen from a list; the first to begin with
+        bind = alt.binding_select(options=values, labels=list(options), name=f"{name} ")
+        return alt.param(name=name, value=values[0], bind=bind)
+
+    groups = curves.groupby(["label", "seed", "length"], sort=False)
+    place, num = groups.cumcount(), groups["step"].transform("size")
+    curves = curves[(place % np.ceil(num / MAX_POINTS) == 0) | (place == num - 1)]  # thinned
+    rounded = curves.select_dtypes("float").map(lambda x: float(f"{x:.5g}"))  # a page holds many
+    x = choice("clock", {title: key for key, title in plots.CLOCKS})
+    y = choice("measure", {t: k for t, k in MEASURES.items() if curves[k].notna().any()})
+    length = choice("length", {str(n): n for n in sorted(map(int, curves["length"].unique()))})
+    legend = alt.selection_point(fields=["label"], bind="legend", name="shown")
+    labels = list(dict.fromkeys(curves["label"]))
+    colors = alt.Scale(domain=labels, range=list(plots.COLORS))
+    dashes = alt.Scale(domain=labels, range=[list(dash) or [1, 0] for dash in plots.DASHES])
+    return (
+        alt.Chart(curves.assign(**rounded), width=720, height=360)
+        .transform_filter(alt.datum.length == length)
+        .transform_calculate(x=f"datum[{x.name}]", y=f"datum[{y.name}]")
+        .transform_filter("isValid(datum.x) && isValid(datum.y)")
+        .mark_line(point={"size": 25})
+        .encode(
+            x=alt.X("x:Q", title=None, axis=alt.Axis(format="~s")),
+            y=alt.Y("y:Q", title=None, scale=alt.Scale(zero=False)),
+            order="x:Q",
+            detail="seed:N",
+            color=alt.Color("label:N", title=None, scale=colors),
+            strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes),
+            opacity=alt.condition(legend, alt.value(1), alt.value(0.06)),
+            tooltip=["label", *(key for key in curves if key != "label")],
+        )
+        .add_params(x, y, length, legend)
+        .configure_legend(labelLimit=400)
+    )
 
 
-def constant_score(study: Study, score: str) -> float | None:
-    """Returns the best score of a constant answer on the dev set; None if it is not known."""
-    task, split, metric = OF_TASKS[score]
-    for run in study.runs:
-        for seed in run.tasks[task].finished if task in run.tasks else ():
-            try:
-                gold = seed.predictions(split).gold
-            except (ValueError, OSError):  # damaged, which other notes tell
-                continue
-            answers = [np.full_like(gold, value) for value in np.unique(gold)]
-            return max(float(metrics.METRICS[metric](gold, answer)) for answer in answers)
-    return None
+@functools.cache
+def library() -> str:
+    """Returns the JavaScript that draws the charts, so that a page needs no network."""
+    import vl_convert
 
-
-def describe_constants(study: Study, evidence: Evidence) -> str:
-    """Returns the scores of constant answers as a sentence; empty if they are not known."""
-    found = [(c.title, constant_score(study, c.key)) for c in scored_columns(study, evidence)]
-    text = ", ".join(f"{title} {100 * value:.1f}" for title, value in found if value is not None)
-    return f" A constant answer scores at best: {text}." if text else ""
-
-
-def _draw_score(
-    axis: "Axes", evidence: Evidence, point: Point, score: str, place: int, look: dict
-) -> None:
-    found = evidence.value(point, score)
-    if found is None:
-        return
-    ends = np.array([[found.value - found.low], [found.high - found.value]])
-    bars = None if np.isnan(ends).any() else 100 * ends.clip(0)
-    axis.errorbar([100 * found.value], [place], xerr=bars, capsize=3, ms=6, **look)
-
-
-def _group_comparable(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
-    """Points whose losses compare, by system, and by objective and format if it has several."""
-    groups: dict[tuple[object, ...], list[Point]] = {}
-    for point in points:
-        groups.setdefault((point.system, *notes.loss_kind(point)), []).append(point)
-    systems = [key[0] for key in groups]
-    return [
-        (str(system) if systems.count(system) == 1 else f"{system}, {objective} on {fmt}", own)
-        for (system, objective, *_, fmt), own in groups.items()
-    ]
+    bundle = vl_convert.javascript_bundle()
+    assert "</script" not in bundle and "<!--" not in bundle  # these would end its element
+    return bundle

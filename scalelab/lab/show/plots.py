@@ -1,16 +1,15 @@
-"""The look of all figures, and the loss curves of one run (WORKDIR/curves.png).
+"""The look of all figures, and the pictures of one run: loss curves, confusion matrix, scatter.
 
 Colours, markers and dashes are chosen so that the colour-blind tell lines apart, and no line is
 identified by its colour only. The colours are those of Okabe and Ito (2008, "Color Universal
 Design", https://jfly.uni-koeln.de) without their yellow, which is hard to see on white.
 """
 
-# The stubs of pandas and altair are narrower than what they accept.
-# pyright: reportArgumentType=false
-
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from scalelab.helpers import files
 from scalelab.runs import records
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHADES = "cividis"  # colour map, also for the colour-blind
+    from scalelab.lab.compare.estimates import Estimate
+
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
-LINE = 0.065  # height of a line of small text, as a share of an axis of curves
 RESOLUTION = 150  # dots an inch in PNG
 CLOCKS = (
     ("step", "steps"),
@@ -33,25 +32,20 @@ CLOCKS = (
 )
 TRAINING = "training"
 
-
-class Style(NamedTuple):
-    """The look of one line: a colour, a marker of matplotlib, and dashes."""
-
-    color: str
-    marker: str
-    dash: tuple[int, ...]
-
-    def plot(self, **more: Any) -> dict[str, Any]:
-        """Returns the look as arguments for matplotlib, updated by `more`."""
-        line = (0, self.dash) if self.dash else "-"
-        return {"color": self.color, "marker": self.marker, "linestyle": line} | more
+Labels = Sequence[str] | None  # of the C classes
 
 
-def style(index: int) -> Style:
-    """Returns the look of line `index`: the first 252 differ, neighbours in all three."""
-    return Style(
-        COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
-    )
+def style(index: int, **more: Any) -> dict[str, Any]:
+    """Returns the look of line `index` as arguments for matplotlib, updated by `more`.
+
+    The first 252 differ, and neighbours differ in colour, marker and dashes.
+    """
+    dash = DASHES[index % len(DASHES)]
+    return {
+        "color": COLORS[index % len(COLORS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": (0, dash) if dash else "-",
+    } | more
 
 
 def canvas(width: float, height: float) -> "Figure":
@@ -64,34 +58,23 @@ def canvas(width: float, height: float) -> "Figure":
     return figure
 
 
-def use_log_sizes(axis: "Axes") -> None:
-    """Gives an axis a logarithmic x with a few plain labels such as 20 k."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+def label_clock(axis: "Axes", title: str, log: bool = False) -> None:
+    """Gives an axis a grid and an x with a title and a few plain labels such as 20 k."""
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if log:
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if log else MaxNLocator(5))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlabel(title)
+    axis.grid(alpha=0.3)
 
 
-def name_ends(axis: "Axes", ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes the names of lines at their right ends, moved apart where they would overlap.
-
-    Args:
-      axis: with all lines drawn.
-      ends: last y, name and colour of each line.
-    """
-    low, high = axis.get_ylim()
-    wanted = sorted(((y - low) / (high - low), name, color) for y, name, color in ends)
-    places: list[float] = []
-    for y, _, _ in wanted:
-        places.append(max([y, *(place + LINE for place in places[-1:])]))
-    over = max(0.0, max(places, default=0.0) - 1)
-    for place, (_, name, color) in zip(places, wanted, strict=True):
-        axis.annotate(
-            name, (1.03, place - over), xycoords="axes fraction", color=color, fontsize="small",
-            va="center", annotation_clip=False,
-        )  # fmt: skip
+def with_bars(scores: "Sequence[Estimate]") -> tuple[list[float], np.ndarray]:
+    """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
+    ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
+    return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
 
 
 def add_legend(figure: "Figure", num_columns: int) -> None:
@@ -114,24 +97,15 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
 
 
 def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
-    """Draws training and validation loss of a run against each clock.
-
-    Args:
-      workdir: the run folder.
-      title: of the figure.
-      unit: of the loss.
+    """Draws a run's training and validation loss against each clock; None if it has no losses.
 
     Returns:
-      The path of the picture; None if the run has no losses yet.
+      The path of WORKDIR/curves.png.
     """
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
     rows = records.read_metrics(workdir)
     lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
-    validations = records.validations(rows)
-    for length in sorted({row["eval/max_len"] for row in validations}):
-        points = [row for row in validations if row["eval/max_len"] == length]
-        lines[f"valid {length}"] = (points, "eval/loss")
+    for row in sorted(records.validations(rows), key=lambda row: row["eval/max_len"]):
+        lines.setdefault(f"valid {row['eval/max_len']}", ([], "eval/loss"))[0].append(row)
     lines = {label: line for label, line in lines.items() if line[0]}
     if not lines:
         return None
@@ -140,21 +114,48 @@ def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathli
     for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
         for k, (name, (points, key)) in enumerate(lines.items()):
             bare = name == TRAINING and len(points) > 1  # one point needs its marker
-            look = style(k).plot(**{"marker": None} if bare else {})
-            x, y = [p[clock] for p in points], [p[key] for p in points]
-            axis.plot(x, y, lw=1, ms=4, label=name, **look)
-        axis.set_xlabel(label)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.grid(alpha=0.3)
-    ends = zip(lines.items(), panels[-1].get_lines(), strict=True)
-    name_ends(
-        panels[-1],
-        [(points[-1][key], name, line.get_color()) for (name, (points, key)), line in ends],
-    )
+            look = style(k, lw=1, ms=4, label=name, **({"marker": None} if bare else {}))
+            axis.plot([p[clock] for p in points], [p[key] for p in points], **look)
+        label_clock(axis, label)
     panels[0].set_ylabel(f"loss ({unit})")
     panels[0].legend(frameon=False, handlelength=3)
     figure.suptitle(title)
     path = workdir / "curves.png"
     save(figure, path, dpi=110)
     return path
+
+
+def draw_predictions(
+    path: pathlib.Path, *, gold: np.ndarray, predicted: np.ndarray, labels: Labels, title: str
+) -> np.ndarray | None:
+    """Draws a confusion matrix of classes [n], or without labels a scatter of scores [n].
+
+    Returns:
+      [C, C] the counts that were drawn, rows of gold; None for scores.
+    """
+    num = len(labels or ())
+    figure = canvas(2.6 + num, 1.8 + 0.8 * num) if labels else canvas(4.6, 4.4)
+    axis, counts = figure.subplots(), None
+    if labels:
+        counts = np.bincount(gold * num + predicted, minlength=num * num).reshape(num, num)
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        shown = axis.imshow(shares, cmap="cividis", vmin=0, vmax=1)  # also for the colour-blind
+        for row, column in np.ndindex(num, num):
+            color = "black" if shares[row, column] > 0.5 else "white"
+            axis.text(
+                column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color
+            )
+        axis.set_xticks(range(num), labels, rotation=20 if max(map(len, labels)) > 6 else 0)
+        axis.set_yticks(range(num), labels)
+        figure.colorbar(shown, label="share of the gold class")
+    else:
+        axis.scatter(gold, predicted, s=8, alpha=0.4, color=COLORS[0], linewidths=0)
+        ends = [float(np.min(gold)), float(np.max(gold))]
+        axis.plot(ends, ends, color=COLORS[1], lw=1, label="predicted = gold")
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False)
+    axis.set_xlabel("predicted" if labels else "gold")
+    axis.set_ylabel("gold" if labels else "predicted")
+    axis.set_title(title)
+    save(figure, path, dpi=110)
+    return counts

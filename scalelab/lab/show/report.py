@@ -1,47 +1,62 @@
 """The report of a study: Markdown, LaTeX, CSV, figures, and a page for a browser.
 
 FOLDER/report.md           tables, figures, hypotheses, departures, commands
-FOLDER/report.html         the same with interactive charts; one file, no network
+FOLDER/report.html         the same with an interactive chart of losses; one file, no network
 FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
 FOLDER/figures/<figure>.png and .svg
 FOLDER/cards/<run>.md      the card of every finished run
 
-Everything that comes from a study is escaped. The page forbids itself every connection and every
-script but its own (Content-Security-Policy); the charts' library is inlined.
+Everything that comes from a study is escaped. The page forbids itself every connection
+(Content-Security-Policy); its pictures and the chart's library are inlined.
 """
 
 import base64
 import dataclasses
-import functools
-import hashlib
 import json
 import pathlib
 import re
-import urllib.parse
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+from scalelab.config.fields import flatten
 from scalelab.helpers.files import write_text
+from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
-from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Finding
-from scalelab.lab.compare.evidence import Evidence, load_comparison
+from scalelab.lab.compare.claims import Finding
+from scalelab.lab.compare.evidence import SCORES, Evidence, load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
-from scalelab.lab.show import (
-    card,
-    charts,
-    content,
-    figures,
-    notes,
-    plots,
-    score_tables,
-    tables,
-    templates,
-)
-from scalelab.lab.show.content import Report
+from scalelab.lab.show import card, figures, notes, pages, score_tables
+from scalelab.lab.show.score_tables import TableRequest
+from scalelab.lab.tables import Cell, Column, Table, Value
+from scalelab.runs.records import Environment
 
-# Verdict -> colour; the word stands beside it, so that nothing is told by colour alone.
-VERDICTS = {CONFIRMED: plots.COLORS[2], REFUTED: plots.COLORS[1]}
+CLAIM_COLUMNS = (
+    Column("hypothesis", "hypothesis"),
+    Column("claim", "claim"),
+    Column("region", "claimed to be"),
+    Column("effect", "found", "short", beside=tables.INTERVAL),
+    Column("p", "p (Holm)", "short"),
+    Column("detectable", "smallest detectable", "short"),
+    Column("verdict", "verdict"),
+)
+CLAIM_NOTES = (
+    "Scores are fractions, losses are in nats; 95% intervals in square brackets.",
+    "p is corrected for all claims of the report (Holm 1979). Smallest detectable: the true"
+    " difference that a two-sided test at 5% finds with power 80%, before this correction.",
+)
+RUN_COLUMNS = (
+    Column("name", "run"),
+    Column("state", "state"),
+    Column("steps", "steps", "count"),
+    Column("tokens", "tokens", "count"),
+    Column("flops", "FLOPs", "short"),
+    Column("seconds", "seconds", "number"),
+    Column("gib", "GiB", "fixed"),
+    Column("loss", "last loss", "fixed"),
+    Column("commit", "commit"),
+)
 
 
 def make(
@@ -50,7 +65,7 @@ def make(
     folder: pathlib.Path | None = None,
     allow: Sequence[str] = (),
 ) -> pathlib.Path:
-    """Reads a study, checks that its runs are comparable, and reports it.
+    """Reads a study, finished or not, checks that its runs are comparable, and reports it.
 
     Args:
       workdir: holds studies/ and runs/.
@@ -62,146 +77,173 @@ def make(
       The path of report.html.
 
     Raises:
-      ValueError: there is no such study, its file is damaged, no run is finished, or runs differ in
-        undeclared fields. A damaged run is named in the notes, and the others are reported.
+      ValueError: there is no such study, its file is damaged, no run is finished, runs differ in
+        undeclared fields, or the study asks for an unknown table or figure. A damaged run is named
+        in the notes, and the others are reported.
+      OSError: a file cannot be written.
     """
     study = study_runs.read(workdir, name)
+    if not any(run.finished for run in study.runs):
+        broken = notes.damaged(study, study.points)
+        reason = f" Damaged: {'; '.join(broken)}." if broken else ""
+        raise ValueError(
+            f"study {study.name}: none of its {len(study.runs)} runs is finished.{reason} Run the"
+            " study before its report."
+        )
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
     evidence = StudyScores(study, treatments=comparison.TREATMENTS)
     findings = hypotheses.judge(study, evidence, comparison)
+    departing, published = comparison.departures(study, footnotes), comparison.published()
+    request = TableRequest(study, evidence, published, departing, footnotes)
+    made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
+    claims = _tabulate_claims(findings, evidence, footnotes)
+    departures = _tabulate_departures(study)
     folder = folder or workdir / "reports" / study.name
-    return write(study, folder, evidence=evidence, findings=findings, footnotes=footnotes)
-
-
-def write(
-    study: Study,
-    folder: pathlib.Path,
-    *,
-    evidence: Evidence | None = None,
-    findings: Sequence[Finding] = (),
-    footnotes: Sequence[str] = (),
-) -> pathlib.Path:
-    """Writes the report of a study, finished or not.
-
-    Args:
-      study: as `study_runs.read` returns it.
-      folder: receives the files above; is made if it does not exist.
-      evidence: the study's scores; None: `StudyScores`.
-      findings: its hypotheses with their verdicts.
-      footnotes: fields that were allowed to differ; printed below every table.
-
-    Returns:
-      The path of report.html.
-
-    Raises:
-      ValueError: no run is finished, or the study asks for an unknown table or figure.
-      OSError: a file cannot be written.
-    """
-    evidence = evidence or StudyScores(study)
-    comparison = load_comparison(study.facts.get("comparison"))
-    departing = comparison.departures(study, footnotes)
-    published = comparison.published()
-    report = content.gather(
-        study, evidence, makers=score_tables.TABLES | {**comparison.TABLES}, findings=findings,
-        published=published, departing=departing, footnotes=footnotes,
-    )  # fmt: skip
     for part in ("tables", "figures", "cards"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    for table in (*report.tables, report.claims, report.departures):
-        if table:
+    for table in (*made, claims, departures):
+        if table.rows:
             path = folder / "tables" / table.name
-            write_text(path.with_suffix(".md"), tables.markdown(table))
+            write_text(path.with_suffix(".md"), tables.with_notes(table))
             write_text(path.with_suffix(".tex"), tables.latex(table, f"{study.name}-{table.name}"))
             write_text(path.with_suffix(".csv"), tables.csv(table))
-    drawn = figures.write(
-        study, evidence, folder / "figures",
-        makers=figures.FIGURES | {**comparison.FIGURES},
-        published=None if departing else published,
+    finished = [run for run in study.runs if run.finished]
+    for run in finished:
+        write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
+    makers = figures.FIGURES | {**comparison.FIGURES}
+    beside = None if departing else published
+    drawn = figures.write(study, evidence, folder / "figures", makers=makers, published=beside)
+    chart = figures.chart_losses(study)
+    values = {
+        "study": study, "facts": describe_study(study), "tables": made,
+        "shared": [note for note in (made[0].notes if len(made) > 1 else ())
+                   if note not in footnotes and all(note in table.notes for table in made)],
+        "findings": [(finding, _claims_of(finding, claims)) for finding in findings],
+        "claims": claims, "departures": departures, "footnotes": footnotes,
+        "runs": _tabulate_runs(study, footnotes), "commands": _list_commands(study),
+        "figures": {name: figures.caption(name) for name in drawn},
+        "several_losses": len({notes.loss_kind(point) for point in study.points}) > 1,
+    }  # fmt: skip
+    text = pages.render(
+        "report.md", **values, cards=[run.name for run in finished],
+        markdown=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
-    cards, missing = _write_cards(study, folder / "cards")
-    runs = dataclasses.replace(report.runs, notes=(*report.runs.notes, *missing))
-    report = dataclasses.replace(report, runs=runs)
-    write_text(folder / "report.md", render_markdown(report, drawn, cards))
-    write_text(folder / "report.html", render_page(report, evidence))
+    write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
+    svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in drawn}
+    page = pages.render(
+        "report.html", **values, pictures={k: base64.b64encode(v).decode() for k, v in svg.items()},
+        library=figures.library() if chart else "",
+        # Nothing in the data can end its script element.
+        chart=chart and json.dumps(chart.to_dict(), separators=(",", ":")).replace("<", "\\u003c"),
+    )  # fmt: skip
+    write_text(folder / "report.html", page)
     return folder / "report.html"
 
 
-def render_markdown(report: Report, drawn: Sequence[str], cards: Sequence[str] = ()) -> str:
-    """Returns report.md.
-
-    Args:
-      report: its content.
-      drawn: names of the figures in figures/.
-      cards: names of the runs that have a card in cards/.
-    """
-    links = {name: f"cards/{urllib.parse.quote(name)}.md" for name in cards}
-    runs = tables.frame_markdown(report.runs.texts(), 2, links)
-    text = templates.render(
-        "report.md", report=report, runs=f"{runs}\n{tables.bullets(report.runs.notes)}",
-        figures={name: figures.caption(name) for name in drawn}, markdown=tables.markdown,
-        bullets=tables.bullets, fenced=_fence,
-    )  # fmt: skip
-    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
-
-
-def render_page(report: Report, evidence: Evidence) -> str:
-    """Returns report.html."""
-    study = report.study
-    drawn = {"losses": charts.draw_losses(study), "scores": charts.draw_scores(study, evidence)}
-    specs = {name: chart.to_dict() for name, chart in drawn.items() if chart is not None}
-    titles = {
-        "losses": ("Validation loss in training", charts.describe_losses(study)),
-        "scores": (
-            "Scores on dev sets",
-            "Bars: 95% intervals; systems stand slightly apart."
-            + figures.describe_constants(study, evidence),
-        ),
+def describe_study(study: Study) -> dict[str, str]:
+    """Returns the facts at the head of a report: its state, protocol, and what is held equal."""
+    facts = study.facts
+    protocol = f"scale {facts['scale']}"
+    if facts.get("protocol"):
+        protocol += f" of section {facts['protocol']} of the benchmark protocol"
+    tuned = ""
+    if facts["tasks"]:
+        seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
+        tuned = f"{', '.join(facts['tasks'])}; recipe {notes.describe_recipe(study)}; {seeds}"
+    parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
+    tunings = [seed.environment for task in parts for seed in task.finished]
+    environments = [run.environment for run in study.runs]
+    finished = sum(run.finished for run in study.runs)
+    own_fields = (facts.get("system_fields") or {}).items()
+    found = {
+        "State": f"{finished} of {len(study.runs)} pre-trainings finished",
+        "Protocol": protocol,
+        "Matched": comparability.describe_clock(study, study.points),
+        "May differ": ", ".join([*facts["free"], *facts["allow"]]),
+        "Set for all": ", ".join(facts.get("fields") or ()),
+        **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
+        "Unfinished": ", ".join(notes.unfinished(study.points)),
+        "Damaged": "; ".join(notes.damaged(study, study.points)),
+        "Fine-tuned on": tuned,
+        "Commits": _count(map(_describe_commit, [*environments, *tunings])),
+        "Devices": _count((", ".join(e.devices) for e in environments), "; "),
     }
-    style = templates.source("page.css")
-    style += "".join(f".{name} {{ border-color: {color}; }}\n" for name, color in VERDICTS.items())
-    library, script = charts.library() if specs else "", templates.source("page.js")
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline';"
-        f" script-src {_digest(library)} {_digest(script)}"
-    )
-    return templates.render(
-        "report.html", report=report, policy=policy, style=_Safe(style), library=_Safe(library),
-        script=_Safe(script), charts={name: titles[name] for name in specs},
-        # Nothing in the data can end its script element.
-        specs=_Safe(json.dumps(specs, separators=(",", ":")).replace("<", "\\u003c")),
+    return {term: text for term, text in found.items() if text}
+
+
+def _count(words: Iterable[str], between: str = ", ") -> str:
+    """Words with the number of runs of each: "abc (2 runs), def (1 run)"."""
+    counted = Counter(filter(None, words)).most_common()
+    return between.join(f"{word} ({n} run{'s' * (n != 1)})" for word, n in counted)
+
+
+def _describe_commit(environment: Environment) -> str:
+    commit = (environment.git_commit or "")[:12]
+    return f"{commit} with local changes" if commit and environment.git_dirty else commit
+
+
+def _tabulate_claims(
+    findings: Sequence[Finding], evidence: Evidence, footnotes: Sequence[str]
+) -> Table:
+    """Returns the claims of all findings."""
+    rows: list[tuple[Cell, ...]] = []
+    for finding in findings:
+        for claim in finding.claims:
+            estimate = claim.estimate
+            ends = (None, None) if estimate is None else (estimate.low, estimate.high)
+            effect = None if claim.effect is None else Value(claim.effect, *ends)
+            numbers = (effect, claim.corrected, claim.detectable)
+            rows.append((finding.id, claim.what, str(claim.region), *numbers, claim.verdict))
+    remarks = (*CLAIM_NOTES, *evidence.caveats(SCORES), *footnotes)
+    title = "Claims of the hypotheses"
+    return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
+
+
+def _claims_of(finding: Finding, claims: Table) -> Table:
+    """Returns the claims of one finding; the notes are its rule, its verdict's reason, remarks."""
+    rows = tuple(row[1:] for row in claims.rows if row[0] == finding.id)
+    lines = [f"Confirmed if {finding.rule}."]
+    if finding.why:
+        lines.append(f"{finding.verdict.capitalize()}: {finding.why}.")
+    if finding.cases:
+        lines.append(f"Counted case by case, without a test: it {finding.counted}.")
+    return dataclasses.replace(
+        claims, name=f"hypothesis-{finding.id}", columns=CLAIM_COLUMNS[1:], rows=rows,
+        notes=(*lines, *finding.remarks),
     )  # fmt: skip
 
 
-class _Safe(str):
-    """Text of our own that a template does not escape."""
+def _tabulate_departures(study: Study) -> Table:
+    """Returns every declared departure of every system, and the value here if it is another."""
+    rows: list[tuple[Cell, ...]] = []
+    write = lambda value: value if isinstance(value, str) else json.dumps(value)  # noqa: E731
+    for system in dict.fromkeys(point.system for point in study.points):
+        config = flatten(next(p.runs[0].config for p in study.points if p.system == system))
+        for departure in (study.facts.get("departures") or {}).get(system, []):
+            given = write(departure["value"])
+            here = write(config.get(departure["field"], departure["value"]))
+            differs = ", here not set" if here == "null" else f", here {here}"
+            text = given + differs * (here != given)
+            rows.append((system, departure["field"], text, departure["source"]))
+    columns = tuple(Column(key, key) for key in ("system", "field", "value", "source"))
+    return Table("departures", "Departures from the control", columns, tuple(rows))
 
-    def __html__(self) -> str:
-        return self
 
-
-def _write_cards(study: Study, folder: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Writes the cards of finished runs; returns their names, and why others have none."""
-    written, missing = [], []
+def _tabulate_runs(study: Study, footnotes: Sequence[str]) -> Table:
+    """Returns every pre-training, finished or not."""
+    rows: list[tuple[Cell, ...]] = []
     for run in study.runs:
-        if not run.finished:
-            continue
-        try:
-            write_text(folder / f"{run.name}.md", card.write(run.folder))
-            written.append(run.name)
-        except (ValueError, OSError) as error:
-            missing.append(notes.relative(study, f"No card of {run.name}: {error}."))
-    return written, missing
+        state = "finished" if run.finished else "damaged" if run.damaged else "unfinished"
+        numbers = [getattr(run.result, k, None) for k in ("steps", "tokens", "flops", "seconds")]
+        size = run.result and run.result.peak_memory_bytes
+        commit = _describe_commit(run.environment) or None
+        rows.append((run.name, state, *numbers, size and size / 2**30, run.loss, commit))
+    return Table("runs", "Runs", RUN_COLUMNS, tuple(rows), notes=tuple(footnotes))
 
 
-def _fence(command: str) -> str:
-    """A block of code in Markdown, with a fence that its content does not have."""
-    longest = max(map(len, re.findall("`+", command)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{command}\n{fence}"
-
-
-@functools.cache
-def _digest(text: str) -> str:
-    """The name of an inline script in a Content-Security-Policy."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _list_commands(study: Study) -> list[str]:
+    """Returns the study's own command, then those that its runs recorded, each once."""
+    recorded = Counter(run.environment.command for run in study.runs)
+    commands = [study.facts.get("command"), *(command for command, _ in recorded.most_common())]
+    return list(dict.fromkeys(filter(None, commands)))

@@ -39,12 +39,10 @@ def looks(line) -> dict[str, object]:
 
 def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
     plots.draw_curves(run_of_two_lengths(tmp_path / "a"), "a run")
-    first, *_, last = saved[0].axes
-    lines = {line.get_label(): looks(line) for line in first.get_lines()}
+    lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
     assert list(lines) == ["training", "valid 128", "valid 512"]
     for one, two in itertools.combinations(lines.values(), 2):
         assert one["marker"] != two["marker"] and one["dash"] != two["dash"]
-    assert sorted(text.get_text() for text in last.texts) == sorted(lines)
 
 
 def test_one_point_is_seen_and_the_unit_is_that_of_the_loss(tmp_path, saved) -> None:
@@ -63,22 +61,20 @@ def test_one_point_is_seen_and_the_unit_is_that_of_the_loss(tmp_path, saved) -> 
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
     a, b = (records.read_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
     pair.draw(tmp_path / "x.png", a, b)
-    first, *_, last = saved[0].axes
-    lines = {line.get_label(): looks(line) for line in first.get_lines()}
+    lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
     assert list(lines) == [f"{n} {k}" for n in "AB" for k in ("training", "valid 128", "valid 512")]
     for kind in ("training", "valid 128", "valid 512"):
         assert lines[f"A {kind}"]["dash"] != lines[f"B {kind}"]["dash"]
     for letter in "AB":
         markers = {lines[f"{letter} {kind}"]["marker"] for kind in ("valid 128", "valid 512")}
         assert len(markers) == 2
-    assert sorted(text.get_text() for text in last.texts) == sorted(lines)
 
 
 def test_styles_differ_and_are_the_palettes() -> None:
-    styles = [plots.style(i) for i in range(252)]
+    styles = [tuple(plots.style(i).values()) for i in range(252)]
     assert len(set(styles)) == 252
     for one, two in zip(styles, styles[1:], strict=False):
-        assert one.color != two.color and one.marker != two.marker and one.dash != two.dash
+        assert all(a != b for a, b in zip(one, two, strict=True))
 
 
 # RGB in linear light to the cones, and what a missing cone leaves (Viénot, Brettel and Mollon 1999,

@@ -1,10 +1,9 @@
-// Draws the charts of the page, and sorts a table by the column whose header is clicked.
+// Draws the chart of the page, and sorts a table by the column whose header is clicked.
 
-const specs = document.getElementById("specs");
-for (const [id, spec] of Object.entries(specs ? JSON.parse(specs.textContent) : {})) {
-  // The interpreter (ast) evaluates expressions without eval, which the page forbids.
-  vegaEmbed(`#chart-${id}`, spec, { actions: false, renderer: "svg", ast: true });
-}
+const spec = document.getElementById("spec");
+// The interpreter (ast) evaluates expressions without eval, which the page forbids.
+const options = { actions: false, renderer: "svg", ast: true };
+if (spec) vegaEmbed("#chart-losses", JSON.parse(spec.textContent), options);
 
 function sortBy(table, column, header) {
   const up = header.getAttribute("aria-sort") !== "ascending";

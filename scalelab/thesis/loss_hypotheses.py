@@ -1,0 +1,166 @@
+"""Observations 5 and 6 of the thesis as hypotheses: losses beside scores, and losses at one time.
+
+Docstrings are to be read as in hypotheses.py.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+import scipy.stats
+
+from scalelab.lab.compare import estimates
+from scalelab.lab.compare.claims import BELOW, Case, Claim, Finding, Region, claim
+from scalelab.lab.compare.comparability import TOLERANCE
+from scalelab.lab.compare.estimates import LEVEL, Estimate
+from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.hypotheses import Row, make_finding, value, weighted
+from scalelab.thesis import select
+
+RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
+LEAST_SHAPES = 4  # for a rank correlation
+LARGER = 1.5  # ratio of N from which one net is the larger
+
+
+def unreliable_loss(evidence: Evidence, score: str) -> Finding:
+    """5: the validation loss is no reliable indicator of the fine-tuned score.
+
+    Rows: of one system and one variant, those with both, four shapes at least. Claim: Spearman's
+    correlation of the score with the negative loss over shapes, mean over such groups, is below
+    RELIABLE. Noise lowers a rank correlation, so the claim asks for less than noise explains: the
+    scores' isotonic fit to the loss, with noise on both as wide as their intervals, gives the
+    correlations to beat; p is the larger of the two tests'. Refuted: the correlation is above
+    RELIABLE. Cases: pairs of shapes; the lower loss has not the higher score.
+    """
+    groups = [
+        [r for r in rows if all(value(evidence, r, x) is not None for x in ("loss", score))]
+        for rows in select.by_variant(evidence).values()
+    ]
+    cases = []
+    for b, a in (pair for rows in groups for pair in itertools.combinations(rows, 2)):
+        gain, rise = (weighted(evidence, {a: 1.0, b: -1.0}, x) for x in (score, "loss"))
+        if gain is not None and rise is not None:
+            cases.append(Case(f"{b.label} against {a.label}", gain * rise >= 0))
+    return make_finding(
+        evidence, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
+        f"their rank correlation over shapes is below {RELIABLE:g}, by more than noise makes it",
+        [_rank_claim(evidence, groups, score)], cases, score,
+    )  # fmt: skip
+
+
+def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str) -> Claim:
+    """Makes the claim of observation 5."""
+    groups = [rows for rows in groups if len(rows) >= LEAST_SHAPES]
+    what = f"rank correlation of {score} and negative loss over shapes"
+    region = Region(-math.inf, RELIABLE)
+    if not groups:
+        missing = f"no system with loss and {score} of {LEAST_SHAPES} shapes in this study"
+        return claim(what, region, missing)
+    what += f", mean of {len(groups)}" * (len(groups) > 1)
+    untestable = evidence.untestable([row for rows in groups for row in rows], score)
+    at_hand, noisy, in_order = [], [], []
+    for rows in groups:
+        loss, scores = (
+            [e for row in rows if (e := evidence.value(row, name))] for name in ("loss", score)
+        )
+        x, y = (np.array([e.value for e in own]) for own in (loss, scores))
+        at_hand.append(float(_spearman(-x[None], y[None])[0]))
+        num = min(len(e.resamples) for e in (*loss, *scores))
+        noise = [np.stack([e.resamples[:num] - e.value for e in own], axis=1)
+                 for own in (loss, scores)]  # fmt: skip
+        order = np.argsort(-x)
+        ideal = np.empty_like(y)
+        ideal[order] = scipy.optimize.isotonic_regression(y[order]).x
+        noisy.append(_spearman(-(x + noise[0]), y + noise[1]))
+        in_order.append(_spearman(-(x + noise[0]), ideal + noise[1]))
+    effect, num = float(np.mean(at_hand)), min(map(len, noisy))
+    if not num:
+        alone = estimates.Contrast(effect, None, estimates.ALONE)
+        return claim(what, region, alone, untestable)
+    resamples, exact = (np.mean([x[:num] for x in own], axis=0) for own in (noisy, in_order))
+    low, high = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
+    found = Estimate(effect, float(low), float(high), float(resamples.std()), math.inf, resamples)
+    made = claim(what, region, estimates.Contrast(effect, found, estimates.SEEDS), untestable)
+    by_noise = 2 * float((exact <= effect + 1e-9).sum() + 1) / (len(exact) + 1)
+    return dataclasses.replace(made, p_for=min(1.0, max(made.p_for or 0.0, by_noise)))
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Returns Spearman's correlation of the rows of x and y, [R, k]; 0 where one is constant."""
+    one, two = (scipy.stats.rankdata(z, axis=1) for z in (x, y))
+    one, two = (z - z.mean(axis=1, keepdims=True) for z in (one, two))
+    scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+    return np.divide((one * two).sum(axis=1), scale, out=np.zeros(len(x)), where=scale > 0)
+
+
+def larger_for_less(evidence: Evidence, score: str) -> Finding:
+    """6: at a fixed time, a larger net trained for fewer steps wins.
+
+    Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
+    loss of the larger minus that of the smaller net, N at least LARGER times as large, is below 0,
+    at the latest time at which all runs of both were validated at one maximum length, read off
+    their curves by straight lines; mean over such pairs, then over systems. Where all runs have
+    equal seconds, that is their end. Cases: pairs. Where seconds are not equal, the smaller net's
+    learning rate has usually decayed further by then, to the disadvantage of the statement.
+    """
+    del score
+    groups = []
+    for rows in select.by_variant(evidence).values():
+        timed = sorted((r for r in rows if evidence.curves(r)), key=lambda r: r.shape.n_model)
+        found = [_at_common_time(evidence, a, b) for a, b in itertools.combinations(timed, 2)
+                 if b.shape.n_model >= LARGER * a.shape.n_model]  # fmt: skip
+        groups.append([pair for pair in found if pair is not None])
+    groups = [own for own in groups if own]
+    pairs = [pair for own in groups for pair in own]
+    cases = [Case(f"{p.large.label} against {p.small.label}", np.mean([*p.gains.values()]) < 0)
+             for p in pairs]  # fmt: skip
+    what = "loss of the larger minus that of the smaller net at equal seconds"
+    if pairs:
+        times = dict.fromkeys(f"{f(p.secs for p in pairs):,.0f}" for f in (min, max))
+        lengths = " or ".join(map(str, sorted({p.length for p in pairs})))
+        what += f" ({' to '.join(times)} s, length {lengths})"
+        what += f", mean of {len(groups)}" * (len(groups) > 1)
+    parts = [(1 / len(own) / len(groups), p.gains) for own in groups for p in own]
+    found = estimates.contrast_numbers(parts) if parts else None
+    missing = "no curves of loss against seconds of two sizes in this study"
+    rows = [row for p in pairs for row in (p.small, p.large)]
+    made = claim(what, BELOW, found or missing, evidence.untestable(rows, "loss") if rows else "")
+    return make_finding(
+        evidence, "6", "At a fixed time, a larger net trained for fewer steps wins.",
+        "at the latest time that both reached at one length, the larger net has the lower"
+        " validation loss",
+        [made], cases, "seconds",
+    )  # fmt: skip
+
+
+class TimedPair(NamedTuple):
+    """Two nets at equal seconds; the gains, by seed, are the larger's loss minus the smaller's."""
+
+    small: Row
+    large: Row
+    secs: float
+    length: int
+    gains: Mapping[int, float]
+
+
+def _at_common_time(evidence: Evidence, small: Row, large: Row) -> TimedPair | None:
+    """Returns two nets at the latest time at which all runs of both have a loss at one length."""
+    sides = [evidence.curves(row) for row in (small, large)]
+    runs = [run for side in sides for run in side.values()]
+    seeds = sorted(sides[0].keys() & sides[1].keys())
+    found: list[tuple[float, int]] = []
+    for length in set.intersection(*(set(run) for run in runs)):
+        secs = min(float(run[length][-1, 0]) for run in runs)
+        began = max(float(run[length][0, 0]) for run in runs)
+        # Runs of equal seconds may have one validation at the last length each, a moment apart.
+        if began <= secs * (1 + TOLERANCE):
+            found.append((secs, length))
+    if not found or not seeds:
+        return None
+    secs, length = max(found)
+    losses = [{s: float(np.interp(secs, *side[s][length].T)) for s in seeds} for side in sides]
+    return TimedPair(small, large, secs, length, {s: losses[1][s] - losses[0][s] for s in seeds})

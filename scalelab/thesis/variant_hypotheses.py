@@ -1,0 +1,138 @@
+"""Hypotheses 7a, 7b and f1 to f5: variants of one net beside each other.
+
+Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 it leaves open
+(8.2): which part of MLM + NSP's lead is the objective, and which the format. The study `formats`
+crosses the two. Its variants: "baseline" is MLM + NSP on segment pairs, "mlm_on_pairs" MLM alone on
+the same pairs, "mlm_on_sentences" MLM on sentences of one document; "pairs_unique" and
+"mlm_on_pairs_unique" train on so many more pairs that they pass over the corpus as often as the
+sentences; "left_to_right" is a net that sees one side only, on the same sentences.
+
+Rows: of one system and shape, for f5 of one shape. Each hypothesis has one claim, the mean over all
+rows with both variants; cases are these.
+
+f3 and f4 are of equal unique text, counted in passes over the corpus. They are undecided where the
+runs do not record their passes, or record ones that differ by more than comparability.TOLERANCE.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from scalelab.lab.compare import claims
+from scalelab.lab.compare.claims import ABOVE, BELOW, Finding, Region
+from scalelab.lab.compare.comparability import TOLERANCE, are_equal
+from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.hypotheses import Row, block_cases, build_claim, make_finding
+from scalelab.lab.load.study_runs import BASELINE
+from scalelab.thesis import select
+from scalelab.thesis.hypotheses import MARGIN, SIMILAR
+
+PAIRS, SENTENCES, LEFT_TO_RIGHT = "mlm_on_pairs", "mlm_on_sentences", "left_to_right"
+UNIQUE, PAIRS_UNIQUE = "pairs_unique", "mlm_on_pairs_unique"
+PARTIAL = (
+    "Unique text is counted in passes over the corpus, here {:.2g}: below one pass, pairs see more"
+    " different text than as many passes of sentences, as part of a pair is text of other pairs."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariantHypothesis:
+    """A hypothesis about one variant's score minus another's.
+
+    Attributes:
+      id: of the hypothesis.
+      statement: in words.
+      pairs: of variants, of which the second is subtracted.
+      rule: in words; empty: the first is above the second.
+      what: the comparison in words; empty: the pairs' names.
+      region: where the difference is claimed to lie.
+      weight: of the second.
+      score: instead of the one that is asked for.
+      equal_text: whether both must have read equally much unique text.
+      any_system: whether the two may be of different systems, of one shape.
+    """
+
+    id: str
+    statement: str
+    pairs: tuple[tuple[str, str], ...]
+    rule: str = ""
+    what: str = ""
+    region: Region = ABOVE
+    weight: float = 1.0
+    score: str | None = None
+    equal_text: bool = False
+    any_system: bool = False
+
+    def __call__(self, evidence: Evidence, score: str) -> Finding:
+        """Returns the finding, undecided where unique text had to be equal and is not."""
+        score = self.score or score
+        what = self.what or " and ".join(f"{better} minus {worse}" for better, worse in self.pairs)
+        names = (self.id, self.statement, self.rule or f"{what} is above 0 in the mean")
+        rows = select.group(
+            evidence.rows, lambda row: ("" if self.any_system else row.system, row.shape)
+        )
+        named = [{row.variant: row for row in own} for own in rows.values()]
+        blocks = [{own[one]: 1.0, own[two]: -self.weight}
+                  for one, two in self.pairs
+                  for own in named if one in own and two in own]  # fmt: skip
+        unequal = [_unequal_text(evidence, list(block)) for block in blocks if self.equal_text]
+        if any(unequal):
+            refused = claims.claim(what, self.region, "; ".join(filter(None, unequal)))
+            return make_finding(evidence, *names, [refused], [], score)
+        claim = build_claim(evidence, what, self.region, blocks, score, "no row with both variants")
+        cases = block_cases(evidence, blocks, self.region, score)
+        found = make_finding(evidence, *names, [claim], cases, score)
+        read = [x for block in blocks for row in block for x in evidence.passes(row) if x]
+        if not self.equal_text or not read or min(read) >= 1 / (1 + TOLERANCE):
+            return found
+        return dataclasses.replace(found, remarks=(*found.remarks, PARTIAL.format(min(read))))
+
+
+HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
+    made.id: made
+    for made in (
+        VariantHypothesis(
+            "7a", "Twice the training steps gain little.", ((BASELINE, "half_steps"),),
+            f"they change the score by less than {MARGIN:g}", "baseline minus half the steps",
+            SIMILAR,
+        ),
+        # Half the batch sees half as many examples in as many steps.
+        VariantHypothesis(
+            "7b", "Twice the batch costs less time for each example.", ((BASELINE, "half_batch"),),
+            "as many examples take fewer seconds in batches of twice the size",
+            "baseline minus twice half the batch", BELOW, weight=2.0, score="seconds",
+        ),
+        # Both budgets enter: equal tokens, and equal unique text.
+        VariantHypothesis(
+            "f1", "On the same pairs, NSP adds to MLM.", ((BASELINE, PAIRS), (UNIQUE, PAIRS_UNIQUE))
+        ),
+        VariantHypothesis(
+            "f2", "At equal tokens (at scale full: equal steps), MLM does better on segment pairs"
+            " than on sentences of one document.", ((PAIRS, SENTENCES),),
+        ),
+        VariantHypothesis(
+            "f3", "At equal unique text, MLM does better on segment pairs than on sentences.",
+            ((PAIRS_UNIQUE, SENTENCES),), equal_text=True,
+        ),
+        VariantHypothesis(
+            "f4", "At equal unique text, MLM with NSP on pairs does better than MLM on sentences.",
+            ((UNIQUE, SENTENCES),), equal_text=True,
+        ),
+        VariantHypothesis(
+            "f5", "On the same sentences, MLM does better than a left-to-right language model.",
+            ((SENTENCES, LEFT_TO_RIGHT),), any_system=True,
+        ),
+    )
+}  # fmt: skip
+
+
+def _unequal_text(evidence: Evidence, rows: Sequence[Row]) -> str:
+    """Returns why rows are not of equal unique text; "": they are, or have no run."""
+    read = {row.label: evidence.passes(row) for row in rows}
+    unknown = [label for label, found in read.items() if None in found]
+    if unknown:
+        return f"the files of {' and '.join(unknown)} do not record passes over the corpus"
+    known = {label: [x for x in found if x is not None] for label, found in read.items()}
+    if not all(known.values()) or are_equal(x for found in known.values() for x in found):
+        return ""
+    means = " and ".join(f"{label} {sum(x) / len(x):.4g}" for label, x in known.items())
+    return f"unique text is not equal to {TOLERANCE:.0%}: passes over the corpus, {means}"
