@@ -5,7 +5,7 @@ of one document: what NSP gives beyond the pairs (f1), and the pairs beyond the 
 Pairs repeat text: an epoch of them has more tokens, of WikiText-103 1.58 times as many (protocol,
 Table 7.1). So the variants `unique` get so many more tokens that they pass over the corpus as often
 as the sentences (f3, f4), which is counted in the examples of the corpus at hand; what that means
-below one pass is said in scalelab/thesis/of_formats.py.
+below one pass is said in scalelab/thesis/variant_hypotheses.py.
 GPT, which is BERT's net without segments that sees the left side only, reads the same sentences in
 the same word pieces (f5); it is fine-tuned as GPT is (P2-10; Devlin et al. 2019, section 5.1; Liu
 et al. 2019, section 4.2).
