@@ -58,7 +58,7 @@ def generate(
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once.
+    """Continues prompts, all at once; raises ValueError as `prompts.check` does.
 
     Args:
       stepper: the net.
@@ -66,12 +66,9 @@ def generate(
       rules: how tokens are chosen.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
-      rows: the sharding of arrays whose first axis is the prompts; None: one device.
       end_token: ends a text and is left out of it; None: there is none.
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
-
-    Raises:
-      ValueError: a prompt is empty, or leaves no room for so many new tokens.
+      rows: the sharding of arrays whose first axis is the prompts; None: one device.
     """
     tokens, lengths = jax.device_put(pad(prompts, max_new_tokens, max_len), rows)
     if keys is None:

@@ -67,7 +67,9 @@ class Stepper:
         if self.blocks is None:
             return self.net.apply(variables, hidden, method="token_logits")
         features, table, bias = self.net.apply(variables, hidden, method="token_features")
-        logits = by_blocks(features, self.blocks)[:, : len(table)]
+        repeated = jnp.broadcast_to(features, (len(self.blocks), *features.shape))
+        product = jnp.matmul(repeated, self.blocks, preferred_element_type=jnp.float32)
+        logits = product.transpose(1, 0, 2).reshape(len(hidden), -1)[:, : len(table)]
         return logits if bias is None else logits + bias
 
 
@@ -81,23 +83,11 @@ def prepare(net: nn.Module, params: ArrayPytree) -> Stepper:
     def table_in_blocks(params: ArrayPytree) -> jax.Array:
         hidden, _ = net.apply({"params": params}, batch, train=False)
         features, table, _ = net.apply({"params": params}, hidden, method="token_features")
-        return in_blocks(table.astype(features.dtype))
+        padded = jnp.pad(table.astype(features.dtype), ((0, -len(table) % COLUMNS), (0, 0)))
+        return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
     blocks = table_in_blocks(params) if jax.default_backend() == "cpu" else None
     return Stepper(others, _unstack(params[STACK]), blocks, net)
-
-
-def by_blocks(rows: jax.Array, blocks: jax.Array) -> jax.Array:
-    """Multiplies rows [B, D] with blocks [G, D, C] of columns: [B, G * C] float32."""
-    repeated = jnp.broadcast_to(rows, (len(blocks), *rows.shape))
-    product = jnp.matmul(repeated, blocks, preferred_element_type=jnp.float32)
-    return product.transpose(1, 0, 2).reshape(len(rows), -1)
-
-
-def in_blocks(table: jax.Array) -> jax.Array:
-    """Transposes a table [V, D] into blocks of COLUMNS columns, padded with zeros."""
-    padded = jnp.pad(table, ((0, -len(table) % COLUMNS), (0, 0)))
-    return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
 
 def _unstack(stacked: ArrayPytree) -> list[ArrayPytree]:

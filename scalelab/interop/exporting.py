@@ -70,19 +70,13 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
     return lines
 
 
-# --- Opening the run -----------------------------------------------------------------------------
-
-
 def _open_net(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
     opened = pretrained.load(path)
     family = maps.load(opened.config.system)
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
     for a in family.variants:
-        if (
-            not a.classifies
-            and {path for row in family.rows(a) for path in row.ours} == flat.keys()
-        ):
+        if {path for row in family.rows(a) for path in row.ours} == flat.keys():
             return ExportedRun(path, values, family, a, flat, opened.tokenizer, opened.step)
     raise ValueError(
         f"no class of transformers holds a {opened.config.system} trained with"
@@ -120,9 +114,6 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
 def _reads_as_imported(values: dict[str, Any]) -> bool:
     """Returns True if a classifier reads pairs once, in its tokenizer's frame, as imports do."""
     return values["task"] == TASK or values.get("frame") == "imported"
-
-
-# --- Writing the files ---------------------------------------------------------------------------
 
 
 def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:

@@ -67,9 +67,6 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     return lines + opened.remarks
 
 
-# --- The config of the run -----------------------------------------------------------------------
-
-
 def _pretrain_values(opened: Folder) -> dict[str, Any]:
     """Returns the config of a pre-training that could have made the checkpoint."""
     values = imported.pretrain_values(opened.family.system, CORPUS)
@@ -136,9 +133,6 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
     ]
     if wrong or expected.keys() != params.keys():
         raise ValueError(f"config.json contradicts the tensors in {path}: {'; '.join(wrong[:8])}")
-
-
-# --- The run folder ------------------------------------------------------------------------------
 
 
 def _write(
