@@ -47,32 +47,18 @@ def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: floa
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=adamw.parameter_name(path))
 
 
-def assert_trees_equal(ours: Any, theirs: Any) -> None:
-    for (path, a), b in zip(
-        jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
-    ):
-        np.testing.assert_array_equal(a, b, err_msg=adamw.parameter_name(path))
-
-
 # --- Learning ------------------------------------------------------------------------------------
 
 
-def test_the_first_loss_is_that_of_a_guess(subject: subjects.Subject) -> None:
+def test_the_first_losses_are_those_of_guesses_and_add_up(subject: subjects.Subject) -> None:
     metrics, _ = subject.one(subject.batch(1))
-    guesses = {"nsp": math.log(2)}
+    means = {}
     for objective in subject.parts.objectives:
         total, weight = metrics[f"{objective.name}_loss"]
-        assert total / weight == pytest.approx(
-            guesses.get(objective.name, math.log(tiny.VOCAB)), rel=0.01
-        )
-
-
-def test_the_loss_is_the_sum_of_the_objectives_means(subject: subjects.Subject) -> None:
-    metrics, _ = subject.one(subject.batch(1))
-    names = [f"{objective.name}_loss" for objective in subject.parts.objectives]
-    assert metrics["loss"][0] == pytest.approx(
-        sum(metrics[n][0] / metrics[n][1] for n in names), rel=1e-6
-    )
+        means[objective.name] = total / weight
+        guess = math.log(2 if objective.name == "nsp" else tiny.VOCAB)
+        assert total / weight == pytest.approx(guess, rel=0.01)
+    assert metrics["loss"][0] == pytest.approx(sum(means.values()), rel=1e-6)
     assert {"grad_norm", "finite"} <= metrics.keys()
 
 
@@ -216,9 +202,7 @@ def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject
         pytest.skip("decoders only")
     net, params = subject.parts.net, {"params": subject.fresh.params}
     tokens = tiny.batch(subject.module, 1)["tokens"]
-    prompts = np.array(
-        [5, 3, 1, 5, 2, 4, 5, 1], np.int32
-    )  # lengths of the prompts, which are given at once
+    prompts = np.array([5, 3, 1, 5, 2, 4, 5, 1], np.int32)  # lengths; they are given at once
     rows = np.arange(tiny.BATCH)
     examples = {"examples": rows, "boundaries": prompts}
 
@@ -263,8 +247,8 @@ def test_resuming_equals_no_interruption_bit_for_bit(
     assert meta["note"] == "here" and int(resumed.step) == 3
     for t in range(3, 5):
         resumed, again = subject.run(resumed, subject.batch(t), subjects.RATE)
-    assert_trees_equal(resumed, straight)
-    assert_trees_equal(again, last)
+    assert_trees_close(resumed, straight, rtol=0, atol=0)
+    assert_trees_close(again, last, rtol=0, atol=0)
 
 
 # --- Names ---------------------------------------------------------------------------------------

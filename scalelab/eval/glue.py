@@ -51,30 +51,16 @@ def choose(names: list[str]) -> list[Task]:
     return [found[name] for name in (*ORDER, *others) if name in found]
 
 
-def check_flags(init: str) -> None:
-    """Refuses flags that do not go together.
-
-    Raises:
-      ValueError: names them.
-    """
-    if program.MNLI.value is not None:
-        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
-    if MNLI_FIRST.value and "mnli" not in TASKS.value:
-        raise ValueError("--mnli_first needs the task mnli among --tasks")
-    if MNLI_FIRST.value and init == "none":
-        raise ValueError(
-            "--mnli_first starts tasks from the weights of MNLI, --init=none asks for random ones:"
-            " leave one out"
-        )
-
-
 def main(argv: list[str]) -> None:
     """Fine-tunes on every task and prints the table."""
     del argv
     malloc.keep_freed()
     tasks, workdir = choose(TASKS.value), cli.workdir()
     init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
-    check_flags(init)
+    if program.MNLI.value is not None:
+        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
+    if MNLI_FIRST.value and ("mnli" not in TASKS.value or init == "none"):
+        raise ValueError("--mnli_first needs the task mnli among --tasks, and no --init=none")
     from scalelab import finetune
     from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start

@@ -77,7 +77,8 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
 
     Args:
       opened: the run.
-      context: tokens of a row, special ones included; None: the longest of its training.
+      context: tokens of a row, special ones included; None: the longest of its training, or all
+        positions of an import.
       stride: tokens; None: half of a row's text.
 
     Raises:
@@ -92,7 +93,8 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
             " tokens"
         )
     causal = "clm" in config.objectives
-    length = trained_length(opened) if context is None else context
+    trained = max(phase.max_len for phase in config.phases)
+    length = context or (trained if opened.step else config.net.max_len)  # an import has no steps
     if length > config.net.max_len:
         raise ValueError(
             f"--context={length} exceeds the net's {config.net.max_len} positions: give fewer"
@@ -110,16 +112,6 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     mask_id = None if causal else opened.tokenizer.special_ids["mask"]
     return Reading(frame.begin, end, mask_id, room, stride)
-
-
-def trained_length(opened: "Pretrained") -> int:
-    """Returns the longest example of a run's training, or all positions of an import."""
-    from scalelab.runs.run_folder import read_json
-
-    config = opened.config
-    if "imported" in (read_json(opened.path / "result.json") or {}):
-        return config.net.max_len
-    return max(phase.max_len for phase in config.phases)
 
 
 def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":

@@ -39,22 +39,14 @@ class TaskBatches:
     An epoch holds every example once. Its order is a random permutation; within each stretch of
     `group_batches` batches examples are sorted by length, so that a batch's rows are about equally
     long, and the stretch's batches are shuffled. The epoch's last batch may hold fewer examples.
-
-    Attributes:
-      examples: of the training split.
-      batch_size: B.
-      max_len: the longest bucket.
-      seed: of the order.
-      group_batches: batches in a stretch; 0: nothing is sorted.
-      ways: devices that share a batch; B is padded to a multiple with rows that count nothing.
     """
 
-    examples: TaskExamples
-    batch_size: int
-    max_len: int
-    seed: int
-    group_batches: int
-    ways: int = 1
+    examples: TaskExamples  # of the training split
+    batch_size: int  # B
+    max_len: int  # the longest bucket
+    seed: int  # of the order
+    group_batches: int  # batches in a stretch; 0: nothing is sorted
+    ways: int = 1  # devices that share a batch; B is padded to a multiple with empty rows
 
     @property
     def steps_per_epoch(self) -> int:

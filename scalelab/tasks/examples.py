@@ -21,19 +21,12 @@ ARRAYS = ("tokens", "starts", "boundaries", "truncated")  # of `assemble`
 
 @dataclasses.dataclass(frozen=True)
 class TaskExamples:
-    """The examples of one split.
+    """The examples of one split."""
 
-    Attributes:
-      rows: token rows; those of an example lie one after another.
-      labels: [n] int32 classes or float32 scores; None where there are none.
-      num_orders: rows of an example.
-      truncated: [n] bool, whether a text was cut to fit.
-    """
-
-    rows: ExampleStore
-    labels: np.ndarray | None
-    num_orders: int
-    truncated: np.ndarray
+    rows: ExampleStore  # token rows; those of an example lie one after another
+    labels: np.ndarray | None  # [n] int32 classes or float32 scores; None where there are none
+    num_orders: int  # rows of an example
+    truncated: np.ndarray  # [n] bool, whether a text was cut to fit
 
     def __len__(self) -> int:
         return len(self.rows) // self.num_orders
@@ -109,14 +102,15 @@ def encode(
       cache_dir: where prepared data is kept.
       tokenizer_digest: hash of the tokenizer.
     """
-    pair = len(texts) == 2
+    num_orders = 2 if len(texts) == 2 and both_orders else 1
 
     def build(directory: Path) -> None:
-        columns = [tokenizer.encode_batch(column) for column in texts]
-        first, second = columns[0], columns[1] if pair else None
-        if pair and both_orders:
-            first = [ids for both in zip(*columns, strict=True) for ids in both]
-            second = [ids for both in zip(*columns, strict=True) for ids in reversed(both)]
+        first, *others = [tokenizer.encode_batch(column) for column in texts]
+        second = others[0] if others else None
+        if second is not None and both_orders:
+            pairs = list(zip(first, second, strict=True))
+            first = [ids for pair in pairs for ids in pair]
+            second = [ids for pair in pairs for ids in reversed(pair)]
         for name, array in assemble(first, second, frame, max_len).items():
             np.save(directory / f"{name}.npy", array)
 
@@ -130,10 +124,9 @@ def encode(
     }
     folder = entry(cache_dir, "task", json.loads(json.dumps(key)), build)
     made = {name: np.load(folder / f"{name}.npy") for name in ARRAYS}
-    truncated = made.pop("truncated")
+    truncated = made.pop("truncated").reshape(-1, num_orders).any(axis=1)
     store = ExampleStore(made, {"num_examples": len(made["starts"]) - 1})
-    num_orders = 2 if pair and both_orders else 1
-    return TaskExamples(store, labels, num_orders, truncated.reshape(-1, num_orders).any(axis=1))
+    return TaskExamples(store, labels, num_orders, truncated)
 
 
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,23 +17,14 @@ METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One set of a task.
+    """One set of a task."""
 
-    Attributes:
-      name: "train", "dev", "matched", "test", ...: unique among a task's dev, and test, splits.
-      files: paths from the folder of all tasks; the first that exists is read.
-      count: rows of the published set; None if there is none.
-      tfds: config and split of TensorFlow Datasets' `glue`, such as "cola/train".
-      submission: name of its file in a leaderboard submission; for test splits.
-      broken_lines: whether the published file has lines that are broken in two.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    count: int | None = None
-    tfds: str | None = None
-    submission: str | None = None
-    broken_lines: bool = False
+    name: str  # "train", "dev", "matched", "test", ...: unique among the dev, and the test, splits
+    files: tuple[str, ...]  # paths from the folder of all tasks; the first that exists is read
+    count: int | None = None  # rows of the published set; None if there is none
+    tfds: str | None = None  # config and split of TensorFlow Datasets' `glue`, such as "cola/train"
+    submission: str | None = None  # name of its file in a leaderboard submission; for test splits
+    broken_lines: bool = False  # whether the published file has lines that are broken in two
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,37 +33,26 @@ class Task:
 
     In the GLUE average (Wang et al. 2019, arXiv:1804.07461) it counts once: the mean of its
     metrics, and for MNLI the mean over matched and mismatched.
-
-    Attributes:
-      name: as in `python -m scalelab.eval.<name>`.
-      title: as in tables.
-      relation: how texts become an input: "single" text; "entailment", a pair in the order given;
-        "similarity", a pair without an order, which GPT-style nets see in both (Radford et al.
-        2018, section 3.3).
-      metrics: names out of METRICS, the main one first.
-      columns: of training and dev files.
-      train: the training split.
-      dev_splits: the splits that are scored, the main one first.
-      test_splits: the splits without labels.
-      labels: the labels as files and submissions spell them, in class order; None for regression.
-      classes: the names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
-      score_range: least and greatest score of a regression, if it has bounds.
-      test_columns: of test files; None: the text columns of the others.
-      tfds_texts: the text features in TensorFlow Datasets; None: named as the text columns.
     """
 
-    name: str
-    title: str
+    name: str  # as in `python -m scalelab.eval.<name>`
+    title: str  # as in tables
+    # How texts become an input: "single" text; "entailment", a pair in the order given;
+    # "similarity", a pair without an order, which GPT-style nets see in both (Radford et al. 2018,
+    # section 3.3).
     relation: str
-    metrics: tuple[str, ...]
-    columns: Columns
+    metrics: tuple[str, ...]  # out of METRICS, the main one first
+    columns: Columns  # of training and dev files
     train: Split
-    dev_splits: tuple[Split, ...]
-    test_splits: tuple[Split, ...] = ()
+    dev_splits: tuple[Split, ...]  # those that are scored, the main one first
+    test_splits: tuple[Split, ...] = ()  # without labels
+    # The labels as files and submissions spell them, in class order; None for regression.
     labels: tuple[str, ...] | None = None
+    # The names of the classes, if labels are numbers, as in TensorFlow Datasets' `glue`.
     classes: tuple[str, ...] | None = None
-    score_range: tuple[float, float] | None = None
-    test_columns: Columns | None = None
+    score_range: tuple[float, float] | None = None  # of a regression, if it has bounds
+    test_columns: Columns | None = None  # of test files; None: the text columns of the others
+    # The text features in TensorFlow Datasets; None: named as the text columns.
     tfds_texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -133,22 +133,6 @@ def as_lists(made: likelihood.Windows) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in zip(*made, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "context", "stride", "ahead", "expected"),
-    [
-        (3, 4, 2, 0, [(0, 3, 0, 3)]),
-        (4, 4, 2, 0, [(0, 4, 0, 4)]),
-        (5, 4, 2, 0, [(0, 4, 0, 4), (2, 5, 4, 5)]),
-        (9, 4, 2, 0, [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8), (6, 9, 8, 9)]),
-        # Two tokens on either side of those that are scored, but at the document's ends.
-        (11, 6, 2, 2, [(0, 6, 0, 4), (2, 8, 4, 6), (4, 10, 6, 8), (6, 11, 8, 11)]),
-        (5, 2, 2, 0, [(0, 2, 0, 2), (2, 4, 2, 4), (4, 5, 4, 5)]),
-    ],
-)
-def test_by_hand(num_tokens, context, stride, ahead, expected) -> None:
-    assert as_lists(likelihood.slide(num_tokens, context, stride, ahead)) == expected
-
-
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_each_token_once_with_enough_around_it(data) -> None:

@@ -1,13 +1,11 @@
 """A user's own files become a task like any other."""
 
-import subprocess
-import sys
 import types
 
 import pytest
-import tiny
+from absl.testing import flagsaver
 
-from scalelab.eval import program
+from scalelab.eval import program, tsv
 from scalelab.eval.tsv import make_task
 from scalelab.lab.load import task_runs
 from scalelab.tasks import recipes, submission
@@ -109,29 +107,11 @@ def test_labels_that_are_no_classes(folder):
         make_task(folder, "classification", ["text", "stars"])
 
 
-def test_the_program(folder):
-    """What `python -m scalelab.eval.tsv` hands on is known once the flags are, and right."""
-    program = (
-        "import runpy, sys, types, scalelab.eval\n"
-        "from absl import flags\n"
-        "flags.DEFINE_string('data', None, '')\n"
-        "def run(task):\n"
-        "    flags.FLAGS(sys.argv)\n"
-        "    try: print(task())\n"
-        "    except ValueError as error: print(error)\n"
-        "scalelab.eval.program = types.SimpleNamespace(run=run)\n"
-        "runpy.run_module('scalelab.eval.tsv', run_name='__main__')\n"
-    )
-
-    def printed(*arguments):
-        command = [sys.executable, "-c", program, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tiny.ROOT)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    columns = ["text", "note", "stars"]
-    kind = "--kind=regression"
-    assert printed(f"--data={folder}", kind).startswith("--columns is missing")
-    assert printed(
-        f"--data={folder}", kind, "--columns=text,note,stars", "--relation=similarity"
-    ) == repr(make_task(folder, "regression", columns, relation="similarity"))
+def test_the_flags_describe_a_task(folder):
+    given = dict(kind="regression", columns=["text", "note", "stars"], relation="similarity")
+    with flagsaver.flagsaver(data=str(folder), **given):
+        made = make_task(folder, "regression", given["columns"], relation="similarity")
+        assert tsv.from_flags() == made
+    with flagsaver.flagsaver(data=str(folder), kind="regression"):
+        with pytest.raises(ValueError, match="--columns is missing"):
+            tsv.from_flags()

@@ -1,6 +1,5 @@
 """configs/finetune.py, the recipes and their grids: strict, complete, each field of use."""
 
-import ast
 import json
 import math
 import pathlib
@@ -60,29 +59,6 @@ def test_overrides_of_a_task() -> None:
 def test_misspelt_arguments(arguments: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         values(arguments)
-
-
-def test_no_field_is_dead() -> None:
-    """Every field is read, as one of a config, somewhere in what fine-tunes."""
-    room = tiny.ROOT / "scalelab/finetuning"
-    files = [room.with_name("finetune.py"), *room.glob("*.py"), *_eval_files()]
-    read = {name for p in files if p != room / "config.py" for name in _read_in(p)}
-    assert set(field_names(FinetuneConfig)) - read == set()
-
-
-def _read_in(path: pathlib.Path) -> set[str]:
-    """Dotted fields that a file takes of something called config, head, optim (o) or machine."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
-            group = {"config": "", "o": "optim."}.get(owner, f"{owner}.")
-            found.add(group + node.attr)
-    return found
-
-
-def _eval_files() -> list[pathlib.Path]:
-    return list((tiny.ROOT / "scalelab/eval").glob("*.py"))
 
 
 # --- The grid ----------------
