@@ -162,7 +162,8 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
             if other or (run.finished and tuple(run.scores) != keys):
                 why = "of another task, or scored otherwise"
                 runs[place] = SeedRun(run.folder, run.seed, failed=why)
-        named = [r.config["task"] for r in runs if r.failed is None and r.config.get("task")]
+        sound_first = sorted(runs, key=lambda r: r.failed is not None)
+        named = [r.config["task"] for r in sound_first if r.config.get("task")]
         name = named[0] if named else folder.name
         if name in found:
             raise ValueError(f"{workdir} holds {name} twice, in {folder.name} too")
