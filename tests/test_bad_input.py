@@ -246,7 +246,7 @@ def test_a_disk_that_fills_up_during_preparation(
     monkeypatch.setattr(store, "write", full)
     folder = tmp_path / "cache"
     message = refused(f"--config.machine.cache_dir={folder}")
-    assert "disk is full" in message and "--config.machine.cache_dir" in message
+    assert "No space left" in message and "--config.machine.cache_dir" in message
     assert not [p for p in folder.iterdir() if "examples" in p.name and p.is_dir()]
     monkeypatch.undo()
 

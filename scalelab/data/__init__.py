@@ -59,7 +59,6 @@ def load_data(
 
     Raises:
       ValueError: the corpus is missing, unreadable or too small, or does not suit the format.
-      OSError: the cache folder is full or cannot be written.
     """
     from scalelab.data import prepare  # slow to import, and not needed for batches
     from scalelab.data.tokenizers import TokenizerSpec
@@ -67,17 +66,11 @@ def load_data(
     formats.load(config.data.format)  # a misspelt name is refused before the long work
     if tokenizer_dir is None and config.machine.init is not None:
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
-    begin, between, end = system.FRAME
-    spec = tokenizer_dir or TokenizerSpec(
-        **dataclasses.asdict(config.tokenizer),
-        special_tokens=system.SPECIAL_TOKENS,
-        begin=begin,
-        between=between,
-        end=end,
-    )
+    own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
+    own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
     prepared = prepare.prepare_documents(
         config.data.corpus,
-        spec,
+        tokenizer_dir or TokenizerSpec(**own),
         config.machine.cache_dir,
         keep_headings=config.data.keep_headings,
         errors=config.data.errors,
@@ -87,7 +80,7 @@ def load_data(
     )
     started = time.perf_counter()
     frame = prepared.tokenizer.frame_of(system.FRAME)
-    phases = make_phases(config, prepared.documents, frame, prepared.key, progress=progress)
+    phases = make_phases(config, prepared.documents, frame, prepared.key)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
     entropy = unigram_entropy(train.tokens)
@@ -113,12 +106,7 @@ def load_data(
 
 
 def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:
-    """Returns the entropy in nats of the token frequencies, -sum p log p.
-
-    Args:
-      tokens: [n] ids.
-      most: the most tokens that are counted, from the beginning.
-    """
+    """Returns the entropy in nats of the frequencies of the first `most` tokens, -sum p log p."""
     counts = np.bincount(tokens[:most])
     p = counts[counts > 0] / counts.sum()
     return float(-(p * np.log(p)).sum())

@@ -69,11 +69,7 @@ class Batches:
     first_step: int = 0  # the step of the run that gets the first batch
 
     def __post_init__(self) -> None:
-        if len(self.store) < self.batch_size:
-            raise ValueError(
-                f"there are {len(self.store)} examples of up to {self.max_len} tokens, fewer than"
-                f" one batch of {self.batch_size}: use more text or a smaller batch_size"
-            )
+        assert len(self.store) >= self.batch_size  # `make_phases` checks it
 
     def ids(self, step: int) -> np.ndarray:
         """Which examples make the rows of the global batch `step`: int64 [batch_size]."""

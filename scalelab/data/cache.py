@@ -1,7 +1,6 @@
 """Prepared data on disk: built once, named by what it was made from, checked when it is opened."""
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -38,14 +37,14 @@ def entry(
       build: writes the content into the empty folder that it is given.
 
     Raises:
-      OSError: the disk filled up, or the folder cannot be written. Nothing is left behind.
+      OSError: the folder cannot be written, or the disk is full. Nothing is left behind.
     """
     cache_dir = Path(cache_dir).expanduser()
     text = json.dumps(key, sort_keys=True, ensure_ascii=False)
     final = cache_dir / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     if damage(final) is None:
         return final  # without the lock: works on a read-only folder, and readers do not queue
-    with _explain_errors(cache_dir, kind):
+    try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _locked(final) as part:
             if final.exists():
@@ -53,7 +52,7 @@ def entry(
                 if problem is None:
                     return final
                 logging.warning("%s is damaged (%s); preparing it again", final, problem)
-                _discard(final, part)
+                shutil.rmtree(final.rename(part))
             try:
                 part.mkdir()
                 build(part)
@@ -61,6 +60,14 @@ def entry(
                 part.rename(final)
             finally:  # Ctrl-C and a full disk alike leave nothing
                 shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(
+            error.errno,
+            f"preparing the {kind} in {cache_dir} failed ({os.strerror(error.errno)}): free some"
+            " space there, or name another folder with --config.machine.cache_dir=DIR",
+        ) from error
     return final
 
 
@@ -71,7 +78,7 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
     for folder, problem in found.items():
         if problem is not None:
             with _locked(folder) as part:
-                _discard(folder, part)
+                shutil.rmtree(folder.rename(part))  # no one can find half of it
     return found
 
 
@@ -116,12 +123,6 @@ def _write_manifest(folder: Path, facts: dict[str, object]) -> None:
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def _discard(folder: Path, part: Path) -> None:
-    """Removes a damaged entry; the rename first, so that no one can find half of it."""
-    folder.rename(part)
-    shutil.rmtree(part)
-
-
 @contextlib.contextmanager
 def _locked(final: Path) -> Iterator[Path]:
     """Holds the lock of one entry, which the system releases when the holder dies.
@@ -137,23 +138,3 @@ def _locked(final: Path) -> Iterator[Path]:
         part = final.with_name(f".{final.name}.part")
         shutil.rmtree(part, ignore_errors=True)  # left by a run that was killed
         yield part
-
-
-@contextlib.contextmanager
-def _explain_errors(cache_dir: Path, kind: str) -> Iterator[None]:
-    """Turns the system's errors about disks into messages that say what to do."""
-    try:
-        yield
-    except OSError as error:
-        names = [Path(str(n)) for n in (error.filename, error.filename2) if n is not None]
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem = "the disk is full; free some space"
-        elif any(n.is_relative_to(cache_dir) or n in cache_dir.parents for n in names):
-            problem = f"{os.strerror(error.errno or 0)}; check its permissions"
-        else:
-            raise
-        raise OSError(
-            error.errno,
-            f"preparing the {kind} in {cache_dir} is not possible: {problem}, or name a folder"
-            " that can be written with --config.machine.cache_dir=DIR",
-        ) from error

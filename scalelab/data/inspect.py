@@ -80,19 +80,15 @@ def histogram(counts: list[int], bin_width: int) -> str:
 
 
 def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> str:
-    """Formats a row of a batch from `ExampleStore.gather` as text, segment by segment."""
-    length, boundary = int(batch["lengths"][row]), int(batch["boundaries"][row])
-    ids = batch["tokens"][row, :length]
-    facts = f"{length} tokens, {int(batch['num_bytes'][row])} bytes of text"
-    parts = {"": ids}
+    """Formats a row of a batch from `ExampleStore.gather` as text."""
+    length = int(batch["lengths"][row])
+    facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
     if "nsp_labels" in batch:
         facts += f", {LABELS[int(batch['nsp_labels'][row])]}"
-        parts = {"A: ": ids[:boundary], "B: ": ids[boundary:]}
-    lines = [f"- {facts}"]
-    for name, piece in parts.items():
-        text = name + tokenizer.decode(piece)
-        lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join(lines)
+    text = tokenizer.decode(batch["tokens"][row, :length])
+    return "\n".join(
+        [facts, *textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")]
+    )
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:
@@ -125,18 +121,15 @@ def main(argv: list[str]) -> None:
     from scalelab import formats, objectives  # they import JAX, so after the flags
 
     system = systems.load(config.system)
+    has_pairs = formats.load(config.data.format).HAS_PAIRS
     objectives.check(
-        config.objectives,
-        served=system.OBJECTIVES,
-        causal=system.CAUSAL,
-        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+        config.objectives, served=system.OBJECTIVES, causal=system.CAUSAL, has_pairs=has_pairs
     )
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}
-        print(
-            "".join(f"removed {folder}: {problem}\n" for folder, problem in damaged.items()), end=""
-        )
+        for folder, problem in damaged.items():
+            print(f"removed {folder}: {problem}")
         print(f"{len(found)} cached entries, {len(damaged)} damaged")
     data = load_data(config, system)
     print(report(config, data, EXAMPLES.value))

@@ -105,10 +105,10 @@ def _block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
 class DocumentEncoder:
     """Encodes documents with a memory of words."""
 
-    def __init__(self, encode: Encode, max_words: int = MAX_WORDS):
-        """Takes a function: texts -> all ids [n], and each text's start [len(texts) + 1]."""
+    def __init__(self, encode: Encode, max_words: int = MAX_WORDS) -> None:
+        """Takes a function: texts -> all ids [n] int32, and each text's start [len(texts) + 1]."""
         self._encode, self._max_words = encode, max_words
-        self._clear()
+        self._known: dict[str, bytes] = {}  # word -> its ids, int32
 
     def __call__(self, documents: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes the sentences of each document, stripped, as if joined by single spaces.
@@ -128,38 +128,19 @@ class DocumentEncoder:
                 words += found
                 num_words.append(len(found))
                 before = ""
-        if len(self._number) > self._max_words:
-            self._clear()
-        numbers = np.fromiter(
-            map(self._number.get, words, itertools.repeat(-1)), np.int64, len(words)
-        )
-        unseen = np.flatnonzero(numbers < 0)
-        if len(unseen):
-            self._learn(list(dict.fromkeys(words[i] for i in unseen)))
-            numbers[unseen] = [self._number[words[i]] for i in unseen]
-        lengths = self._lengths[numbers]
-        ends = np.cumsum(lengths)
-        shift = np.repeat(self._starts[numbers] - (ends - lengths), lengths)
-        ids = self._ids[shift + np.arange(len(shift))]
+        if len(self._known) > self._max_words:
+            self._known.clear()
+        if unseen := list(set(words) - self._known.keys()):
+            texts = [word[1:] if word[0] == _NO_SPACE else " " + word for word in unseen]
+            ids, starts = self._encode(texts)
+            content, edges = ids.tobytes(), (starts * ids.itemsize).tolist()
+            pieces = (content[begin:end] for begin, end in itertools.pairwise(edges))
+            self._known.update(zip(unseen, pieces, strict=True))
+        encoded = list(map(self._known.__getitem__, words))
+        lengths = np.fromiter(map(len, encoded), np.int64, len(words)) // np.int32().itemsize
+        ids = np.frombuffer(b"".join(encoded), np.int32)
         first_words = np.cumsum(num_words) - num_words
         return ids, np.add.reduceat(lengths, first_words) if len(words) else lengths
-
-    def _learn(self, words: list[str]) -> None:
-        """Adds words to the memory."""
-        texts = [w[1:] if w[0] == _NO_SPACE else " " + w for w in words]
-        ids, starts = self._encode(texts)
-        known = len(self._number)
-        numbers = range(known, known + len(words))
-        self._number.update(zip(words, numbers, strict=True))
-        self._starts = np.concatenate([self._starts, starts[:-1] + len(self._ids)])
-        self._lengths = np.concatenate([self._lengths, np.diff(starts)])
-        self._ids = np.concatenate([self._ids, ids])
-
-    def _clear(self) -> None:
-        self._number: dict[str, int] = {}
-        self._starts = np.zeros(0, np.int64)
-        self._lengths = np.zeros(0, np.int64)
-        self._ids = np.zeros(0, np.int32)
 
 
 def work(

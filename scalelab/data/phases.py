@@ -19,7 +19,6 @@ from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
 from scalelab.data.store import ExampleStore
 from scalelab.formats import Documents, Examples, Frame, draws
-from scalelab.helpers.progress import show_bar
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
@@ -47,11 +46,7 @@ class PhaseData:
 
 
 def make_phases(
-    config: Config,
-    documents: dict[str, Documents],
-    frame: Frame,
-    key: object,
-    progress: bool = False,
+    config: Config, documents: dict[str, Documents], frame: Frame, key: object
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
@@ -88,8 +83,7 @@ def make_phases(
         def write(directory: Path) -> None:
             ids = training_ids()[place] if split == "train" else None
             examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
-            with show_bar(f"examples ({split})", 0, show=progress) as tick:
-                store.write(_with_progress(examples, tick), directory)
+            store.write(examples, directory)
 
         whole_key = shared_key | own_key | {"split": split, "seed": seed}
         return ExampleStore.open(
@@ -114,15 +108,6 @@ def _check(config: Config, place: int, train: ExampleStore, valid: ExampleStore)
             " use more text, or a larger --config.data.valid_rate"
         )
     return PhaseData(max_len, batch_size, train, valid)
-
-
-def _with_progress(
-    examples: Iterator[Examples], tick: Callable[[int], object]
-) -> Iterator[Examples]:
-    """Yields chunks of examples unchanged, ticking the bytes of their text."""
-    for chunk in examples:
-        tick(int(chunk.num_bytes.sum()))
-        yield chunk
 
 
 def split_documents(

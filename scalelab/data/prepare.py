@@ -59,7 +59,6 @@ def prepare_documents(
 
     Raises:
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
-      OSError: the cache cannot be written.
     """
     timings: dict[str, float] = {}
     source = open_corpus(corpus, keep_headings=keep_headings, errors=errors, valid_rate=valid_rate)

@@ -19,7 +19,6 @@ exchanged? No shortcut gives a label away:
 """
 
 import hashlib
-import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -30,7 +29,6 @@ VERSION = "1"  # of the rules above
 DIFFERENT, SAME = ORIGINAL, SWAPPED = 0, 1  # classes of same_document and swapped_words
 PASSAGE_WORDS = (16, 48)  # least and most words of a passage, in whole sentences
 SENTENCE_WORDS = (8, 40)  # least and most words of a sentence that may be swapped
-MOST_CHARS = 1 << 26  # of a large corpus that are kept in memory
 ROWS_MULTIPLE = 4  # the largest group of rows that belong together
 
 Words = list[str]
@@ -51,28 +49,16 @@ class Passage(NamedTuple):
     words: tuple[str, ...]
 
 
-def draw(documents: Iterable[str], seed: int, most_chars: int = MOST_CHARS) -> list[str]:
-    """Returns documents in an order that depends only on the seed and each document's text.
-
-    Equal documents are kept once; of more than `most_chars` characters, the first in the new order.
-    """
-    kept: list[tuple[int, str]] = []  # a heap with the last document on top
-    places: set[int] = set()
-    bound, total = 1 << 64, 0  # documents from `bound` on have no room
+def draw(documents: Iterable[str], seed: int, share: float = 1.0) -> list[str]:
+    """Draws a share of the documents, each text once, in an order by a seeded hash of the text."""
     key = seed.to_bytes(8, "little", signed=True)
+    drawn: dict[int, str] = {}
     for document in documents:
         text = document.encode("utf-8", "surrogatepass")
         place = int.from_bytes(hashlib.blake2b(text, digest_size=8, key=key).digest())
-        if place >= bound or place in places:
-            continue
-        heapq.heappush(kept, (-place, document))
-        places.add(place)
-        total += len(document)
-        while total > most_chars:
-            last, dropped = heapq.heappop(kept)
-            bound, total = -last, total - len(dropped)
-            places.remove(bound)
-    return [document for _, document in sorted(kept, reverse=True)]
+        if place < share * 2**64:
+            drawn[place] = document
+    return [drawn[place] for place in sorted(drawn)]
 
 
 def _fresh(documents: Iterable[str]) -> Iterator[list[Words | None]]:

@@ -30,19 +30,20 @@ from scalelab.eval import same_document, swapped_words
 
 TASKS = {task.name: task for task in (same_document.TASK, swapped_words.TASK)}
 ABOUT = "probes.json"
+MOST_BYTES = 1 << 26  # of text that is kept in memory
 
 
 def make(
-    documents: Iterable[str], num_train: int, num_dev: int, seed: int
+    documents: Iterable[str], num_train: int, num_dev: int, seed: int, share: float = 1.0
 ) -> dict[str, dict[str, list[Row]]]:
     """Makes the rows of both tasks: task -> split -> rows. A document has a sentence a line.
 
-    The dev set does not depend on the size of the training set.
+    The dev set does not depend on the size of the training set. A share of the documents is used.
 
     Raises:
       ValueError: a number is no multiple of 4, or there are too few documents.
     """
-    drawn, num_rows = probe_rows.draw(documents, seed), {"dev": num_dev, "train": num_train}
+    drawn, num_rows = probe_rows.draw(documents, seed, share), {"dev": num_dev, "train": num_train}
     return {name: probe_rows.make_rows(name, drawn, num_rows, seed) for name in TASKS}
 
 
@@ -141,9 +142,11 @@ def run(given: argparse.Namespace) -> None:
         print(f"{given.to} holds these probes already")
         return
     path = prepare.prepare_sentences(corpus, key, given.cache_dir, 2, True) / "train.txt"
-    with show_bar("documents", path.stat().st_size, show=True) as tick:
+    size = path.stat().st_size
+    with show_bar("documents", size, show=True) as tick:
         documents = prepare.read_sentences(path, tick)
-        made = make(documents, given.num_train, given.num_dev, given.seed)
+        share = MOST_BYTES / max(size, MOST_BYTES)
+        made = make(documents, given.num_train, given.num_dev, given.seed, share)
     write(given.to, made, about)
     for name, splits in made.items():
         sizes = ", ".join(f"{split} {len(rows):,}" for split, rows in splits.items())

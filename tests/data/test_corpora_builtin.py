@@ -45,7 +45,6 @@ class Bucket:
     Args:
       size: The number of litres that
         the bucket holds when it is full.
-      leak (bool): Whether it leaks.
     """
 
     def fill(self):

@@ -92,17 +92,11 @@ def test_histogram_by_hand():
 
 def test_example_by_hand():
     tokenizer = types.SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
-    batch = {
-        "tokens": np.array([[1, 7, 8, 2, 9, 3, 0]]),
-        "lengths": np.array([6]),
-        "boundaries": np.array([4]),
-        "num_bytes": np.array([11]),
-    }
+    batch = {"tokens": [[1, 7, 8, 2, 9, 3, 0]], "lengths": [6], "num_bytes": [11]}
+    batch = {name: np.array(values) for name, values in batch.items()}
     assert inspect.example(batch, 0, tokenizer) == "- 6 tokens, 11 bytes of text\n    1 7 8 2 9 3"
     batch["nsp_labels"] = np.array([1])
-    assert inspect.example(batch, 0, tokenizer) == (
-        "- 6 tokens, 11 bytes of text, B is random\n    A: 1 7 8 2\n    B: 9 3"
-    )
+    assert "B is random\n" in inspect.example(batch, 0, tokenizer)
 
 
 def test_program(wikitext, cache_dir, monkeypatch, capsys):
@@ -114,7 +108,7 @@ def test_program(wikitext, cache_dir, monkeypatch, capsys):
     verified, out = capsys.readouterr().out.split("\n", 1)
     assert verified.endswith(", 0 damaged")
     assert out.startswith("bert: segment_pair, wordpiece 300\n")
-    assert out.count("A: [CLS]") == out.count("    B: ") == 6
+    assert out.count("    [CLS]") == out.count(", B ") == 6
     train = [line.split() for line in out.split("\n") if re.match(r" *\d+, train .* \d+$", line)]
     per_epoch = sum(int(row[-1].replace(",", "")) for row in train)
     assert f"{per_epoch} steps an epoch, {6 * per_epoch:,} in 6 epochs" in out

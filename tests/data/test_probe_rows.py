@@ -1,8 +1,4 @@
-"""Rows of the probe tasks: each rule against shortcuts, and that breaking it is noticed.
-
-The documents are invented from one distribution over words: they have neither topics nor word
-order, so on them nothing at all can tell the classes, and what does is a shortcut.
-"""
+"""Rows of the probe tasks: each rule against shortcuts, and that breaking it is noticed."""
 
 import collections
 import itertools
@@ -10,10 +6,6 @@ import itertools
 import numpy as np
 import pytest
 import tiny
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from scalelab.data import probe_rows, sentences
 from scalelab.data.probe_rows import DIFFERENT, ORIGINAL, SAME, SWAPPED
@@ -52,16 +44,8 @@ def test_the_order_is_the_documents_own():
     assert probe_rows.draw(texts[::-1] + texts[7:9], 3) == drawn
     assert [text for text in probe_rows.draw([*texts, "more"], 3) if text != "more"] == drawn
     assert probe_rows.draw(texts, 4) != drawn
-
-
-@pytest.mark.parametrize("most", [0, 40, 10**6])
-def test_the_first_documents_of_the_order_are_kept(most):
-    texts = [chr(97 + i % 26) * (1 + i % 13) + str(i) for i in range(60)]
-    whole = probe_rows.draw(texts, 0)
-    sums = list(itertools.accumulate(map(len, whole)))
-    expected = whole[: sum(total <= most for total in sums)]
-    for order in (texts, whole[::-1], texts + texts):
-        assert probe_rows.draw(order, 0, most) == expected
+    few = probe_rows.draw(texts, 3, 0.5)
+    assert 10 < len(few) < 40 and drawn[: len(few)] == few
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -79,21 +63,6 @@ def test_the_seed_decides_and_the_training_set_leaves_the_dev_set_alone(document
     assert make_rows(name, documents, SIZES, 1)["dev"] != made[name]["dev"]
     few = make_rows(name, documents, {"dev": 200, "train": 40}, 0)
     assert few["dev"] == made[name]["dev"]
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_no_text_breaks_a_line(name):
-    texts = [
-        f"River {i} ran\tslowly  past\xa0the old\x85mill of\u2028 place {i} .\n"
-        f"Mill {i} stood\rby\x1cthe river and turned a wheel of place {i} .\n"
-        f"Nobody in {i} knew who had built\x0bit or when , and why {i} .\n"
-        f"Children of {i} played there in summer till the evening bell rang {i} .\n"
-        f"Their dogs lay in the shade of {i} and slept until somebody called {i} ."
-        for i in range(80)
-    ]
-    for row in probe_rows.make_rows(name, texts, {"dev": 8}, 0)["dev"]:
-        for text in row.texts:
-            assert text == " ".join(text.split()) and text
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -191,6 +160,7 @@ def test_passages_are_what_their_label_says(documents, made):
 
 def test_passages_and_pairs_of_lengths_are_the_same_in_both_classes(made):
     for rows in made["same_document"].values():
+        assert all(text == " ".join(text.split()) for row in rows for text in row.texts)
         sides = [
             collections.Counter((place, text) for r in rows if r.label == label
                                 for place, text in enumerate(r.texts))
@@ -230,63 +200,3 @@ def test_a_sentence_is_in_one_passage_alone(documents, monkeypatch):
     assert repeated(probe_rows.make_rows("same_document", spoilt, SIZES, 0)) == {
         "this page is a stub"
     }
-
-
-@pytest.mark.parametrize(
-    ("lines", "possible"),
-    [([20, 20], 0), ([20, 3, 20], 1), ([20, 60, 20], 1), ([9, 9, 1, 9, 9], 1), ([60, 1, 20], 0)],
-)
-def test_what_has_two_passages(lines, possible):
-    words = [[f"w{i}"] * n for i, n in enumerate(lines)]
-    found = probe_rows.two_passages(words, np.random.default_rng(0))
-    assert (found is not None) == possible
-    if found:
-        assert found[0].end < found[1].start
-        assert found[0].words == tuple(sum(words[found[0].start : found[0].end], []))
-        found = probe_rows.two_passages([None, *words[1:]], np.random.default_rng(0))
-        assert found is None or found[0].start > 0  # None is in no passage
-
-
-def form(row):
-    """What a row looks like to one who cannot read: lengths, and where marks and capitals are."""
-    found = []
-    for text in row.texts:
-        words = text.split()
-        marks = [not word.isalpha() for word in words[:-1]]
-        capitals = [word[0].isupper() for word in words[1:]]
-        found += [len(words), len(text), sum(marks), sum(capitals), text[0].isupper()]
-        found += [words[-1].endswith("."), len(words[0]), len(words[-1])]
-    if len(row.texts) == 2:
-        found += [abs(found[0] - found[8]), abs(found[1] - found[9]), row.texts[0] in row.texts[1]]
-        a, b = ({key(s) for s in text.split(".") if s.strip()} for text in row.texts)
-        found += [len(a & b)]
-    return np.array(found, float)
-
-
-def bag(rows):
-    """A word in one text is not the same word in the other."""
-    return [" ".join(f"{i}{w}" for i, t in enumerate(r.texts) for w in t.split()) for r in rows]
-
-
-def accuracy(splits, features, *steps):
-    model = make_pipeline(*steps, LogisticRegression(max_iter=1000))
-    train, dev = splits["train"], splits["dev"]
-    model.fit(features(train), [row.label for row in train])
-    return model.score(features(dev), [row.label for row in dev])
-
-
-def by_form(splits):
-    return accuracy(splits, lambda rows: np.stack([form(row) for row in rows]), StandardScaler())
-
-
-def by_words(splits):
-    return accuracy(splits, bag, CountVectorizer(token_pattern=r"\S+"), MaxAbsScaler())
-
-
-CHANCE = 0.5 + 3 * (0.25 / SIZES["dev"]) ** 0.5  # three standard errors above
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_neither_form_nor_words_tell_the_classes(made, name):
-    assert by_form(made[name]) < CHANCE
-    assert by_words(made[name]) == 0.5  # each text has both labels, and a sum no cross terms

@@ -1,15 +1,10 @@
 """Sentences: nothing lost, boundaries where a reader would put them."""
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalelab.data import sentences
-
-DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
 PROSE = [
     ("It rained. We stayed in.", ["It rained.", "We stayed in."]),
@@ -61,24 +56,3 @@ def test_every_character_is_kept(document):
         found = document.index(piece, where)
         assert not document[where:found].strip()
         where = found + len(piece)
-
-
-def _paragraphs(path):
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [line.strip() for line in lines if line.strip() and not line.startswith(" =")]
-
-
-@pytest.mark.realdata
-def test_the_same_text_raw_or_tokenised_gives_like_sentences():
-    folder = DATA / "wikitext-2"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
-    paragraphs = _paragraphs(folder / "wiki.valid.tokens")
-    long = [p for p in paragraphs if len(p) > 200]
-    assert sum(map(sentences.is_moses, long)) > 0.99 * len(long)
-    pieces = [piece for p in long for piece in sentences.split(p)]
-    words = [len(piece.split()) for piece in pieces]
-    # English encyclopaedic sentences have some 20 to 25 words.
-    assert 20 < sum(words) / len(words) < 27
-    ends = sum(piece.rstrip("\"') ]").endswith((".", "?", "!")) for piece in pieces)
-    assert ends > 0.97 * len(pieces)

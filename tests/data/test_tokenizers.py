@@ -15,20 +15,10 @@ from scalelab.data import tokenizers
 from scalelab.data.parallel import DocumentEncoder
 from scalelab.formats import Frame
 
-BERT = (
-    ("pad", "[PAD]"),
-    ("unk", "[UNK]"),
-    ("cls", "[CLS]"),
-    ("sep", "[SEP]"),
-    ("mask", "[MASK]"),
-)
+BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 ROBERTA = (
-    ("bos", "<s>"),
-    ("pad", "<pad>"),
-    ("eos", "</s>"),
-    ("unk", "<unk>"),
-    ("mask", "<mask>"),
-)
+    ("bos", "<s>"), ("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("mask", "<mask>"),
+)  # fmt: skip
 GPT2 = (("eos", "<|endoftext|>"),)
 SPECS = {
     "wordpiece": tokenizers.TokenizerSpec(
@@ -102,7 +92,10 @@ ANY = st.one_of(
 @given(text=ANY, other=ANY)
 def test_auto_tokenizer_encodes_as_we_do(trained, name, text, other):
     _, ours, auto = trained[name]
-    mine, second = ours.encode(text).tolist(), ours.encode(other).tolist()
+    mine, second = (ids.tolist() for ids in ours.encode_batch([text, other]))
+    assert ours.encode(text).tolist() == mine
+    special = {i for role, i in ours.special_ids.items() if role != "unk"}
+    assert not special & set(mine)  # text never becomes a special token
     assert auto(text, add_special_tokens=False)["input_ids"] == mine
     frame = ours.frame()
     begin, between, end = map(list, (frame.begin, frame.between, frame.end))
@@ -114,23 +107,8 @@ def test_auto_tokenizer_encodes_as_we_do(trained, name, text, other):
     first = len(begin + mine + between)
     assert paired["token_type_ids"] == [0] * first + [1] * len(second + end)
     assert auto.decode(mine, clean_up_tokenization_spaces=False) == ours.decode(mine)
-
-
-@pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=150, deadline=None)
-@given(text=ANY)
-def test_text_never_becomes_a_special_token(trained, name, text):
-    _, ours, _ = trained[name]
-    special = {i for role, i in ours.special_ids.items() if role != "unk"}
-    assert not special & set(ours.encode(text).tolist())
-
-
-@pytest.mark.parametrize("name", ["bytebpe", "bytebpe, between only"])
-@settings(max_examples=300, deadline=None)
-@given(text=st.text(st.characters(codec="utf-8")))
-def test_bytes_come_back(trained, name, text):
-    _, ours, _ = trained[name]
-    assert ours.decode(ours.encode(text)) == text
+    if name in ("bytebpe", "bytebpe, between only"):
+        assert ours.decode(mine) == text
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -191,13 +169,6 @@ def test_special_tokens_of_a_wrong_type_are_damage(trained, text, tmp_path):
     assert tokenizers.Tokenizer.load(tmp_path / "copy").special_ids == {"pad": 0}
 
 
-def test_batches(trained):
-    _, ours, _ = trained["wordpiece"]
-    found = ours.encode_batch(HARD)
-    assert [ids.tolist() for ids in found] == [ours.encode(text).tolist() for text in HARD]
-    assert ours.encode_batch([]) == []
-
-
 def test_lowercase(trained):
     for name in ("wordpiece, lowercase", "unigram, lowercase", "bpe", "bytebpe, no frame"):
         _, ours, _ = trained[name]
@@ -247,13 +218,6 @@ def test_bytebpe_learns_the_merges_of_a_plain_loop(tmp_path):
     tokenizers.train(spec, texts, tmp_path)
     merges = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["merges"]
     assert [tuple(pair) for pair in merges] == naive_bpe(words, 12)
-
-
-def test_the_alphabet_is_that_of_the_text(tmp_path):
-    spec = tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
-    with pytest.raises(ValueError, match="supports a wordpiece vocabulary of at most 12 pieces"):
-        # 5 special, a b c . and ##a ##b ##c; no pair occurs twice
-        tokenizers.train(spec, ["abc b. a c"], tmp_path)
 
 
 @pytest.mark.parametrize("kind", tokenizers.KINDS)

@@ -1,6 +1,5 @@
 """FULL-SENTENCES against a loop over tokens, and by hand."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,15 +82,3 @@ def test_chunks_do_not_show(documents_of, listed, lengths, max_len, size):
         patch.setattr(assembly, "SENTENCES_PER_CHUNK", size)
         patch.setattr(assembly, "TOKENS_PER_CHUNK", 10 * size)
         assert build() == whole
-
-
-def test_only_the_documents_asked_for(documents_of, listed):
-    rows, _ = listed(
-        full_sentences.build(
-            documents_of([[2, 2], [3], [4, 1], [2]]),
-            frame=Frame((), (9,), ()),
-            max_len=30,
-            document_ids=np.array([3, 1]),
-        )
-    )
-    assert [row[0] for row in rows] == [[104, 105, 106, 9, 112, 113]]

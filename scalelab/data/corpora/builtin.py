@@ -125,7 +125,8 @@ def docstrings(source: bytes) -> Iterator[list[str]]:
         return
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
     others = [node for node in module.body if not isinstance(node, ast.ClassDef)]
-    yield [_docstring(module)] + [text for node in others for text in _docstrings(node)]
+    first = ast.get_docstring(module, clean=False) or ""
+    yield [first, *(text for node in others for text in _docstrings(node))]
     yield from (list(_docstrings(node)) for node in classes)
 
 
@@ -140,14 +141,10 @@ def paragraphs(docstring: str) -> list[str]:
 def _docstrings(node: ast.AST) -> Iterator[str]:
     """Docstrings of a definition and of those inside it, in the order of the file."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        yield _docstring(node)
+        yield ast.get_docstring(node, clean=False) or ""
         if isinstance(node, ast.ClassDef):
             for child in node.body:
                 yield from _docstrings(child)
-
-
-def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return ast.get_docstring(node, clean=False) or ""
 
 
 def _blocks(text: str) -> Iterator[str]:
