@@ -80,24 +80,12 @@ def write(
     }
     if finished:
         (folder / "result.json").write_text(json.dumps(result | fields))
-        lines = [line for line in lines if json.loads(line)["step"] < steps]
-        lines += [line_of(steps, loss_at(steps, offset)), *_last(result | fields)]
     (folder / "metrics.jsonl").write_text("".join(lines))
     for large in ("checkpoints/0", "tensorboard", "tokenizer"):
         (folder / large).mkdir(parents=True)
         (folder / large / "large").write_bytes(bytes(10_000))
     (folder / ".lock").touch()
     return folder
-
-
-def _last(result: dict[str, Any]) -> list[str]:
-    """The validations that vouch for a result."""
-    clocks = {name: result[name] for name in ("tokens", "flops", "seconds")}
-    return [
-        json.dumps({"step": result["steps"]} | clocks
-                   | {"eval/loss": values["loss"], "eval/max_len": int(length)}) + "\n"
-        for length, values in result["eval"].items()
-    ]  # fmt: skip
 
 
 def add_tasks(run: Path, tasks: tuple[str, ...], num_wrong: int = 10, num_seeds: int = 3) -> Path:

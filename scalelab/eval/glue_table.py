@@ -15,7 +15,7 @@ import pandas as pd
 
 from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare import bootstrap
+from scalelab.lab.compare import bootstrap, evidence
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
@@ -23,8 +23,6 @@ from scalelab.runs.records import TaskResult
 
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
 
-# GLUE-Large: the mean of the three large tasks (protocol, "Fine-tuning").
-LARGE = (("mnli", "matched"), ("qqp", "dev"), ("qnli", "dev"))
 NO_BASELINE = "no baseline run"
 BEST = "Best on dev: chosen by the very score that is shown, so too high; not the protocol's score."
 NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
@@ -153,19 +151,16 @@ def _not_of_glue(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
     """Returns the average over tasks, and GLUE-Large by QQP's accuracy and by its F1.
 
-    Args:
-      rows: the tasks'.
-      whole: whether they are GLUE's nine, on every one of GLUE's dev sets.
+    `whole`: the rows are of GLUE's nine tasks, on every one of GLUE's dev sets.
     """
     scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in TITLES}
     tasks = [own for own in scored.values() if own]
     found = {"GLUE average" if whole else f"mean of {len(tasks)} tasks": tasks * (len(tasks) > 1)}
-    for metric, label in (("accuracy", "QQP acc."), ("f1", "QQP F1")):
-        found[f"GLUE-Large, {label}"] = [
-            [r for r in scored[task] if r["split"] == split
-             and r["metric"] == (metric if task == "qqp" else "accuracy")]
-            for task, split in LARGE
-        ]  # fmt: skip
+    for name, parts in evidence.MEANS.items():
+        found[evidence.TITLES[name]] = [
+            [r for r in scored[task] if (r["split"], r["metric"]) == (split, metric)]
+            for task, split, metric in (evidence.OF_TASKS[part] for part in parts)
+        ]
     return [
         {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),
          **_average(parts, "scratch_"), "best_on_dev": None}
@@ -258,12 +253,8 @@ def differing_settings(
 
     A field that one of the two does not tell counts as equal: earlier results have but a few.
 
-    Args:
-      pairs: by title the runs to be compared.
-      sides: names of the two sides, such as "in A" and "in B".
-
     Returns:
-      Such as ("RTE, WNLI", "epochs 1 in A, 6 in B").
+      With the sides "in A" and "in B" such as ("RTE, WNLI", "epochs 1 in A, 6 in B").
     """
     found: dict[str, list[str]] = {}
     for title, both in pairs.items():

@@ -39,22 +39,18 @@ from scalelab.lab.compare.shape_rules import Scaling
 def read_results(
     path: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
 ) -> pd.DataFrame:
-    """Reads what was measured of shapes, from a CSV or from a folder of comparable runs.
+    """Reads what was measured of shapes: "n_model", "shape" and `columns`, a row a run or line.
 
     Args:
-      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones,
-        whose fields may be empty; or the folder.
-      columns: the measured ones; of runs, clocks and what `run_points.read` measures.
-      notes: receives remarks on runs: those left out, and fields that were allowed to differ.
+      path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones; or
+        a folder of runs, of which clocks and what `run_points.read` measures can be asked.
+      columns: the measured ones.
+      notes: receives remarks on runs.
       where: conditions on runs.
       allow: fields, joined by commas, in which runs may differ.
 
-    Returns:
-      The columns, with "n_model" and, where there are shapes, "shape"; a row a run or line.
-
     Raises:
       ValueError: a column is missing, or runs differ in more than their shape.
-      OSError: the CSV cannot be read.
     """
     if path.is_dir():
         parts = []

@@ -28,15 +28,9 @@ Pools = dict[str, run_points.Pools]  # clock -> name of an envelope -> its nets
 
 
 def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> list[int]:
-    """Returns the points that no point of equal or lower cost beats.
+    """Returns indices of the points that no point of equal or lower cost beats, cheapest first.
 
-    Args:
-      cost: of each point.
-      value: of each point; NaN is never on the envelope.
-      rising: whether higher is better, as for scores.
-
-    Returns:
-      Their indices, the cheapest first; the first of equal points.
+    `rising`: higher values are better, as for scores. Of equal points the first counts; NaN never.
     """
     sign = 1.0 if rising else -1.0
     order = sorted(range(len(cost)), key=lambda i: (cost[i], -sign * value[i]))
@@ -51,9 +45,7 @@ def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> 
 def group_runs(points: Sequence[RunPoint], allow: Collection[str] = ()) -> tuple[Pools, list[str]]:
     """Returns the nets of each envelope by name for each clock, and notes on what differs.
 
-    Args:
-      points: finished runs, of which means over seeds are taken.
-      allow: fields in which those of one envelope may differ beyond what an axis shows.
+    `allow`: fields in which nets of one envelope may differ beyond what an axis shows.
     """
     nets = run_points.means(points)
     found: Pools = {}
@@ -77,13 +69,7 @@ def group_runs(points: Sequence[RunPoint], allow: Collection[str] = ()) -> tuple
 def draw(
     points: Sequence[RunPoint], measure: str, path: pathlib.Path, allow: Collection[str] = ()
 ) -> list[list[str]]:
-    """Draws the means over seeds against each clock, with the envelopes.
-
-    Args:
-      points: finished runs.
-      measure: name of y.
-      path: of the picture.
-      allow: as in `group_runs`.
+    """Draws the means of finished runs over seeds against each clock, with the envelopes.
 
     Returns:
       The nets on the envelopes: clock, envelope, shape, cost, value and number of seeds.

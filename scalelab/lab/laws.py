@@ -149,14 +149,7 @@ def _cells(found: Interval) -> list[str]:
 
 
 def draw(fits: Mapping[str, Fit], clocks: Sequence[str], measure: str, path: pathlib.Path) -> None:
-    """Draws runs and laws against x, or for a joint law measured against predicted.
-
-    Args:
-      fits: by name.
-      clocks: the inputs.
-      measure: name of y.
-      path: of the picture.
-    """
+    """Draws runs and laws against x, or for a joint law measured against predicted."""
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, (law, held_out, _, predictions)) in enumerate(fits.items()):

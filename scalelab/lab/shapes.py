@@ -38,19 +38,12 @@ MOST_TOKENS = 2**24  # of a batch
 
 
 class Advice(NamedTuple):
-    """A shape compared with the wanted one.
+    """A shape compared with the wanted one."""
 
-    Attributes:
-      shape: A, H, L.
-      grade: index in GRADES; len(GRADES) for none.
-      size_change: relative change of N.
-      distance: weighted sum of the logarithms of the ratios of N, A, H and L.
-    """
-
-    shape: Shape
-    grade: int
-    size_change: float
-    distance: float
+    shape: Shape  # A, H, L
+    grade: int  # index in GRADES; len(GRADES) for none
+    size_change: float  # relative change of N
+    distance: float  # weighted sum of the logarithms of the ratios of N, A, H and L
 
 
 def grade(shape: Shape) -> int:
@@ -94,15 +87,10 @@ def find_near(wanted: Shape, each: int = 2) -> list[Advice]:
 
 
 def padding(shape: Shape, tile: int) -> tuple[float, float]:
-    """Returns the factors by which incomplete tiles increase work.
+    """Returns the factors by which tiles of `tile` x `tile` numbers increase work.
 
-    Args:
-      shape: heads need not divide the width; the head size is then rounded up.
-      tile: numbers along a side.
-
-    Returns:
-      Factors of the products with weights, whose sides are H and 4 H, and of those between heads,
-      whose sides are the head size.
+    The first is of the products with weights, whose sides are H and 4 H, the second of those
+    between heads, whose sides are the head size, rounded up where heads do not divide the width.
     """
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
     whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))

@@ -68,14 +68,6 @@ def test_holm_counts_one_claim_a_task(tmp_path) -> None:
     assert corrected[0] == pytest.approx(min(1, 3 * p[0]))
 
 
-def test_the_mean_over_tasks_is_more_certain_than_a_task(tmp_path) -> None:
-    a, b = two(tmp_path, 30, 25, ("sst2", "qnli", "rte", "wnli"))
-    *tasks, mean = claims_of(a, b)[0]
-    assert mean.difference == pytest.approx(np.mean([c.difference for c in tasks]))
-    assert mean.standard_error < 0.6 * tasks[0].standard_error
-    assert mean.p < min(c.p for c in tasks)
-
-
 @pytest.mark.parametrize(
     ("fields", "paired"),
     [
@@ -97,12 +89,6 @@ def test_other_seeds_are_not_paired(tmp_path) -> None:
     (claim,), _ = claims_of(a, b)
     assert not claim.paired
     assert (claim.seeds_a, claim.seeds_b) == (4, 5)
-
-
-def test_two_runs_from_scratch_are_not_paired(tmp_path) -> None:
-    a = task_folders.write_all(tmp_path / "a", 12, ("rte",), init=None, init_digest="none")
-    (claim,), _ = claims_of(a, a)
-    assert not claim.paired
 
 
 def test_several_pretrainings_are_resampled_too(tmp_path) -> None:

@@ -74,27 +74,6 @@ class Contrast:
     why: str  # the source of the interval, or the reason for its absence
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """The scores of several seeds; median, mean and sd are NaN where there are too few."""
-
-    num: int  # finished runs, degenerate ones included
-    median: float  # of their scores
-    mean: float  # likewise
-    sd: float  # with num - 1 in the denominator
-    num_failed: int = 0  # runs that gave no score
-    num_degenerate: int = 0  # finished runs that learnt nothing
-
-
-def summarise(values: Sequence[float], num_failed: int = 0, num_degenerate: int = 0) -> Summary:
-    """Summarises the scores of several seeds."""
-    if not len(values):
-        return Summary(0, math.nan, math.nan, math.nan, num_failed, num_degenerate)
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    median, mean = float(np.median(values)), float(np.mean(values))
-    return Summary(len(values), median, mean, sd, num_failed, num_degenerate)
-
-
 def without_interval(value: float) -> Estimate:
     """An estimate with a value alone: the rest is NaN, and there are no resamples."""
     return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))

@@ -9,25 +9,15 @@ PHASES = ("short", "long")
 
 
 class Phase(NamedTuple):
-    """A phase of a training.
+    """A phase of a training; its tokens are real ones, without padding."""
 
-    Attributes:
-      name: "short" or "long".
-      max_len: tokens of its longest sequence.
-      steps: that it took.
-      sequences: that it read, all epochs together.
-      tokens: real ones that it read.
-      epoch_sequences: different ones that there are; None: not known.
-      epoch_tokens: real ones of these.
-    """
-
-    name: str
-    max_len: int
+    name: str  # "short" or "long"
+    max_len: int  # tokens of its longest sequence
     steps: int
-    sequences: int
-    tokens: int
-    epoch_sequences: int | None = None
-    epoch_tokens: int | None = None
+    sequences: int  # that it read, all epochs together
+    tokens: int  # of these
+    epoch_sequences: int | None = None  # different ones that there are; None: not known
+    epoch_tokens: int | None = None  # of these
 
     @property
     def epochs(self) -> float | None:

@@ -44,30 +44,19 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PretrainRun:
-    """One pre-training of a study.
+    """One pre-training of a study, in whatever state."""
 
-    Attributes:
-      name: its folder's name.
-      stage: the study's stage that wants it.
-      config: the resolved config that the study wants, nested; the folder need not exist yet.
-      result: of result.json; None until it is finished.
-      damaged: what is wrong with its folder, such as another config; None: nothing.
-      tasks: its fine-tunings by task.
-      scratch: those of the same net from random weights.
-      lines: of metrics.jsonl.
-    """
-
-    name: str
-    stage: str
+    name: str  # of its folder
+    stage: str  # of the study
     seed: int
-    folder: pathlib.Path
-    config: dict[str, Any]
-    result: RunResult | None
-    damaged: str | None
-    tasks: Mapping[str, TaskRuns]
-    scratch: Mapping[str, TaskRuns]
+    folder: pathlib.Path  # need not exist yet
+    config: dict[str, Any]  # resolved, as the study wants it, nested
+    result: RunResult | None  # None until it is finished
+    damaged: str | None  # what is wrong with its folder, such as another config
+    tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
+    scratch: Mapping[str, TaskRuns]  # those of the same net from random weights
     environment: Environment = Environment()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = ()  # of metrics.jsonl
 
     @property
     def finished(self) -> bool:
@@ -101,18 +90,11 @@ class PretrainRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
-    """What a table's row is about: all runs that differ in their seed alone.
-
-    Attributes:
-      system: its name.
-      shape: of the net.
-      variant: the study's name for what else differs; BASELINE: nothing.
-      runs: by seed, finished or not.
-    """
+    """What a table's row is about: all runs that differ in their seed alone, finished or not."""
 
     system: str
     shape: Shape
-    variant: str
+    variant: str  # the study's name for what else differs; BASELINE: nothing
     runs: tuple[PretrainRun, ...]
 
     @property
@@ -134,17 +116,11 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
-    """A comparison and its runs.
+    """A comparison and its runs."""
 
-    Attributes:
-      workdir: holds studies/ and runs/.
-      facts: the content of the study's file, see above.
-      points: in the study's order.
-    """
-
-    workdir: pathlib.Path
-    facts: dict[str, Any]
-    points: tuple[Point, ...]
+    workdir: pathlib.Path  # holds studies/ and runs/
+    facts: dict[str, Any]  # the content of the study's file, see above
+    points: tuple[Point, ...]  # in the study's order
 
     @property
     def name(self) -> str:

@@ -47,25 +47,14 @@ Key = tuple[str, str]  # split, metric
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeedRun:
-    """One fine-tuning.
-
-    Attributes:
-      folder: its run folder.
-      seed: its seed.
-      result: of result.json; None if there is none yet, or it cannot be read.
-      scores: {(split, metric): value}, in the task's order; empty unless it is finished.
-      unfinished: whether it has left no result yet.
-      failed: what went wrong; None: nothing.
-      config: of config.json.
-      environment: of environment.json.
-    """
+    """One fine-tuning, in whatever state."""
 
     folder: pathlib.Path
     seed: int
-    result: TaskResult | None = None
-    scores: dict[Key, float] = dataclasses.field(default_factory=dict)
-    unfinished: bool = False
-    failed: str | None = None
+    result: TaskResult | None = None  # None if there is none yet, or it cannot be read
+    scores: dict[Key, float] = dataclasses.field(default_factory=dict)  # if finished, in task order
+    unfinished: bool = False  # it has left no result yet
+    failed: str | None = None  # what went wrong; None: nothing
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     environment: Environment = Environment()
 

@@ -31,15 +31,10 @@ COLUMNS = ("row", "run", "pretrain_seed", "finetune_seed", "items")
 
 
 class Stack(NamedTuple):
-    """Predictions on one dev split.
+    """Predictions on one dev split."""
 
-    Attributes:
-      examples: the dev set: gold [n], labels, digest of the texts.
-      predicted: [P, F, n] of P pre-trainings with F fine-tunings each.
-    """
-
-    examples: Predictions
-    predicted: np.ndarray
+    examples: Predictions  # the dev set: gold [n], labels, digest of the texts
+    predicted: np.ndarray  # [P, F, n] of P pre-trainings with F fine-tunings each
 
 
 def read_items(entries: Iterable[tuple[str, str, int, SeedRun]], split: str) -> pd.DataFrame:
@@ -63,13 +58,7 @@ def read_items(entries: Iterable[tuple[str, str, int, SeedRun]], split: str) -> 
 
 
 def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[int]) -> Stack | None:
-    """Stacks the predictions of some fine-tunings of a row; None if the frame lacks some.
-
-    Args:
-      frame: from `read_items`.
-      row: its name.
-      runs: the pre-trainings.
-      seeds: of the fine-tunings, the same of each.
+    """Stacks fine-tunings of a row, the same seeds of each run; None if the frame lacks some.
 
     Raises:
       ValueError: a file cannot be read, or the runs were scored on different examples.
@@ -90,11 +79,7 @@ def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[in
 
 
 def stack_runs(groups: Sequence[TaskRuns], split: str) -> Stack:
-    """Stacks the finished fine-tunings of one task, of one pre-training or several.
-
-    Args:
-      groups: of each pre-training its fine-tunings, with the same seeds.
-      split: of the dev set.
+    """Stacks the finished fine-tunings of one task: a group for each pre-training.
 
     Raises:
       ValueError: as `stack`, or the seeds of the groups differ.
@@ -110,10 +95,8 @@ def stack_runs(groups: Sequence[TaskRuns], split: str) -> Stack:
 class StudyPredictions:
     """The predictions of a study's fine-tunings, each dev split read once.
 
-    Args:
-      study: the study.
-      part: "tasks", or "scratch" for the fine-tunings from random weights.
-      note: takes what could not be used, and why.
+    `part` is "tasks", or "scratch" for the fine-tunings from random weights; `note` takes what
+    could not be used, and why.
     """
 
     def __init__(self, study: Study, part: str, note: Callable[[str], None]) -> None:

@@ -44,15 +44,6 @@ def test_equal_numbers_have_no_error() -> None:
     assert found.p_value < 0.01
 
 
-def test_a_summary_by_hand() -> None:
-    """1, 2, 6: median 2, mean 3, squared deviations 4 + 1 + 9 over 3 - 1."""
-    found = estimates.summarise([1.0, 6.0, 2.0], num_failed=2, num_degenerate=1)
-    assert found == estimates.Summary(3, 2.0, 3.0, math.sqrt(7), 2, 1)
-    one, none = estimates.summarise([0.5]), estimates.summarise([], num_failed=3)
-    assert (one.num, one.mean) == (1, 0.5) and math.isnan(one.sd)
-    assert (none.num, none.num_failed) == (0, 3) and math.isnan(none.mean)
-
-
 def test_the_smallest_detectable_difference() -> None:
     """z_0.975 + z_0.8 = 1.95996 + 0.84162; the power of a t-test of five against five seeds."""
     normal = estimates.Estimate(0.0, 0.0, 0.0, 2.0, math.inf, np.zeros(1))

@@ -43,13 +43,6 @@ def test_the_frontier_is_drawn_against_each_clock(tmp_path, capsys) -> None:
     assert "no such folder" in fails(capsys, frontier, tmp_path / "nowhere")
 
 
-def test_a_clock_that_nobody_knows_has_no_panel(tmp_path) -> None:
-    points = [RunPoint("bert", f"2x{w}x2", {"n_model": 24.0 * w * w}, 0.5) for w in (16, 32)]
-    frontier.draw(points, "rte", tmp_path / "best.png")
-    height, width = matplotlib.image.imread(tmp_path / "best.png").shape[:2]
-    assert width < 1.6 * height  # one panel
-
-
 def test_each_system_has_its_own_envelope(tmp_path) -> None:
     """Losses of different objectives do not compare; nor need the dearer system be worse."""
     reached = (("bert", 1, 3.0), ("gpt2", 2, 5.0), ("bert", 3, 4.0))
