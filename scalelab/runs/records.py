@@ -96,6 +96,12 @@ class RunResult(Result):
         longest = max(self.eval, key=int, default=None)
         return None if longest is None else self.eval[longest].get("loss")
 
+    @property
+    def passes(self) -> float | None:
+        """How often the run read all its examples; None if it is not recorded."""
+        tokens = sum(phase.tokens for phase in self.phases)
+        return self.tokens / tokens if tokens else None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResult(Result):

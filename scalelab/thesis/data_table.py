@@ -7,8 +7,7 @@ its sequences, and its text. Formats repeat text within an epoch, so these are t
 
 from collections.abc import Sequence
 
-from scalelab.lab.load import phases
-from scalelab.lab.load.phases import Phase
+from scalelab.lab.compare.comparability import Phase, read_phases
 from scalelab.lab.load.study_runs import PretrainRun
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.show.score_tables import TableRequest, has_published
@@ -69,7 +68,7 @@ def build(request: TableRequest) -> Table:
 
 def _rows_of(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
     """Returns a row for each phase of a finished run, and one for both together."""
-    tokenizer, found = run.config["tokenizer"], phases.read_phases(run)
+    tokenizer, found = run.config["tokenizer"], read_phases(run)
     printed = published.epochs() if is_published else {}
     text = run.result.corpus.tokens if run.result and run.result.corpus else None
     if run.config["long"].get("epoch_rate") == 0:

@@ -27,7 +27,6 @@ from typing import Any
 
 from scalelab.config.fields import science
 from scalelab.lab.compare import comparability
-from scalelab.lab.load import phases
 from scalelab.lab.load.study_runs import Study
 from scalelab.thesis import published
 
@@ -99,7 +98,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
         own = {field: value for field, value in fields.items() if field not in OWN}
         found += _differing(own, expected(point.system, point.variant))
     for point, run in runs if not found else ():  # else an epoch may be of another length
-        for phase in phases.read_phases(run) if run.finished else ():
+        for phase in comparability.read_phases(run) if run.finished else ():
             printed = published.epochs().get((point.system, phase.name))
             ours = phase.epoch_sequences
             if printed and ours and not math.isclose(ours, printed.sequences, rel_tol=COUNT_CLOSE):

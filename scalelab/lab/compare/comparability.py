@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from scalelab.config.fields import flatten, science
 from scalelab.helpers.names import nearest
-from scalelab.lab.load import phases
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.runs import records
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 PREFIX = "finetune."
@@ -40,6 +40,7 @@ SHOWN = 8
 CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
           "secs": "seconds"}  # fmt: skip
 TITLES = {"flops": "FLOPs", "secs": "seconds"}
+PHASES = ("short", "long")
 TOLERANCE = 0.05  # by which runs may differ on the clock: whole steps, whole epochs
 
 
@@ -183,6 +184,49 @@ def _note_differences(
 # --- The matched clock ----------------------------------------------------------------------------
 
 
+class Phase(NamedTuple):
+    """A phase of a training; its tokens are real ones, without padding."""
+
+    name: str  # "short" or "long"
+    max_len: int  # tokens of its longest sequence
+    steps: int
+    sequences: int  # that it read, all epochs together
+    tokens: int  # of these
+    epoch_sequences: int | None = None  # different ones that there are; None: not known
+    epoch_tokens: int | None = None  # of these
+
+    @property
+    def epochs(self) -> float | None:
+        """How often it read its sequences."""
+        return self.sequences / self.epoch_sequences if self.epoch_sequences else None
+
+
+def read_phases(run: PretrainRun) -> list[Phase]:
+    """Returns the phases that a run took; [] if its metrics are gone.
+
+    A phase ends with a validation at its length. Two phases of one length cannot be told apart:
+    they count as the first if their batches are alike, else none is returned.
+    """
+    rows, recorded = records.validations(run.lines), run.result.phases if run.result else ()
+    short, long = (run.config[name] for name in PHASES)
+    both = all(long.get(rate) != 0 for rate in ("example_rate", "epoch_rate"))
+    alike = both and short["max_len"] == long["max_len"]
+    if alike and short["batch_size"] != long["batch_size"]:
+        return []
+    found, steps, tokens = [], 0, 0
+    for place, (name, part) in enumerate(zip(PHASES, (short, long), strict=True)):
+        ends = [row for row in rows if row["eval/max_len"] == part["max_len"]]
+        if not ends or ends[-1]["step"] <= steps:
+            continue
+        num_steps, num_tokens = int(ends[-1]["step"] - steps), int(ends[-1]["tokens"] - tokens)
+        data = recorded[place] if place < len(recorded) and not alike else None
+        epoch = (data.examples, data.tokens) if data else (None, None)
+        sequences = num_steps * part["batch_size"]
+        found.append(Phase(name, part["max_len"], num_steps, sequences, num_tokens, *epoch))
+        steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
+    return found
+
+
 def check_clock(clock: object, where: str) -> None:
     """Raises a ValueError, which begins with `where`, if there is no such clock."""
     if clock not in CLOCKS:
@@ -197,7 +241,7 @@ def reading(run: PretrainRun, clock: str) -> float:
     """
     if key := CLOCKS[clock]:
         return getattr(run.result, key)
-    found = phases.read_phases(run)
+    found = read_phases(run)
     if not found:
         raise ValueError(
             f"{run.name}: its examples cannot be told, as its metrics are gone, or its two phases"

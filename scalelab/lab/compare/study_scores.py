@@ -37,7 +37,7 @@ from scalelab.lab.compare.evidence import (
     check,
     parts_of,
 )
-from scalelab.lab.load import archive, phases, task_runs
+from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.scores.predictions import StudyPredictions
 
@@ -154,7 +154,7 @@ class StudyScores(Evidence):
 
     def passes(self, row: Point) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
-        return [phases.num_passes(run) for run in row.finished]
+        return [run.result.passes for run in row.finished if run.result]
 
     def curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds."""
