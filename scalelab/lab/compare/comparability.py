@@ -219,9 +219,14 @@ def read_phases(run: PretrainRun) -> list[Phase]:
         if not ends or ends[-1]["step"] <= steps:
             continue
         num_steps, num_tokens = int(ends[-1]["step"] - steps), int(ends[-1]["tokens"] - tokens)
-        data = recorded[place] if place < len(recorded) and not alike else None
-        epoch = (data.examples, data.tokens) if data else (None, None)
-        sequences = num_steps * part["batch_size"]
+        sequences, epochs = num_steps * part["batch_size"], run.config["optim"].get("total_epochs")
+        epoch: tuple[int | None, int | None] = (None, None)
+        if place < len(recorded) and not alike:
+            epoch = recorded[place].examples, recorded[place].tokens
+        elif epochs and not alike:  # in whole batches
+            rate = long.get("epoch_rate") if name == "long" else None
+            times = epochs * (1.0 if rate is None else rate)
+            epoch = round(sequences / times), round(num_tokens / times)
         found.append(Phase(name, part["max_len"], num_steps, sequences, num_tokens, *epoch))
         steps, tokens = ends[-1]["step"], ends[-1]["tokens"]
     return found

@@ -108,11 +108,6 @@ class Point:
         variant = "" if self.variant == BASELINE else f" {self.variant}"
         return f"{self.system} {self.shape}{variant}"
 
-    def mean(self, field: str) -> float | None:
-        """Mean over finished runs of a number in result.json, such as "seconds"."""
-        values = [getattr(run.result, field) for run in self.finished]
-        return sum(values) / len(values) if values else None
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
