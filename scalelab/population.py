@@ -99,7 +99,7 @@ def train(
         interrupt = stack.enter_context(cli.Interrupt())
         trainer = _Trainer(
             model, mesh, placed, recorders, interrupt, before_step,
-            metrics.InFlight(), Progress(), Eta(),
+            metrics.InFlight(), Progress(), Eta(), {},
         )  # fmt: skip
         failed: dict[Recorder, str] = {}
         while interrupt.received is None:
@@ -160,9 +160,7 @@ class _Trainer:
     in_flight: "InFlight"
     progress: "Progress"
     time_left: "Eta"
-    compiled: "dict[tuple[int, int], tuple[Any, Evaluate]]" = dataclasses.field(
-        default_factory=dict
-    )
+    compiled: "dict[tuple[int, int], tuple[Any, Evaluate]]"
 
     def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
         """Trains to step `until`, or until every run has ended its phase or failed.
@@ -296,12 +294,8 @@ class _Trainer:
 def define_flags() -> None:
     """Defines this program's own flags, some of which fine-tunings have too."""
     flags.DEFINE_list("seeds", [], "Seeds that train together; by default that of the config.")
-    flags.DEFINE_list(
-        "learning_rates", [], "Peak learning rates, for each seed; by default that of the config."
-    )
-    flags.DEFINE_list(
-        "order_seeds", [], "Seeds of the examples' order, for each seed; by default the run's."
-    )
+    flags.DEFINE_list("learning_rates", [], "Peak learning rates; by default that of the config.")
+    flags.DEFINE_list("order_seeds", [], "Seeds of the examples' order; by default the run's.")
 
 
 def main(argv: list[str]) -> None:
@@ -309,10 +303,8 @@ def main(argv: list[str]) -> None:
     del argv
     malloc.keep_freed()
     workdir, config, given = cli.workdir(), cli.read_config(), flags.FLAGS
-    runs = compatibility.expand_runs(
-        config, workdir, given.seeds, given.learning_rates, given.order_seeds
-    )
-    train(runs)
+    varied = given.seeds, given.learning_rates, given.order_seeds
+    train(compatibility.expand_runs(config, workdir, *varied))
 
 
 if __name__ == "__main__":

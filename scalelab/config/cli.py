@@ -187,15 +187,12 @@ def _asks_for_help(arguments: list[str]) -> bool:
 def _check_fields(argv: list[str], fields: list[str]) -> None:
     """Refuses config files and fields that do not exist."""
     groups = {field.rpartition(".")[0] for field in fields}
-    for argument, following in itertools.pairwise([*argv[1:], ""]):
+    for argument in argv[1:]:
         name, equals, value = argument.lstrip("-").partition("=")
-        if not argument.startswith("-"):
-            continue
-        file = (value if equals else following).partition(":")[0]
-        if name == "config" and not pathlib.Path(file).is_file():
-            fail(f"no such config file: {file!r}")
+        if name == "config" and equals and not pathlib.Path(value.partition(":")[0]).is_file():
+            fail(f"no such config file: {value!r}")
         field = name.removeprefix("config.")
         # A field below a known one, such as a study's stage, is the flag parser's to check.
         below = any(field == known or field.startswith(f"{known}.") for known in fields)
-        if field != name and field not in groups and not below:
+        if argument.startswith("-") and field != name and field not in groups and not below:
             fail(f"unknown config field {field!r}: {nearest(field, fields)}")

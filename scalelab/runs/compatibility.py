@@ -47,14 +47,14 @@ def expand_runs(
     rates: Sequence[str] = (),
     orders: Sequence[str] = (),
 ) -> list[tuple[Config, pathlib.Path]]:
-    """Lists the config and the folder of each run.
+    """Lists the config and the folder of each run: every seed at every rate in every order.
 
     Args:
       config: what they have in common.
       workdir: holds the folders.
-      seeds: as given; empty: the config's.
-      rates: learning rates as given; empty: the config's.
-      orders: seeds of the data order as given; empty: the config's.
+      seeds: as given on the command line; empty: the config's.
+      rates: learning rates, likewise.
+      orders: seeds of the data order, likewise.
 
     Raises:
       ValueError: values that are no numbers, or name a run twice.

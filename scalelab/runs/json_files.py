@@ -90,24 +90,14 @@ def parse_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__}, expected fields")
     _check(value)
-    if "\\ud" in text or "\\uD" in text:
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("holds half a character (a lone surrogate)") from None
     return value
 
 
 def fill(cls: type[T], values: Mapping[str, Any], path: pathlib.Path) -> T:
-    """Builds a record from JSON fields; fields that it does not name are left out.
-
-    Args:
-      cls: a dataclass; a field with a default may be missing.
-      values: the fields.
-      path: the file they come from.
+    """Builds a record from the JSON fields of the file at `path`, see `fields.fill`.
 
     Raises:
-      Unreadable: a field is missing or of another type.
+      Unreadable: a field without a default is missing, or one is of another type.
     """
     try:
         return fields.fill(cls, values, strict=False)
@@ -129,12 +119,14 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _check(value: Any, depth: int = 0) -> None:
-    """Raises ValueError for a number that no 64-bit type holds, and for too many levels."""
-    if isinstance(value, int | float):
+    """Raises ValueError for numbers beyond 64 bits, lone surrogates, and too many levels."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int | float):
         if not -LARGEST < value < LARGEST and not (type(value) is float and math.isfinite(value)):
             raise ValueError(f"holds a number out of range: {str(value)[:20]}")
     elif isinstance(value, dict | list):
         if depth == DEEPEST:
             raise ValueError("is not JSON of a run: too many levels")
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
             _check(item, depth + 1)

@@ -51,11 +51,10 @@ def open_run(
       start: the run whose parameters it begins with; None: from the seed.
       workdir: its folder, locked.
       mesh: the devices.
-      say: prints the run's sizes, costs and plan.
+      say: prints what the run is made of.
 
     Returns:
-      The recorder, with the state in `recorder.run`; the parts of the program; the state's
-      shardings.
+      The recorder, which has the state; the parts of the program; the state's shardings.
     """
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0

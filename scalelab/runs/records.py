@@ -134,12 +134,8 @@ class Environment:
     git_commit: str | None = None
     git_dirty: bool | None = None
     numerics: int | None = None
-    python: str | None = None
     packages: dict[str, str] = dataclasses.field(default_factory=dict)
-    platform: str | None = None
-    host: str | None = None
     cpus: int | None = None
-    num_processes: int | None = None
     devices: tuple[str, ...] = ()
     earlier_starts: "tuple[Environment, ...]" = ()
 
