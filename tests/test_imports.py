@@ -173,20 +173,11 @@ def imported_by(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_nothing_needs_interop() -> None:
-    users = {m for m, path in MODULES.items() if any(".interop" in n for n in imports(path))}
-    assert {m.split(".")[0] for m in users} == {"interop"}
-
-
-def test_nothing_needs_worlds() -> None:
-    users = {m for m, path in MODULES.items() if any(".worlds" in n for n in imports(path))}
-    assert {m.split(".")[0] for m in users} == {"worlds"}
-
-
-def test_nothing_needs_thesis() -> None:
-    """A study names it as data, as it names a comparison of a user's own."""
-    users = {m for m, path in MODULES.items() if any(".thesis" in n for n in imports(path))}
-    assert {m.split(".")[0] for m in users} == {"thesis"}
+@pytest.mark.parametrize("room", ["interop", "worlds", "thesis"])
+def test_nothing_needs_it(room: str) -> None:
+    """A study names `thesis` as data, as it names a comparison of a user's own."""
+    users = {m for m, path in MODULES.items() if any(f".{room}" in n for n in imports(path))}
+    assert {m.split(".")[0] for m in users} == {room}
 
 
 def test_a_system_needs_no_tensorflow() -> None:

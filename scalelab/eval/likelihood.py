@@ -43,14 +43,7 @@ def read_documents(
     tokenizer: Tokenizer,
     tick: Callable[[int], object],
 ) -> Documents:
-    """Reads and encodes the documents that have text.
-
-    Args:
-      corpus: the corpus.
-      split: one of its splits.
-      max_docs: number of documents to read, from the first; None: all.
-      tokenizer: of the net.
-      tick: called with the bytes on disk that were passed since the last call.
+    """Reads and encodes the documents of a split that have text: the first `max_docs`, or all.
 
     Raises:
       ValueError: no such split, no text in it, or bytes that are not UTF-8.
@@ -105,8 +98,7 @@ def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
       num_tokens: of the document, at least 1.
       context: tokens of it that the net sees at once.
       stride: tokens that a window adds, in [1, context].
-      ahead: tokens that a scored one has behind it at least, in [0, context - stride]; before it
-        are then at least context - stride - ahead. Both hold but at the document's ends.
+      ahead: tokens that a scored one has behind it at least, in [0, context - stride].
     """
     assert num_tokens > 0 and 1 <= stride <= context and 0 <= ahead <= context - stride
     count = 1 + max(0, -(-(num_tokens - context) // stride))

@@ -38,7 +38,6 @@ def make_task(
     data_dir: str | os.PathLike[str],
     kind: str,
     columns: Sequence[str],
-    name: str | None = None,
     *,
     relation: str | None = None,
 ) -> Task:
@@ -48,12 +47,10 @@ def make_task(
       data_dir: the folder.
       kind: "classification" or "regression".
       columns: one or two text columns, then the label's.
-      name: what tables call it; the folder's name by default; "own-" comes before one of GLUE's.
       relation: of two texts, "entailment" (the default) or "similarity".
 
     Raises:
-      ValueError: an argument is not as said, the training file cannot be read, or its labels are
-        no classes.
+      ValueError: the columns or the training file's labels do not fit.
     """
     if len(columns) not in (2, 3) or len(set(columns)) < len(columns) or not all(columns):
         raise ValueError(
@@ -66,7 +63,7 @@ def make_task(
     labelled = Columns(tuple(texts), label)
     folder = Path(data_dir).expanduser()
     classes = kind == "classification"
-    name = name or folder.resolve().name
+    name = folder.resolve().name
     published = [load_task(task) for task in task_names()]
     if name.casefold() in {spelt.casefold() for t in published for spelt in (t.name, t.title)}:
         name = f"own-{name}"  # no table, average or recipe takes it for theirs

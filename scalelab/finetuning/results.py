@@ -78,7 +78,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     Args:
       run: the task's run.
       seed: which seed.
-      progress: its progress.
+      progress: how far it has come.
       outputs: its outputs on the dev splits.
       params: the parameters {"body", "head"} that gave them.
     """
@@ -86,12 +86,12 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
     write_predictions(run, folder, outputs)
     title = f"{task.title} seed {seed}, {opened.config.system}"
     plots.draw_curves(folder, title, "squared error" if task.regression else "nats")
-    main = next(iter(outputs))
+    main, values = next(iter(outputs.items()))
     assert (gold := run.splits.dev[main]) is not None
     train_loss = progress.loss(run.steps_per_epoch)
     degenerate = progress.failed or metrics.degenerate(
         gold.labels,
-        answers(task, outputs[main]),
+        answers(task, values),
         train_loss=train_loss,
         train_gold=run.train.labels,
         regression=task.regression,
@@ -171,9 +171,6 @@ def evaluate_again(run: TaskRun, seed: int) -> Scores:
 def score_import(run: TaskRun) -> None:
     """Scores an imported classifier as it is; writes the files of a fine-tuning of no steps.
 
-    Args:
-      run: starts from the classifier, with no epochs.
-
     Raises:
       ValueError: its classes do not fit the task's, or the folder holds another run.
     """
@@ -212,11 +209,11 @@ def submit(run: TaskRun, seeds: tuple[int, ...]) -> None:
         if examples is not None
     }
     written = submission.write(run.task, run.splits, found, run.workdir / "submission")
-    if written:
-        print(f"{run.task.title}: wrote {', '.join(map(str, written))} from seed {seed}")
-    absent = [name for name, examples in run.test.items() if examples is None]
-    if absent:
-        print(f"{run.task.title}: test sets not found, not predicted: {', '.join(absent)}")
+    absent = ", ".join(name for name, examples in run.test.items() if examples is None)
+    print(
+        f"{run.task.title}: wrote {', '.join(map(str, written)) or 'no file'} from seed {seed}"
+        + f"; test sets not found: {absent}" * bool(absent)
+    )
 
 
 # --- Remarks ----------------

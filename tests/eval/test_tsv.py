@@ -35,9 +35,9 @@ def test_classes_are_those_of_the_training_file(folder):
 
 
 def test_regression_and_pairs(folder):
-    task = make_task(folder, "regression", ["text", "note", "stars"], "mine")
+    task = make_task(folder, "regression", ["text", "note", "stars"])
     assert (task.name, task.relation, task.labels, task.num_outputs) == (
-        "mine",
+        "reviews",
         "entailment",
         None,
         1,

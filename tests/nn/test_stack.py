@@ -143,9 +143,3 @@ def test_remat_keeps_less() -> None:
     deep = UNROLLED_LAYERS + 2
     assert residuals(deep, "full") < residuals(deep, "dots") < residuals(deep, "none")
     assert residuals(deep, "full") <= 2 * deep * B * T * D
-
-
-def test_unknown_remat_policy() -> None:
-    x, ctx = normal(B, T, D), context(B, T)
-    with pytest.raises(ValueError, match="unknown remat policy 'ful'.*did you mean 'full'"):
-        make(2, "ful").init(jax.random.key(0), x, ctx, None)

@@ -92,7 +92,9 @@ def test_on_cpu_in_float32_the_bias_is_one_more_column() -> None:
 
 
 def test_weight_and_accuracy(chunks: None) -> None:
-    terms = xent.token_cross_entropy(FEATURES, TABLE, BIAS, TARGETS, WEIGHTS, accuracy=True)
+    given = FEATURES, TABLE, BIAS, TARGETS, WEIGHTS
+    terms = xent.token_cross_entropy(*given, accuracy=True)
+    assert xent.token_cross_entropy(*given).keys() == {"loss"}
     hits = total = 0.0
     for b in range(B):
         for t in range(T):
@@ -102,21 +104,6 @@ def test_weight_and_accuracy(chunks: None) -> None:
     assert 0 < hits < total
     assert terms["accuracy"][0] == pytest.approx(hits, rel=1e-5)
     assert terms["accuracy"][1] == terms["loss"][1] == pytest.approx(total, rel=1e-5)
-
-
-def test_no_accuracy_unless_asked() -> None:
-    terms = xent.token_cross_entropy(FEATURES, TABLE, BIAS, TARGETS, WEIGHTS)
-    assert terms.keys() == {"loss"}
-
-
-def test_by_hand() -> None:
-    """Two tokens, scores (0, log 3): probabilities 1/4 and 3/4."""
-    features, table = jnp.ones((1, 2, 1)), jnp.array([[0.0], [math.log(3)]])
-    terms = xent.token_cross_entropy(
-        features, table, None, jnp.array([[0, 1]]), jnp.array([[1.0, 2.0]]), accuracy=True
-    )
-    assert terms["loss"][0] == pytest.approx(math.log(4) + 2 * math.log(4 / 3), rel=1e-5)
-    assert terms["accuracy"] == (2.0, 3.0)
 
 
 def test_large_scores_do_not_overflow(chunks: None) -> None:

@@ -1,7 +1,6 @@
 """Task files: rows are what was written, and every fault is named by file and place."""
 
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 from scalelab.tasks import files
 from scalelab.tasks.files import Columns, read
 from scalelab.tasks.records import Labels, Records
-
-DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
 PAIR = Columns(("first", "second"), "label")
 SINGLE = Columns(("text",), "label")
@@ -100,6 +97,7 @@ FAULTS: list[tuple[Columns, Labels, str, str]] = [
     (BARE, YES_NO, "x\tyes\t\ta\r\n", "line 1: ends with a Windows line ending"),
     (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r\n", "line 3: ends with a Windows line ending"),
     (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r", "line 3: ends with a Windows line ending"),
+    (SINGLE, YES_NO, f"{HEAD}{'long ' * 1000}\n", "line 2: expected 2 .{,200}$"),
     (SINGLE, YES_NO, "", "expected the columns"),
     (SINGLE, YES_NO, "\ufeff", "expected the columns"),
     (SINGLE, YES_NO, HEAD, "there are no rows"),
@@ -116,13 +114,6 @@ def test_a_fault_is_named_by_file_and_place(tmp_path, columns, labels, content, 
         read(written(tmp_path, content), columns, labels)
 
 
-def test_a_faulty_line_is_quoted_in_part(tmp_path):
-    path = written(tmp_path, f"text\tlabel\n{'long ' * 1000}\n")
-    with pytest.raises(ValueError) as caught:
-        read(path, SINGLE, YES_NO)
-    assert len(str(caught.value)) < len(str(path)) + 200
-
-
 def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
     """A line break inside a question leaves two short lines; the published count has neither."""
     path = written(
@@ -134,12 +125,6 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
     for count in (None, 1, 3, 4):
         with pytest.raises(ValueError, match="line 3: expected 4 fields .* found 2: '1.*broken"):
             read(path, PAIR, YES_NO, count_of_whole_lines=count)
-
-
-def test_too_many_fields_are_never_left_out(tmp_path):
-    path = written(tmp_path, "text\tlabel\na\tyes\nb\tno\tx\n")
-    with pytest.raises(ValueError, match="line 3: expected 2 fields"):
-        read(path, SINGLE, YES_NO, count_of_whole_lines=1)
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -170,29 +155,3 @@ def test_labels_of_an_unknown_set(tmp_path):
         path = written(tmp_path, f"text\tlabel\na\tp\nb\t{label}\nc\tn\n")
         with pytest.raises(ValueError, match="dev.tsv, line 3: .*; expected the name of"):
             list(files.read_labels(path, SINGLE))
-
-
-@pytest.mark.realdata
-def test_a_plain_split_of_the_bytes_gives_the_same():
-    """Fields cut out of the bytes by hand, of the three files with something odd in them."""
-    glue = DATA / "glue"
-    if not glue.is_dir():
-        pytest.skip(f"no {glue}")
-    lines = (glue / "MRPC/dev.tsv").read_bytes().split(b"\n")
-    cells = [line.split(b"\t") for line in lines[1:] if line]
-    records = read(
-        glue / "MRPC/dev.tsv", Columns(("#1 String", "#2 String"), "Quality"), Labels(("0", "1"))
-    )
-    assert rows(records) == [(c[3].decode(), c[4].decode(), int(c[0])) for c in cells]
-
-    lines = (glue / "CoLA/dev.tsv").read_bytes().split(b"\n")
-    cells = [line.split(b"\t") for line in lines]
-    records = read(glue / "CoLA/dev.tsv", BARE, Labels(("0", "1")))
-    assert rows(records) == [(c[3].decode(), int(c[1])) for c in cells]
-
-    lines = (glue / "STS-B/dev.tsv").read_bytes().split(b"\n")
-    cells = [line.split(b"\t") for line in lines[1:] if line]
-    records = read(glue / "STS-B/dev.tsv", Columns(("sentence1", "sentence2"), "score"), SCORES)
-    assert rows(records) == [
-        (c[7].decode(), c[8].decode(), float(np.float32(float(c[9])))) for c in cells
-    ]
