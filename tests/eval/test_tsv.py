@@ -3,6 +3,7 @@
 import types
 
 import pytest
+from absl import flags
 from absl.testing import flagsaver
 
 from scalelab.eval import program, tsv
@@ -108,6 +109,7 @@ def test_labels_that_are_no_classes(folder):
 
 
 def test_the_flags_describe_a_task(folder):
+    flags.FLAGS.mark_as_parsed()
     given = dict(kind="regression", columns=["text", "note", "stars"], relation="similarity")
     with flagsaver.flagsaver(data=str(folder), **given):
         made = make_task(folder, "regression", given["columns"], relation="similarity")
