@@ -16,12 +16,13 @@ import numpy as np
 import tokenizers as hf_tokenizers
 
 from scalelab.data import cache, parallel, sentences, tokenizers
-from scalelab.data.corpora import Corpus, open_corpus
+from scalelab.data.corpora import Corpus, open_corpus, pieces
 from scalelab.data.store import ArrayWriter, load_array
 from scalelab.formats import Documents
 from scalelab.helpers.progress import show_bar
 
 VERSION = "2"  # of what the stages write
+TRAINING_CHARS = 1 << 16  # of a text for the tokenizer's training, which takes many times that
 _BLOCK_BYTES = 1 << 22
 _ARRAYS = {
     "tokens": np.uint16, "sentence_starts": np.int64, "sentence_bytes": np.int32,
@@ -157,7 +158,8 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         with show_bar("tokenizer", self.path.stat().st_size, show=self.progress) as tick:
             for document in read_sentences(self.path, tick):
-                yield document.replace("\n", " ")
+                # A word has the same pieces with the space before it, wherever a text is cut.
+                yield from pieces(document.replace("\n", " "), TRAINING_CHARS)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

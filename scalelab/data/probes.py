@@ -55,9 +55,6 @@ def write(
     """Writes the folder of both tasks from `make`, all of it or nothing; `about` is probes.json.
 
     A table has a line of column names, then tab-separated fields, as in GLUE.
-
-    Raises:
-      OSError: it cannot be written, or something is in it.
     """
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -110,12 +107,7 @@ def parser() -> cli.Parser:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Makes the probes.
-
-    Raises:
-      ValueError: corpus, folder or numbers do not allow it.
-      OSError: cache or folder cannot be written.
-    """
+    """Makes the probes; raises ValueError if corpus, folder or numbers do not allow it."""
     from scalelab.data import prepare  # after the arguments, so that --help answers at once
     from scalelab.data.corpora import open_corpus
     from scalelab.helpers.progress import show_bar

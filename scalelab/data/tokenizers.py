@@ -224,11 +224,7 @@ def write(
 ) -> None:
     """Writes a tokenizer in Hugging Face layout into an existing folder.
 
-    Args:
-      backend: the tokenizer.
-      roles: role -> text of the special token.
-      directory: the folder.
-      settings: further fields of tokenizer_config.json.
+    `roles` is role -> text of the special token; `settings` are more of tokenizer_config.json.
     """
     named = {f"{role}_token": text for role, text in roles.items()}
     config = named | {

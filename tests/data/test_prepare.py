@@ -4,18 +4,14 @@ import errno
 import itertools
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import transformers
 
-from scalelab.data import cache, prepare, sentences, tokenizers
+from scalelab.data import prepare, sentences, tokenizers
 from scalelab.data.store import ArrayWriter
 
-DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 BERT = tuple((role, f"[{role.upper()}]") for role in ("pad", "unk", "cls", "sep", "mask"))
 GPT2 = (("eos", "<|endoftext|>"),)
 WORDPIECE = tokenizers.TokenizerSpec(
@@ -208,27 +204,3 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch):
             run(corpus, tmp_path / "cache")
     assert stages(tmp_path / "cache") == ["sentences", "tokenizer"]
     assert as_lists(run(corpus, tmp_path / "cache").documents["valid"])
-
-
-@pytest.mark.realdata
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_memory_on_the_whole_of_wikipedia(tmp_path):
-    source = DATA / "wikipedia-2019"
-    if not source.is_dir():
-        pytest.skip(f"no {source}")
-    code = """
-import resource, sys
-from scalelab.data import prepare, tokenizers as t
-spec = t.TokenizerSpec("bytebpe", 30000, False, (("eos", "<|endoftext|>"),))
-print(prepare.prepare_documents(*sys.argv[1:2], spec, sys.argv[2], progress=False).corpus_hash)
-# Not ru_maxrss, which a program inherits from the one that started it.
-print(next(x for x in open("/proc/self/status") if x.startswith("VmHWM")).split()[1])
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-    command = [sys.executable, "-c", code, f"wikitext:{source}", str(tmp_path / "cache")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    own, workers = map(int, done.stdout.split()[1:])
-    assert own > 0 and workers > 0 and own + 2 * workers < 3 << 20, "kilobytes"
-    assert cache.damage(next((tmp_path / "cache").glob("tokens-*"))) is None

@@ -1,4 +1,4 @@
-"""Rows of the probe tasks: each rule against shortcuts, and that breaking it is noticed."""
+"""Rows of the probe tasks: each rule against shortcuts."""
 
 import collections
 import itertools
@@ -174,29 +174,15 @@ def test_passages_and_pairs_of_lengths_are_the_same_in_both_classes(made):
         assert pairs[0] == pairs[1] and len(pairs[0]) > 20
 
 
-def shared(documents):
-    """Documents with a sentence that many have, in one spelling or another."""
-    spoilt = ["This Page is a stub .", "THIS page  is A stub ."]
-    return [
-        "\n".join([spoilt[i % 2], *text.split("\n"), spoilt[(i + 1) % 2]])
+def test_a_sentence_is_in_one_passage_alone(documents):
+    spoilt = ["This Page is a stub .", "THIS page  is A stub ."]  # every document has both
+    texts = [
+        "\n".join([spoilt[i % 2], *text.replace(".", " .").split("\n"), spoilt[(i + 1) % 2]])
         for i, text in enumerate(documents)
     ]
-
-
-def repeated(rows):
-    """Sentences that are in more than one text, of whatever split."""
     homes = collections.defaultdict(set)
-    for text in (text for some in rows.values() for row in some for text in row.texts):
-        for sentence in text.split(" ."):
-            homes[key(sentence)].add(key(text))
-    return {sentence for sentence, texts in homes.items() if len(texts) > 1 and sentence}
-
-
-def test_a_sentence_is_in_one_passage_alone(documents, monkeypatch):
-    spoilt = shared([text.replace(".", " .") for text in documents])
-    assert not repeated(probe_rows.make_rows("same_document", spoilt, SIZES, 0))
-    new = map(str, itertools.count())
-    monkeypatch.setattr(probe_rows, "_key", lambda words: next(new))  # knows nothing again
-    assert repeated(probe_rows.make_rows("same_document", spoilt, SIZES, 0)) == {
-        "this page is a stub"
-    }
+    for rows in probe_rows.make_rows("same_document", texts, SIZES, 0).values():
+        for text in (text for row in rows for text in row.texts):
+            for sentence in filter(None, text.split(" .")):
+                homes[key(sentence)].add(key(text))
+    assert all(len(passages) == 1 for passages in homes.values())

@@ -90,7 +90,7 @@ class Corpus:
             split = name
             if self.divided and name == "train":
                 split = split_of(document, self.settings.valid_rate)
-            for piece in pieces(document):
+            for piece in pieces(document, MAX_CHARS):
                 yield split, piece
 
     def fingerprint(self) -> str:
@@ -141,11 +141,11 @@ def split_of(document: str, valid_rate: float) -> str:
     return "valid" if int.from_bytes(drawn, "little") < valid_rate * 2**64 else "train"
 
 
-def pieces(document: str) -> Iterator[str]:
-    """Cuts a document at a line break or space every MAX_CHARS, to bound the memory it takes."""
+def pieces(document: str, max_chars: int) -> Iterator[str]:
+    """Cuts a text before a line break or space, at most every max_chars, to bound its memory."""
     start = 0
-    while len(document) - start > MAX_CHARS:
-        end = start + MAX_CHARS
+    while len(document) - start > max_chars:
+        end = start + max_chars
         breaks = (document.rfind(char, start + 1, end) for char in "\n ")
         end = max(0, *breaks) or end
         yield document[start:end]
