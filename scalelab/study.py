@@ -127,11 +127,7 @@ COMMANDS = dict(plan=plan, run=run, status=status, report=report, pack=pack, lis
 
 
 def read_spec() -> StudySpec:
-    """Reads the study that --config names.
-
-    Raises:
-      ValueError: it is missing or cannot be resolved.
-    """
+    """Reads the study that --config names."""
     from scalelab.studies import spec
 
     return spec.resolve(cli.config_values())
@@ -157,11 +153,7 @@ def command() -> str:
 
 
 def take_command(arguments: list[str]) -> str:
-    """Takes the command out of the program's arguments, before the flags are read.
-
-    Raises:
-      SystemExit: there is none, or no such.
-    """
+    """Takes the command out of the program's arguments, before the flags are read."""
     from scalelab.helpers.names import nearest
 
     given = next((a for a in arguments[1:] if not a.startswith("-")), None)

@@ -1,17 +1,25 @@
-"""The seed's missing control: objective and format, crossed, at an equal budget and unique text.
+"""Crosses objective and format: does BERT's lead come from NSP or from its segment pairs?
 
-BERT's net with MLM + NSP on segment pairs, MLM alone on the same pairs, and MLM alone on sentences
-of one document: what NSP gives beyond the pairs (f1), and the pairs beyond the sentences (f2).
-Pairs repeat text: an epoch of them has more tokens, of WikiText-103 1.58 times as many (protocol,
-Table 7.1). So the variants `unique` get so many more tokens that they pass over the corpus as often
-as the sentences (f3, f4), which is counted in the examples of the corpus at hand; what that means
-below one pass is said in scalelab/thesis/variant_hypotheses.py.
-GPT, which is BERT's net without segments that sees the left side only, reads the same sentences in
-the same word pieces (f5); it is fine-tuned as GPT is (P2-10; Devlin et al. 2019, section 5.1; Liu
-et al. 2019, section 4.2).
+| variant | objective | format | budget |
+|---|---|---|---|
+| baseline | MLM + NSP | segment pairs | equal tokens |
+| mlm_on_pairs | MLM | segment pairs | equal tokens |
+| mlm_on_sentences | MLM | sentences | equal tokens |
+| pairs_unique, mlm_on_pairs_unique | as above | segment pairs | equal passes over the corpus |
+| left_to_right (gpt) | CLM | sentences | equal tokens |
 
-At scale full the budget is in epochs: 6 of pairs are as many steps as 10 of sentences (protocol),
-and 5% fewer tokens; the `unique` variants have 10. At the other scales the budget is in tokens.
+Hypothesis f1 is about NSP on the same pairs, f2 about pairs against sentences. A pass over segment
+pairs repeats text: on WikiText-103 it has 1.58 times as many tokens as a pass over sentences
+(protocol, Table 7.1). The `unique` variants get this factor more tokens, so that they pass over the
+corpus as often as the sentences (f3, f4); the factor is counted in the corpus at hand. See
+scalelab/thesis/variant_hypotheses.py for budgets below one pass.
+
+GPT is BERT's net without segments and with causal attention. It reads the same sentences in the
+same word pieces (f5) and is fine-tuned as GPT (P2-10; Devlin et al. 2019, section 5.1; Liu et al.
+2019, section 4.2).
+
+At scale full the budget is in epochs. 6 epochs of pairs have as many steps as 10 of sentences
+(protocol) and 5% fewer tokens; the `unique` variants have 10 epochs. Other scales count tokens.
 """
 
 import pathlib

@@ -1,10 +1,11 @@
-"""Three styles at equal tokens on the built-in corpus: minutes on two cores, nothing to download.
+"""Compares three systems at equal tokens on the built-in corpus; nothing to download.
 
   python -m scalelab.study run --config=configs/studies/quickstart.py --workdir=runs/quickstart
 
-A laptop's version of thesis 7.5.1: two seeds of each style, fine-tuned on two tasks that are made
-out of the corpus itself without a label (scalelab/data/probes.py) and are no benchmark. Smaller
-vocabulary, higher learning rate and fewer tokens than the protocol's, so that something is learnt.
+It is thesis 7.5.1 for a laptop: one shape and two seeds of each system. The two tasks are made from
+the corpus itself (scalelab/data/probes.py); they are no benchmark. The vocabulary is smaller, the
+learning rate higher and the budget shorter than the protocol's, so that losses fall within minutes
+on two cores.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ TOKENS = 1.2e6
 
 
 def get_config(arguments: str = "") -> ml_collections.ConfigDict:
-    """Returns the study; arguments as in configs/study.py, `scale` apart."""
+    """Returns the study; takes the arguments of configs/study.py but `scale`."""
     study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
     if "scale" in study.parse(arguments):
         raise ValueError("the quickstart has one scale; take configs/studies/thesis_7_5_1.py")

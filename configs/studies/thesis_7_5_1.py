@@ -1,9 +1,8 @@
-"""Thesis 7.5.1: one shape dimension grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
+"""Thesis 7.5.1: one dimension of the shape grows, width or depth (Tables 7.2, 7.3, B.1, B.2).
 
-Arguments as in configs/study.py. Shapes at scale medium and small: width 64 to 256 and depth 2 to
-10; tiny: width 16 to 32 and depth 2 to 8. Each has three widths and three depths, so that a last
-step can be told from a first. Hypotheses need two pre-training seeds, so scale full, which has one
-as the protocol does, tests them from seeds=2.
+Takes the arguments of configs/study.py. Each scale has at least three widths and three depths, so
+that the first step can be compared with the last. Hypotheses need two pre-training seeds. Scale
+full has one seed, as the protocol does; it tests the hypotheses with seeds=2.
 """
 
 import pathlib

@@ -1,12 +1,12 @@
-"""Thesis 7.5.2: several shape dimensions grow together, and heads follow width (Tables 7.4, B.3).
+"""Thesis 7.5.2: several dimensions of the shape grow together (Tables 7.4, B.3).
 
-Beside each net that has grown in both dimensions stand one grown in width alone and one grown in
-depth alone, of equal size, as in Figure 7.2; the protocol takes them from its Tables 7.2 and 7.3,
-and so do we: thesis_7_5_1 has runs of the same names. At scale medium and small they have four
-times the size of 2x64x2 (the protocol's nine and eighteen times that of 2x128x2), and 1x256x2
-stands beside 2x256x2, as 2x544x2 beside 8x544x2; at scale tiny they have four times that of 2x16x2,
-and none is wide enough to miss heads (4b). Statement 5 needs several pre-trainings of each net:
-scale full has it from seeds=2.
+Each net that grew in both dimensions is compared with one of equal size that grew in width alone
+and one that grew in depth alone (Figure 7.2). The protocol takes these from its Tables 7.2 and 7.3;
+here thesis_7_5_1 has runs of the same names. At scales medium and small the larger nets have four
+times the size of 2x64x2 (protocol: nine and eighteen times that of 2x128x2), and 1x256x2 is
+compared with 2x256x2, as 2x544x2 with 8x544x2. At scale tiny they have four times the size of
+2x16x2, and no net is wide enough for hypothesis 4b. Hypothesis 5 needs several pre-trainings of
+each net: scale full has it with seeds=2.
 """
 
 import pathlib

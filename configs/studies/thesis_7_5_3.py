@@ -1,8 +1,8 @@
 """Thesis 7.5.3: validation loss against seconds, BERT-style (Figures 7.3, B.1).
 
-The budget is a time, the same for all shapes, but for scale full a variant of its own: other
-studies' runs of these shapes have tokens. At scale full the protocol trains every shape for its
-epochs and reads the losses at common times.
+All shapes get the same time. This budget is a variant, because other studies have runs of the same
+shapes with a budget of tokens. At scale full the protocol trains every shape for its epochs and
+reads the losses at common times.
 """
 
 import pathlib

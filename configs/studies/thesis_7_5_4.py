@@ -1,7 +1,7 @@
 """Thesis 7.5.4: half the steps against half the batch (Tables 7.5, B.4).
 
-Half the steps is half the tokens with the same batch; half the batch takes as many steps as the
-baseline, so again half the tokens.
+Half the steps with the same batch have half the tokens. Half the batch with the same steps has half
+the tokens too.
 """
 
 import pathlib

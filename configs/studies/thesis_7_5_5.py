@@ -1,13 +1,13 @@
 """Thesis 7.5.5: a grid of shapes of one size, then compound scaling (Tables 7.6 to 7.8, B.5).
 
-Nine shapes near N = 0.39M (the five widest at scale small; four of 0.02M at scale tiny) train on
-the first phase alone, as the other runs have it. Those of the least loss are fine-tuned: three at
-scale full, as the protocol does; four at the others, the fewest whose rank order can tell anything
-(statement 5). The best score among the three of the least loss gives alpha and beta. Scale full
-then trains the protocol's three scaled shapes, fewer epochs each, beside the best net before them;
-the other scales train what the grid itself gives, one step of phi up (twice the size).
+The grid has nine shapes near N = 0.39M (five at scale small; four near 0.02M at scale tiny). They
+train on the first phase alone. The shapes of least loss are fine-tuned: three at scale full, as in
+the protocol; four at the other scales, the fewest that have a rank order (hypothesis 5). Among the
+three of least loss, the best score gives alpha and beta. Scale full then trains the protocol's
+three scaled shapes for fewer epochs, and the best net before them. The other scales train the shape
+that their own grid gives for one step of phi, which is twice the size.
 
-Three shapes, trained once each, decide nothing: scale full has statement 4a from seeds=2.
+Three shapes with one seed each decide nothing: scale full tests hypothesis 4a with seeds=2.
 """
 
 import pathlib

@@ -60,12 +60,9 @@ class PlannedRun:
 def expand_runs(
     spec: StudySpec, workdir: pathlib.Path, *, foreseen: bool = False
 ) -> list[PlannedRun]:
-    """Expands a study into its runs; stages whose shapes are not known yet have none.
+    """Expands a study into its runs; later stages depend on the runs in `workdir`.
 
-    Args:
-      spec: the study.
-      workdir: holds the runs of earlier stages, on which later ones may depend.
-      foreseen: gives those stages a shape of the expected size instead, for a plan.
+    A stage whose shapes are not known yet has none; if `foreseen`, a shape of the expected size.
 
     Raises:
       ValueError: a config cannot be resolved; the message names the run.

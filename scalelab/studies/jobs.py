@@ -129,13 +129,9 @@ def is_small(net: config_lib.Net) -> bool:
     return flops.n_model(net.width, net.num_layers) <= SMALL
 
 
-def num_vmapped(net: config_lib.Net | None = None) -> int:
-    """Returns how many seeds of a net one program trains: several on a GPU or TPU if it is small.
-
-    A GPU or TPU waits for small nets most of the time. CPU cores have a process each instead.
-    """
-    small = net is None or is_small(net)
-    return MAX_VMAPPED if environment.has_accelerator() and small else 1
+def num_vmapped() -> int:
+    """Returns how many seeds of a small net one program trains; CPU cores have a process each."""
+    return MAX_VMAPPED if environment.has_accelerator() else 1
 
 
 def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | None:
@@ -154,17 +150,6 @@ def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | Non
 # --- The program ----------------------------------------------------------------------------------
 
 
-def pretrain(runs: Sequence[PretrainRun]) -> None:
-    """Trains runs, several as one program."""
-    from scalelab import population, train
-
-    found = [(config_lib.resolve(run.config), run.folder) for run in runs]
-    if len(found) == 1:
-        train.train(*found[0])
-    else:
-        population.train(found)
-
-
 def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     """Fine-tunes a run on the tasks that are left."""
     from scalelab import finetune as finetune_lib
@@ -177,7 +162,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     options = finetune_lib.Options(
         tuple(range(asked["seeds"])),
         data=finetunings.data_folder(asked["data"], study.workdir),
-        together=min(asked["seeds"], num_vmapped(config.net)),
+        together=min(asked["seeds"], num_vmapped() if is_small(config.net) else 1),
     )
     values = finetunings.base_values(asked["recipe"])
     for name in ("cache_dir", "compile_cache_dir"):
@@ -210,11 +195,17 @@ def main(argv: list[str]) -> None:
     for run in given.run:
         if f"{run}.{given.kind}" not in tasks:
             raise ValueError(f"study {given.study} has no job {run}.{given.kind}")
-    if given.kind == PRETRAIN:
-        pretrain([runs[name] for name in given.run])
+    if given.kind == FINETUNE:
+        for name in given.run:
+            finetune(study, runs[name], tasks[f"{name}.{given.kind}"])
         return
-    for name in given.run:
-        finetune(study, runs[name], tasks[f"{name}.{given.kind}"])
+    from scalelab import population, train
+
+    wanted = [(config_lib.resolve(runs[name].config), runs[name].folder) for name in given.run]
+    if len(wanted) == 1:
+        train.train(*wanted[0])
+    else:
+        population.train(wanted)
 
 
 if __name__ == "__main__":

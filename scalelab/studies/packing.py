@@ -9,11 +9,9 @@ from scalelab.studies import expand, jobs
 
 
 def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
-    """Copies the study's file and plan, and every run of it that is wholly done.
+    """Copies the study's file and plan, and every run whose jobs are all done.
 
-    A run counts as wholly done when its pre-training and all its fine-tunings are. One that is in
-    `to` already is left as it is, so that packing again adds what has come since.
-
+    A run that is in `to` already is left as it is, so that packing again adds later ones.
     `study report` and `study run` take `to` as --workdir; its runs are in one file
     (lab/load/archive.py). Returns a message with the counts.
     """

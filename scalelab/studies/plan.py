@@ -89,11 +89,7 @@ def measure_task(splits: "Splits", spec: StudySpec, name: str) -> TaskSize:
 
 
 class Clock:
-    """Times each distinct step of a study, and loads its data, once, when it is first asked for.
-
-    Args:
-      tasks: what the nets are fine-tuned on.
-    """
+    """Times each distinct step of a study, fine-tuned on some tasks, and loads its data, once."""
 
     def __init__(self, tasks: Sequence[TaskSize]) -> None:
         from scalelab.runs import environment

@@ -53,13 +53,9 @@ class Pool:
       name: the study's.
       num_workers: processes at a time.
       refresh: called when a job has ended, because later stages may have got runs. If it raises
-        ValueError, they get none and the rest goes on.
+        ValueError, which `refused` keeps, they get none and the rest goes on.
       show: called with (study, jobs, names of working jobs, failed) to show progress.
       num_vmapped: pre-trainings of one net that a process does at a time.
-
-    Attributes:
-      refused: why later stages got no runs when `refresh` was last called, or None.
-      failed: jobs that failed -> the reason.
     """
 
     def __init__(
@@ -69,17 +65,14 @@ class Pool:
         self.workdir, self.name, self.num_workers = workdir, name, num_workers
         self.num_vmapped, self.refresh, self.show = num_vmapped, refresh, show
         self.refused: str | None = None
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, str] = {}  # jobs -> the reason
         self._one_by_one: set[str] = set()  # jobs that failed as one program
         self._working: dict[int, Working] = {}  # by slot
         for folder in ("locks", "logs", "runs"):
             (workdir / folder).mkdir(parents=True, exist_ok=True)
 
     def run(self) -> dict[str, str]:
-        """Does everything that can be done.
-
-        Returns:
-          The jobs that failed and are not done by now, with the reason.
+        """Does everything that can be done; returns the jobs that failed, with the reason.
 
         Raises:
           cli.Stopped: interrupted; the processes have saved where they were.
@@ -229,10 +222,9 @@ def describe_failure(code: int, log: pathlib.Path) -> str:
 
 
 def memory_share(num_workers: int) -> dict[str, str]:
-    """Returns environment variables by which processes that share a GPU share its memory.
+    """Returns the environment by which processes share a GPU's memory, unless the user has set it.
 
-    JAX takes three quarters of it at the start, so a second process would find none. A share that
-    the user has set stays.
+    JAX takes three quarters of it at the start, so a second process would find none.
     """
     name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
     if num_workers == 1 or name in os.environ or not environment.has_accelerator():

@@ -31,9 +31,7 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
 
     `gold.jsonl` has one object a document: split, number, topic, and the annotations of each
     sentence (`gold.annotate`).
-
-    Returns:
-      The number of documents of each split.
+    Returns the number of documents of each split.
     """
     rng = np.random.default_rng([seed, 1])
     with (folder / "gold.jsonl").open("w", encoding="utf-8") as file:
@@ -54,8 +52,7 @@ def write_tokens(
 ) -> dict[str, Any]:
     """Writes texts of a token source; each token is an invented word.
 
-    Returns:
-      The "documents" of each split, and the "words", one for each token.
+    Returns the "documents" of each split, and the "words", one for each token.
     """
     rng = np.random.default_rng([seed, 1])
     words = lexicon.stems(rng, source.vocab_size)

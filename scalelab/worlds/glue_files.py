@@ -24,10 +24,8 @@ Example = tuple[tuple[str, ...], str]  # texts and label
 def write(world: World, seed: int, num_examples: int, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the nine tasks.
 
-    A training set has `num_examples` examples, a dev or test set a quarter as many.
-
-    Returns:
-      Task -> file -> number of examples.
+    A training set has `num_examples` examples, a dev or test set a quarter as many. Returns the
+    number of examples by task and file.
 
     Raises:
       ValueError: the lexicon is too small for so many.

@@ -20,11 +20,7 @@ def entropy(chances: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """A stationary source.
-
-    Attributes:
-      transitions: k + 1 axes of size V; [a, b, x] is the probability of x after a, b.
-    """
+    """A stationary source: [a, b, x] of its k + 1 axes of size V is the chance of x after a, b."""
 
     transitions: np.ndarray
 

@@ -16,11 +16,7 @@ from scalelab.worlds.markov import entropy
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The texts of one table.
-
-    Attributes:
-      table: [K, K] int, the letter between two neighbours.
-    """
+    """The texts of one table: [K, K] int, the letter between two neighbours."""
 
     table: np.ndarray
 
@@ -60,12 +56,7 @@ class Neighbours:
 
 
 def draw(num_letters: int, seed: int) -> Neighbours:
-    """Draws a table in which all letters are about equally frequent.
-
-    Args:
-      num_letters: K, 2 or more.
-      seed: of the draw.
-    """
+    """Draws a table of K >= 2 letters, which are about equally frequent."""
     if num_letters < 2:
         raise ValueError(f"expected 2 letters or more, got {num_letters}")
     letters = np.arange(num_letters**2) % num_letters
