@@ -14,8 +14,6 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from scalelab import fill_mask
-from scalelab.data.tokenizers import Tokenizer
-from scalelab.formats import Frame
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -38,29 +36,6 @@ def test_only_masks_are_special(pretrained_runs: Runs, system: str, mask: str) -
         *frame.end,
     ]  # fmt: skip
     assert ids.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("processor", "expected"),
-    [
-        (None, Frame()),
-        (processors.ByteLevel(), Frame()),
-        (processors.RobertaProcessing(("</s>", 1), ("<s>", 0)), Frame((0,), (1, 1), (1,))),
-        (
-            processors.TemplateProcessing(
-                single="<s> $A", pair="<s> $A </s> $B:1", special_tokens=[("<s>", 0), ("</s>", 1)]
-            ),
-            Frame((0,), (1,), ()),
-        ),
-    ],
-)
-def test_the_frame_of_tokenizers_of_others(processor: Any, expected: Frame) -> None:
-    """Those of the hub frame texts in more ways than ours do."""
-    backend = tokenizers.Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "a": 2}, []))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if processor is not None:
-        backend.post_processor = processor
-    assert Tokenizer(backend, {}).frame() == expected
 
 
 # --- The program ----------------------------------------------------------------------------------

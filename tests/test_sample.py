@@ -124,15 +124,3 @@ def test_bad_input(start: Start, system: str | None, flags: list[str], message: 
     assert code == 2 and said == "" and "Traceback" not in errors
     found = re.findall(r"^error: .*", errors, re.MULTILINE)
     assert len(found) == 1 and re.search(message, found[0]), errors
-
-
-def test_an_empty_prompt_without_a_token_to_begin_with(
-    start: Start, pretrained_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the vocabulary that was published with GPT."""
-    opened = pretrained.load(pretrained_runs("gpt"))
-    del opened.tokenizer.special_ids["eos"]
-    monkeypatch.setattr(pretrained, "load", lambda path: opened)
-    code, _, errors = start("gpt", "--prompt=")
-    assert code == 2 and "an empty prompt: " in errors
-    assert rows(start, "gpt", prompts=("a",))[0]["ended_by"] == "length"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import small
 
-from scalelab.decode import beam, loop, stepper
-from scalelab.decode.choose import Rules
+from scalelab.decode import beam, stepper
 
 SIZES = {"max_new_tokens": 4, "max_len": 99, "end_token": None}
 END = 13  # of texts, in one test: the net likes it
@@ -41,15 +40,6 @@ def test_without_an_end_it_keeps_the_best(num_beams: int) -> None:
         assert [text.tokens.tolist() for text in texts] == [tokens for tokens, _ in expected]
         np.testing.assert_allclose([t.score for t in texts], [s for _, s in expected], rtol=1e-4)
         assert all(text.ended_by == "length" for text in texts)
-
-
-def test_one_beam_is_greedy() -> None:
-    made = stepper.prepare(*small.net("gpt2"))
-    sizes = {"max_new_tokens": 12, "max_len": small.MAX_LEN, "end_token": None}
-    found = beam.search(made, small.PROMPTS, num_beams=1, **sizes)
-    greedy = loop.generate(made, small.PROMPTS, Rules(), **sizes)
-    for (best,), text in zip(found, greedy, strict=True):
-        np.testing.assert_array_equal(best.tokens, text.tokens)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
 
 import glue_folder
 import numpy as np
@@ -28,22 +27,19 @@ pytestmark = [
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """What a notebook reads: a checkpoint as the hub ships it, and a GLUE folder."""
     model = peers.make("bert", (2, 8, 1), 64, vocab_size=real_text.VOCAB)
     tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir("bert"))
     for part in (model.float(), tokenizer):
         part.save_pretrained(tmp_path / "hub")
-    flags = (
-        "--config.batch_size=2 --config.epochs=1 --config.max_len=64 --config.machine."
-        f"cache_dir={tmp_path}/cache --config.machine.compile_cache_dir=None"
-    )
     values = {
         "MODEL": f"{tmp_path}/hub",
         "TASK": "rte",
         "DATA": str(glue_folder.write(tmp_path / "glue")),
         "WORK": f"{tmp_path}/work",
-        "FLAGS": flags,
+        "FLAGS": "--config.batch_size=2 --config.epochs=1 --config.max_len=64 --config.machine."
+        f"cache_dir={tmp_path}/cache --config.machine.compile_cache_dir=None",
         "JAX_PLATFORMS": "cpu",
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(tiny.ROOT),
@@ -51,11 +47,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iter
     }
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    yield
-
-
-def printed(cell: nbformat.NotebookNode) -> str:
-    return "".join(part.get("text", "") for part in cell.outputs if part.output_type == "stream")
 
 
 @pytest.mark.ci
@@ -64,7 +55,8 @@ def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
     notebook = nbformat.read(tiny.ROOT / "colabs/hugging_face_bert.ipynb", as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
     client.execute(cwd=str(tiny.ROOT))
-    last = printed(notebook.cells[-1])
+    streams = (part for part in notebook.cells[-1].outputs if part.output_type == "stream")
+    last = "".join(part.get("text", "") for part in streams)
     (said,) = re.findall(r"(\d+) examples, scores that differ by (\S+) at most", last)
     dev = predictions.read(tmp_path / "work/rte/seed0/predictions.tsv")
     assert dev.texts is not None and dev.probabilities is not None and dev.labels is not None

@@ -121,7 +121,7 @@ def _describe_progress(run: RunRecord, step: int | None) -> tuple[Facts, Facts]:
         own = {key[5:]: value for key, value in line.items() if key.startswith("eval/")}
         for key, value in (own | {"step": line["step"]}).items() if own else ():
             if key != "max_len":
-                scores[f"{line['eval/max_len']} {key}"] = value
+                scores[f"{line.get('eval/max_len', '')} {key}".strip()] = value
     return cost, scores
 
 
