@@ -58,17 +58,13 @@ def open_system(folders: str) -> System:
 def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """Compares two systems on every task that both have.
 
-    Args:
-      a: what `open_system` gave.
-      b: likewise.
-      allow_recipe: whether their recipes may differ.
-
     Returns:
       A line a metric and the mean over tasks, if there are several, with the columns of the CSV but
       its last; and notes.
 
     Raises:
-      ValueError: dev sets, gold labels or recipes differ, or there is no task that both have.
+      ValueError: dev sets, gold labels or (unless `allow_recipe`) recipes differ, or there is no
+        task that both have.
     """
     done = [
         {name: None for runs in side for name, task in runs.items() if task.finished}

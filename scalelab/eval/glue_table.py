@@ -44,7 +44,6 @@ def write(workdir: pathlib.Path, *, only: str | None = None, best: bool = False)
 
     Raises:
       ValueError: the folder holds no fine-tuning, or files that do not go together.
-      OSError: a file cannot be read or written.
     """
     rows, notes = read(workdir, only=only)
     texts = _texts(rows).drop(columns=[] if best else ["best on dev"])

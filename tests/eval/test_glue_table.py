@@ -75,18 +75,6 @@ def test_averages_by_hand(tmp_path) -> None:
     assert mean["QQP", "accuracy"] != mean["QQP", "f1"]
 
 
-def test_tasks_that_are_absent_are_named_and_the_average_is_not_glues(tmp_path) -> None:
-    task_folders.write_all(tmp_path, tasks=("cola", "rte", "mnli"))
-    (tmp_path / "wnli/seed0").mkdir(parents=True)
-    rows, notes = glue_table.read(tmp_path)
-    assert [row["name"] for row in rows if row["task"] is None] == ["mean of 3 tasks"]
-    note = "Not the GLUE average of nine: without SST-2, MRPC, STS-B, QQP, QNLI, WNLI."
-    assert note in notes
-    task_folders.write_all(tmp_path / "all")
-    _, notes = glue_table.read(tmp_path / "all")
-    assert not [n for n in notes if n.startswith("Not the GLUE")]
-
-
 def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
     """All nine tasks are there, but one dev split is absent, and one dev set is a carved one."""
     monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", 40430)

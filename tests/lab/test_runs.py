@@ -318,24 +318,6 @@ def test_losses_at_matched_points_by_hand(tmp_path) -> None:
     assert row[4:] == ["6.5000", "9.5000", "+3.0000"]
 
 
-def test_bits_per_byte_where_tokens_differ(tmp_path) -> None:
-    made = []
-    for name, size in (("a", 300), ("b", 300), ("c", 400)):
-        config = run_folders.config_of(tokenizer__vocab_size=size)
-        run = run_folders.write(tmp_path / name, config=config)
-        path = run / "metrics.jsonl"
-        text = path.read_text().replace(
-            '"eval/max_len"', '"eval/bits_per_byte": 1.5, "eval/max_len"'
-        )
-        path.write_text(text)
-        made.append(records.read_run(run))
-    a, b, c = made
-    assert not any("bits" in name for name in run_pair.losses(a, b, "step", 2)[0])
-    header, rows = run_pair.losses(a, c, "step", 2)
-    assert header[-3:] == ["bits/byte 128 A", "B", "B - A"]
-    assert rows[-1][-3:] == ["1.5000", "1.5000", "+0.0000"]
-
-
 def test_what_must_agree_beside_the_config(tmp_path) -> None:
     a, b = pair(tmp_path, data_hash="cd" * 32)
     assert "  the same" in run_pair.describe(a, a, [])

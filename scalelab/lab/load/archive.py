@@ -75,18 +75,15 @@ def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
-    """Adds finished pre-trainings with their fine-tunings to TO/runs.tar.xz.
+    """Adds finished pre-trainings (name -> folder) with their fine-tunings to TO/runs.tar.xz.
 
-    Args:
-      runs: name -> run folder, packed already or not. One that the archive has is left as it is.
-      to: the folder of the archive; made if absent.
+    A run that the archive has is left as it is.
 
     Returns:
       The number of runs that were added, and of those that were there.
 
     Raises:
       ValueError: a run, or a fine-tuning below it, is not finished or not whole.
-      OSError: a file cannot be read or written.
     """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scalelab-pack-") as name:

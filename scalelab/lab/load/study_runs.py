@@ -129,11 +129,7 @@ class Study:
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
-    """Reads a study and the state of its runs.
-
-    Args:
-      workdir: holds studies/ and runs/, perhaps packed.
-      name: of the study; None where there is only one.
+    """Reads a study and the state of its runs; without a name the only one of the folder.
 
     Raises:
       ValueError: there is no such study, or its file is damaged. A damaged run is read as such.
@@ -158,12 +154,9 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
 def read_run(
     folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None
 ) -> PretrainRun:
-    """Reads the state of one run; `damaged` says what is wrong with its files.
+    """Reads the state of a run that a study's file has planned.
 
-    Args:
-      folder: its run folder.
-      planned: what the study's file says of it.
-      finetune_seeds: read this many seeds of each task; None: all that are there.
+    `finetune_seeds`: read this many seeds of each task; None: all that are there.
     """
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):

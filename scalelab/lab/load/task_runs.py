@@ -120,11 +120,9 @@ class TaskRuns:
 
 
 def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, TaskRuns]:
-    """Reads all fine-tunings in a folder, those from scratch beside them left out.
+    """Reads all fine-tunings in a folder, or the first `num_seeds` of each task.
 
-    Args:
-      workdir: the folder.
-      num_seeds: reads the first seeds of each task; None: all.
+    Those from scratch beside them are left out.
 
     Returns:
       Task -> its runs: GLUE's nine in GLUE's order, then others by name. A run that cannot be read,

@@ -122,9 +122,6 @@ def degenerate(
       train_loss: mean training loss at the end: nats, or mean squared error; None if unknown.
       train_gold: gold of the training set.
       regression: whether these are scores, not classes.
-
-    Returns:
-      The reason, or None if the run is sound.
     """
     if not np.isfinite(predicted).all():
         return "a prediction is not finite"

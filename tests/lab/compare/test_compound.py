@@ -146,14 +146,6 @@ def test_a_grid_is_of_one_size(tmp_path, grid, capsys) -> None:
     assert "387,072 to 125,829,120" in fails(capsys, f"--results={grid}")
 
 
-@pytest.mark.parametrize("n_model", [3e3, 2e4, 0.39e6, 1e7])
-def test_what_lists_a_grid_takes_it_back(tmp_path, n_model: float) -> None:
-    shapes = shape_rules.grid(n_model)
-    path = tmp_path / "grid.csv"
-    path.write_text("shape,loss\n" + "".join(f"{shape},1.0\n" for shape in shapes))
-    assert set(compound.read_grid(path, None, [])[0]) == {*shapes}
-
-
 OTHERWISE = [
     ("optim.total_steps", {"optim__total_steps": 800}, {}),
     ("net.ffn_width", {"net__ffn_width": 300}, {}),

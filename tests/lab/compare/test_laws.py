@@ -47,14 +47,6 @@ def test_losses_at_different_lengths_do_not_mix(tmp_path) -> None:
     assert len(points) == 1
 
 
-def test_a_damaged_run_is_named_whatever_was_asked_for(tmp_path) -> None:
-    runs = write(tmp_path / "runs", num_seeds=1)
-    path = runs / "bert32-0/result.json"
-    path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1e999, "x": '))
-    _, notes = run_points.read([runs], "loss", where="width<=96")
-    assert notes[0].startswith(f"1 {run_points.DAMAGED}: {path.parent}: ")
-
-
 def parameters(said: str) -> dict[str, list[float]]:
     """Value and ends of the interval of each parameter that a program printed."""
     found = re.findall(r"^(\w) +(\S+) +\[(\S+), (\S+)\]$", said, re.M)
@@ -131,19 +123,6 @@ def test_along_a_cost_one_thing_may_differ(tmp_path, capsys) -> None:
     assert names("tokens") == by_shape
     assert names("n_model", "tokens") == ["bert"]
     assert names("flops", of=[p for p in points if p.shape == "2x16x2"]) == ["bert"]
-
-
-def test_budgets_that_are_an_axis_bring_one_kind_of_warm_up(tmp_path) -> None:
-    """One that grows with the budget, or stays, is one kind; two for one budget are two."""
-    for k, warmups in enumerate(((10, 10), (40, 80))):
-        budgets(tmp_path / f"runs{k}", (16,), warmups)
-        points, _ = run_points.read([tmp_path / f"runs{k}"], "loss")
-        assert list(laws.group_runs(points, ("tokens",), "")[0]) == ["bert"]
-    points, _ = run_points.read([tmp_path / "runs0", tmp_path / "runs1"], "loss")
-    found, notes = laws.group_runs(points, ("tokens",), "")
-    assert list(found) == [f"bert, optim.warmup_steps={steps}" for steps in (10, 40, 80)]
-    assert "bert: runs differ in optim.warmup_steps, which" in notes[0]
-    assert list(laws.group_runs(points, ("tokens",), "optim.warmup_steps")[0]) == ["bert"]
 
 
 def test_a_joint_law_of_runs(tmp_path, capsys) -> None:
