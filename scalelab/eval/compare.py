@@ -157,7 +157,10 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
     pairs = {_title(name): (_finished(a, name), _finished(b, name)) for name in shared}
     apart = glue_table.differing_settings(pairs, ("in A", "in B"))
     paired = frame[frame["paired"] & frame["task"].notna()]["task"].unique()
-    found = [*NOTES, "Seeds are independent: the runs did not begin with the same weights."]
+    found = [
+        *NOTES,
+        "Seeds are independent: the runs did not begin with the same weights and seeds.",
+    ]
     if len(paired):
         where = "" if len(paired) == len(shared) else f" in {', '.join(map(_title, paired))} alone"
         found[-1] = f"Seeds are paired{where}: both began with the same weights and the same seeds."
