@@ -77,8 +77,7 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
 
     Args:
       opened: the run.
-      context: tokens of a row, special ones included; None: the longest of its training, or all
-        positions of an import.
+      context: tokens of a row, special ones included; None: the longest of its training.
       stride: tokens; None: half of a row's text.
 
     Raises:

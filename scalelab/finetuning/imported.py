@@ -155,12 +155,7 @@ def shapes(
 ) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shapes of a classifier's parameters by path, as `flat` names them.
 
-    Args:
-      system: its family.
-      net: its sizes, fields of config.net.
-      kind: of the head, "double" or "single".
-      num_classes: C.
-      vocab_size: V.
+    `net` has its sizes, fields of config.net; `kind` of its head is "double" or "single".
     """
     sizes, module = _config_of(system, net).net, systems.load(system)
     body = systems.make_net(module, sizes, vocab_size=vocab_size)

@@ -102,13 +102,9 @@ def grid_points(axes: Axes) -> dict[str, dict[str, Any]]:
 def write_choice(
     workdir: pathlib.Path, axes: Axes, scores: Mapping[str, float], seed: int
 ) -> dict[str, Any]:
-    """Writes grid.json and returns the fields of the point with the best score.
+    """Writes grid.json and returns the fields of the point with the best score on dev.
 
-    Args:
-      workdir: the task's folder.
-      axes: the grid.
-      scores: dev score of each point by name; -inf where it failed.
-      seed: the seed that all points ran with.
+    A point that failed has the score -inf; all points ran with `seed`.
     """
     named = grid_points(axes)
     best = max(named, key=lambda name: scores[name])

@@ -50,16 +50,9 @@ class Progress:
     def judge(
         self, step: int, dev: dict[str, Any], score: Callable[[Any], float], patience: int | None
     ) -> bool:
-        """Records an evaluation, and stops the seed if it is due.
+        """Records an evaluation; returns whether it is the best so far.
 
-        Args:
-          step: steps taken.
-          dev: split -> metric -> value.
-          score: dev -> the number that is compared.
-          patience: evaluations without a better score after which to stop; None: never.
-
-        Returns:
-          Whether it is the best so far.
+        Stops the seed after `patience` evaluations without a better score; None: never.
         """
         self.evals.append({"step": step, "dev": dev})
         self.over = self.failed is not None

@@ -73,15 +73,7 @@ def dev_outputs(run: TaskRun, params: Params) -> Outputs:
 
 
 def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params: Params) -> None:
-    """Writes predictions, pictures and, last, result.json of a seed.
-
-    Args:
-      run: the task's run.
-      seed: which seed.
-      progress: how far it has come.
-      outputs: its outputs on the dev splits.
-      params: the parameters {"body", "head"} that gave them.
-    """
+    """Writes predictions, pictures and, last, result.json of a seed."""
     task, opened, folder = run.task, run.start.opened, run.folder(seed)
     write_predictions(run, folder, outputs)
     title = f"{task.title} seed {seed}, {opened.config.system}"

@@ -51,12 +51,7 @@ class NamedRows:
         return _with_table(params, jnp.concatenate([table[self.ids], ones]))
 
     def widen(self, params: Params, first: np.ndarray) -> Params:
-        """Returns parameters with the whole table again.
-
-        Args:
-          params: with the narrow table.
-          first: [V, D], the table that training began with.
-        """
+        """Returns parameters with the whole table; `first` [V, D] is that of the beginning."""
         narrow = token_table(params)
         table = jnp.asarray(first) * narrow[len(self.ids)]
         return _with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))
@@ -65,14 +60,7 @@ class NamedRows:
 def find(
     examples: list[TaskExamples], num_rows: int, width: int, num_steps: int
 ) -> NamedRows | None:
-    """Finds the rows that examples name; None where training only them would not pay.
-
-    Args:
-      examples: all that training and its evaluations read.
-      num_rows: V.
-      width: D.
-      num_steps: of training.
-    """
+    """Finds the rows that all examples name; None where training only them would not pay."""
     if float(num_steps) * width * num_rows < WORTH:
         return None
     counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)

@@ -43,15 +43,7 @@ class Trained:
 
 
 class TaskRun:
-    """A task prepared for a net; seeds differ only in order, head and dropout.
-
-    Args:
-      task: the task.
-      splits: its records.
-      start: the initial weights.
-      config: how to adapt.
-      workdir: holds the seeds' folders.
-    """
+    """A task prepared for a net; seeds differ only in order, head and dropout."""
 
     def __init__(
         self,
@@ -196,10 +188,7 @@ class TaskRun:
     ) -> np.ndarray:
         """Computes the head's outputs for every example once: float32 [K, n, C].
 
-        Args:
-          predict: batch -> scores [B, C], or [K, B, C] of several seeds.
-          split: the examples.
-          num_seeds: K.
+        `predict` maps a batch to scores [B, C], or [K, B, C] of several seeds.
         """
         found = np.zeros((num_seeds, len(split), self.task.num_outputs), np.float32)
         ways = sharding.batch_ways(self.mesh)

@@ -62,13 +62,7 @@ class FinetuneStep:
     keep_best: bool = False  # whether the state has room for the parameters with the best dev score
 
     def first_params(self, seed: int, pretrained: ArrayPytree, head: ArrayPytree = None) -> Params:
-        """Returns the parameters {"body", "head"} that a seed begins with.
-
-        Args:
-          seed: of the head, and of new rows of the embedding.
-          pretrained: the net's parameters from pre-training; None: from scratch.
-          head: the head's parameters from an imported classifier; None: new ones.
-        """
+        """Returns the parameters that a seed begins with, those given or new ones."""
         params = nn.unbox(_init(self, named_key(jax.random.key(seed), "params")))
         if pretrained is not None:
             params["body"] = _start_from(pretrained, params["body"])
@@ -228,13 +222,7 @@ def _on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
-    """Returns the loss of each example [B]: squared error, or cross-entropy in nats.
-
-    Args:
-      scores: [B, C] float32.
-      labels: [B] float32 scores, or int32 classes.
-      regression: whether labels are scores.
-    """
+    """Returns each example's squared error, or cross-entropy in nats: [B], of scores [B, C]."""
     if regression:
         return jnp.square(scores[:, 0] - labels)
     log_probs = jax.nn.log_softmax(scores)

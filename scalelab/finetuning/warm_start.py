@@ -33,7 +33,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     Args:
       init: run folder of a pre-training or of an imported classifier, or "none".
       like: with "none", the run folder that gives net and tokenizer.
-      mnli: folder of MNLI runs of the same net; seed k starts from the weights of its seed k.
+      mnli: folder of MNLI runs of the same net; seed k starts from its seed k.
 
     Raises:
       ValueError: a folder is none of these.

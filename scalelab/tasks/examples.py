@@ -92,15 +92,8 @@ def encode(
 ) -> TaskExamples:
     """Makes the token rows of a split, or reads them from the cache.
 
-    Args:
-      texts: one list for each text column, one or two.
-      labels: [n], or None.
-      tokenizer: of the net.
-      frame: ids around the texts.
-      max_len: tokens of the longest row.
-      both_orders: whether each pair makes a second row, the texts the other way round.
-      cache_dir: where prepared data is kept.
-      tokenizer_digest: hash of the tokenizer.
+    `texts` has a list for each text column; with `both_orders` each pair makes a second row, the
+    texts the other way round.
     """
     num_orders = 2 if len(texts) == 2 and both_orders else 1
 
@@ -132,15 +125,8 @@ def encode(
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """Truncates pairs longest-first: tokens go from the end of the longer text until both fit.
 
-    Of two equally long texts the second loses one, as in `transformers`.
-
-    Args:
-      first: [n] lengths.
-      second: [n] lengths.
-      room: tokens that may stay.
-
-    Returns:
-      [n] and [n]: lengths that stay.
+    Of two equally long texts the second loses one, as in `transformers`. Takes lengths [n] and [n]
+    and returns those that stay, `room` together at most.
     """
     kept = np.minimum(first, np.maximum(room - second, room - room // 2))
     return kept, np.minimum(second, room - kept)

@@ -23,7 +23,7 @@ def write(
     predictions: Mapping[str, np.ndarray],
     directory: str | os.PathLike[str],
 ) -> list[Path]:
-    """Writes the files of one task.
+    """Writes the files of one task; returns their paths.
 
     Args:
       task: the task.
@@ -31,9 +31,6 @@ def write(
       predictions: for each test split to write, by its name, [rows]: class indices, or scores,
         which are clipped to the task's range.
       directory: where the files go; made if absent.
-
-    Returns:
-      The files written.
 
     Raises:
       ValueError: a score is not finite.
