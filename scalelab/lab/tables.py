@@ -196,10 +196,9 @@ def latex(table: Table, label: str) -> str:
 
 
 def csv(table: Table) -> str:
-    """Returns the table for programs: all digits, scores as fractions, empty for unknown.
+    """Returns the table for programs: all digits, scores as fractions, without the footer.
 
-    Scores have columns *_low, *_high and *_published beside them. The footer is left out. A last
-    column repeats what was allowed to differ, if anything was.
+    Scores have columns *_low, *_high and *_published beside them. A last column has the footnotes.
     """
     found: dict[str, list[object]] = {}
     for place, column in enumerate(table.columns):

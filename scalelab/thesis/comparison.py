@@ -3,6 +3,8 @@
 A study of configs/studies names this module: config.comparison = "scalelab.thesis.comparison".
 """
 
+from functools import partial
+
 from scalelab.lab.compare.evidence import Treatment
 from scalelab.thesis import hypotheses, loss_hypotheses, variant_hypotheses
 from scalelab.thesis.protocol import departures
@@ -13,8 +15,8 @@ from scalelab.thesis.tables import TABLES
 __all__ = ["FIGURES", "HYPOTHESES", "TABLES", "TREATMENTS", "departures", "published"]
 
 HYPOTHESES = {
-    "1a": hypotheses.best_objective,
-    "1b": hypotheses.worst_objective,
+    "1a": partial(hypotheses.objectives, name="1a"),
+    "1b": partial(hypotheses.objectives, name="1b"),
     "2a": hypotheses.growth,
     "2b": hypotheses.saturation,
     "2c": hypotheses.different_growth,

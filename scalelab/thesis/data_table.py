@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scalelab.lab.compare.comparability import Phase, read_phases
 from scalelab.lab.load.study_runs import PretrainRun
 from scalelab.lab.show import notes as notes_lib
-from scalelab.lab.show.score_tables import TableRequest, has_published
+from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.thesis import published, select
 
@@ -57,7 +57,7 @@ def build(request: TableRequest) -> Table:
         telling = [run for run in runs if run.result and run.result.phases]
         rows += _rows_of(points[0].system, (telling or runs)[0], points[0].label in known)
     notes = [NOTE] + [TEXT] * any(row[-1] is not None for row in rows)
-    notes += notes_lib.describe_published(request.departing, has_published(rows), SOURCE)
+    notes += notes_lib.describe_published(request.departing, rows, SOURCE)
     firsts = [points[0] for points in alike]
     notes += notes_lib.describe_study(request.study, firsts, request.footnotes)
     return Table(

@@ -78,26 +78,16 @@ def build_finding(
     return make_finding(evidence, name, *STATEMENTS[name], claims, cases, score, needs=needs)
 
 
-def best_objective(evidence: Evidence, score: str) -> Finding:
-    """1a, from shapes that two systems share. Cases: shapes of all three; bert is the best."""
-    pairs = ((MLM_NSP, MLM), (MLM_NSP, CLM))
-    return _rank(evidence, score, "1a", pairs, lambda v: v[MLM_NSP] > max(v[MLM], v[CLM]))
+# Which system is above which in the claims, and in each case.
+OBJECTIVES: dict[str, tuple[tuple[tuple[str, str], ...], Callable[[dict[str, float]], bool]]] = {
+    "1a": (((MLM_NSP, MLM), (MLM_NSP, CLM)), lambda v: v[MLM_NSP] > max(v[MLM], v[CLM])),
+    "1b": (((MLM_NSP, CLM), (MLM, CLM)), lambda v: v[CLM] < min(v[MLM_NSP], v[MLM])),
+}
 
 
-def worst_objective(evidence: Evidence, score: str) -> Finding:
-    """1b, from shapes that two systems share. Cases: shapes of all three; gpt2 is the worst."""
-    pairs = ((MLM_NSP, CLM), (MLM, CLM))
-    return _rank(evidence, score, "1b", pairs, lambda v: v[CLM] < min(v[MLM_NSP], v[MLM]))
-
-
-def _rank(
-    evidence: Evidence,
-    score: str,
-    name: str,
-    pairs: Sequence[tuple[str, str]],
-    holds: Callable[[dict[str, float]], bool],
-) -> Finding:
-    """Claims that the first system of each pair is above the second, over the shapes of both."""
+def objectives(evidence: Evidence, score: str, *, name: str) -> Finding:
+    """1a and 1b, from shapes that two systems share. Cases: shapes that all three share."""
+    pairs, holds = OBJECTIVES[name]
     parts = []
     for a, b in pairs:
         blocks = [{own[a]: 1.0, own[b]: -1.0} for own in select.by_shape(evidence, (a, b))]

@@ -36,13 +36,10 @@ PARTIAL = (
 
 @dataclasses.dataclass(frozen=True)
 class VariantHypothesis:
-    """A hypothesis about one variant's score minus another's.
+    """A hypothesis about one variant's score minus another's, the second of each pair.
 
     Attributes:
-      id: of the hypothesis.
-      statement: in words.
-      pairs: of variants, of which the second is subtracted.
-      rule: in words; empty: the first is above the second.
+      rule: in words; empty: the difference is above 0.
       what: the comparison in words; empty: the pairs' names.
       region: where the difference is claimed to lie.
       weight: of the second.

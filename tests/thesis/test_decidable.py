@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 import tiny
-from planted import PLANTED, Invented, only
+from planted import PLANTED, Invented
 
 from scalelab.lab.compare import hypotheses
 from scalelab.lab.compare.evidence import LARGE, OF_TASKS
@@ -112,13 +112,3 @@ def test_a_grid_that_fine_tunes_three_cannot_rank_them(tmp_path) -> None:
     fewer = dataclasses.replace(made, stages=made.stages | {"grid": grid})
     assert verdicts(made, "5", tmp_path) == ("confirmed", "refuted")
     assert verdicts(fewer, "5", tmp_path) == ("undecided", "undecided")
-
-
-def test_evidence_is_of_what_is_fine_tuned(tmp_path) -> None:
-    """The oracle's own check: of the grid's five shapes four have scores, all have losses."""
-    made = load("thesis_7_5_5", "scale=small")
-    evidence = invent(made, only("loss", lambda row: row.shape.num_layers), tmp_path)
-    scored = [row for row in evidence.rows if evidence.value(row, "large")]
-    assert [row.shape.num_layers for row in scored] == [2, 3, 4, 6]
-    assert all(evidence.value(row, "loss") for row in evidence.rows)
-    assert len(evidence.rows) == 5

@@ -99,15 +99,6 @@ def test_an_empty_study_says_what_it_lacks() -> None:
     assert "no curves of loss" in why["6"]
 
 
-def test_rows_that_are_not_there() -> None:
-    evidence = Invented(PLANTED["1a"][0], 0.01)
-    evidence.rows = [row for row in evidence.rows if row.system == "roberta"][:2]
-    why = {f.id: f.why for f in evaluate(evidence)}
-    assert "no shape that both have in this study" in why["1a"]
-    assert "no ladder of depth in this study" in why["2a"]
-    assert "no row with both variants in this study" in why["7b"]
-
-
 @pytest.mark.slow
 def test_null_studies_confirm_nothing() -> None:
     """Where nothing differs, one claim of a report or more is told in 5% of studies at most."""

@@ -84,22 +84,6 @@ TABLES = {
     "thesis_7_5_5": {"grid:grid": "7.6", "cost:scaled": "7.7", "large:larger": "7.8",
                      "small:up": "B.5"},
 }  # fmt: skip
-# Tables of the other scales, which have fewer tasks and shapes: BERT's rows of each.
-# (3x180x2 is what is foreseen of the scaled one, before the grid is known.)
-WIDTHS, DEPTHS = ("2x64x2", "2x128x2", "2x256x2"), ("2x128x2", "2x128x5", "2x128x10")
-SINGLE = ("2x64x2", "2x128x2", "2x64x8", "1x256x2")
-SMALLER = {
-    ("thesis_7_5_1", "small"): {"large:width": WIDTHS, "large:depth": DEPTHS},
-    ("thesis_7_5_1", "medium"): {"large:width": WIDTHS, "large:depth": DEPTHS},
-    ("thesis_7_5_1", "tiny"): {"large:width": ("2x16x2", "2x24x2", "2x32x2"),
-                               "large:depth": ("2x16x2", "2x16x4", "2x16x8")},
-    ("thesis_7_5_2", "small"): {"large:several": ("2x90x4", "2x256x2"), "large:beside": SINGLE},
-    ("thesis_7_5_2", "tiny"): {"large:several": ("2x22x4",),
-                               "large:beside": ("2x16x2", "2x32x2", "2x16x8")},
-    ("thesis_7_5_4", "small"): {"strategies": ("2x128x2",) * 3},
-    ("thesis_7_5_5", "small"): {"grid:grid": GRID[:5], "cost:scaled": (*GRID[:5], "3x180x2"),
-                                "large:larger": ("3x180x2",)},
-}  # fmt: skip
 BESIDE = {  # runs that are in none of the study's tables, and why
     "thesis_7_5_2": ("2x384x2", "2x128x18", "2x544x2", "2x128x36"),  # of 7.2, 7.3, for Figure 7.2
     "thesis_7_5_3": RUNS["thesis_7_5_3"][0][1],  # figures alone
@@ -128,19 +112,6 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
     found = {(r.system, str(r.shape), r.variant): config_lib.science(r.config) for r in planned}
     assert len(planned) == len(found)  # one pre-training of each
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("scale", "stages"),
-    [("full", ["grid", "before", "scaled", "larger"]), ("medium", ["grid", "scaled"]),
-     ("small", ["grid", "scaled"]), ("tiny", ["grid", "scaled"])],
-)  # fmt: skip
-def test_stages_are_in_the_protocols_order(scale: str, stages: list[str], tmp_path) -> None:
-    """7.5.5: the grid; then 7.7's net before and the scaled one; then 7.8's."""
-    made = load("thesis_7_5_5", scale)
-    assert [name for name, _ in made.stages.items()] == stages
-    planned = [run.stage for run in expand.expand_runs(made, tmp_path, foreseen=True)]
-    assert list(dict.fromkeys(planned)) == stages
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -179,46 +150,6 @@ def test_tables_are_the_protocols_row_by_row(name: str, tmp_path) -> None:
     beside = BESIDE.get(name, ())
     for table in found.keys() - TABLES[name].keys():  # in tables of their own
         assert {label.split()[1] for label in found[table]} == set(beside), table
-
-
-@pytest.mark.parametrize(("name", "scale"), SMALLER)
-def test_other_scales_have_the_same_tables(name: str, scale: str, tmp_path) -> None:
-    made = load(name, scale)
-    found = tables_of(made, tmp_path, foreseen=True)
-    shapes = {
-        table: tuple(label.split()[1] for label in rows if label.startswith("bert "))
-        for table, rows in found.items()
-    }
-    expected = SMALLER[name, scale]
-    assert {table: shapes[table] for table in expected} == expected
-    titles = [made.rows[table.partition(":")[2]].title for table in expected if ":" in table]
-    assert len(set(titles)) == len(titles)
-
-
-@pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
-@pytest.mark.parametrize("name", RUNS)
-def test_what_captions_say_of_rows_is_so(name: str, scale: str, tmp_path) -> None:
-    made = load(name, scale)
-    expand.write(made, expand.expand_runs(made, tmp_path, foreseen=True), tmp_path, "")
-    study = study_runs.read(tmp_path)
-    for table in study.facts["tables"]:
-        _, points, title = score_tables.select(study, table, KINDS)
-        heads, widths, depths, sizes = (
-            {getattr(p.shape, part) for p in points}
-            for part in ("num_heads", "width", "num_layers", "n_model")
-        )
-        if "of one size" in title:
-            assert max(sizes) < 1.1 * min(sizes) and len(widths) > 3
-            assert {p.runs[0].config["long"]["epoch_rate"] for p in points} == {0.0}
-        if "several sizes" in title:
-            assert max(sizes) > 3 * min(sizes)
-            total = {p.runs[0].config["optim"]["total_secs"] for p in points}
-            assert total == {None} or f"after {total.pop():g} seconds each" in title
-        if title == "Width alone":
-            assert (len(heads), len(depths)) == (1, 1) and len(widths) > 2
-        if title == "Depth alone":
-            assert (len(heads), len(widths)) == (1, 1) and len(depths) > 2
-        assert title or table in ("data", "strategies", "strategies_small")
 
 
 @pytest.mark.parametrize("name", RUNS)

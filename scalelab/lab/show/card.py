@@ -4,7 +4,7 @@ The clocks and losses of a run without a result are those of metrics.jsonl so fa
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scalelab.lab.load import task_runs
 from scalelab.lab.show import pages
@@ -54,7 +54,7 @@ def write(
         cost = {"budget": f"imported; the cost of its training is {UNKNOWN}"}
     dirty = ", with local changes" if environment.git_dirty else ""
     packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
-    sections: dict[str, Facts] = {
+    sections: dict[str, Mapping[str, object]] = {
         "Configuration": _describe_config(run, params),
         "Departures from the control": {
             f"`{d.field}`": f"{_format(d.value)} ({d.source})"

@@ -8,6 +8,7 @@ and a column for each length. A line is a run; runs that differ only in their se
 """
 
 import functools
+import math
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -69,14 +70,15 @@ def write(
     return drawn
 
 
-def read_curves(study: Study) -> pd.DataFrame:
-    """Returns a row for each validation: label of its row, seed, length, clocks and losses."""
+def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
+    """Returns label, seed, length, clocks and losses of validations, about `most` a curve."""
     keys = {key: key for key, _ in plots.CLOCKS} | {key: f"eval/{key}" for key in MEASURES.values()}
     return pd.DataFrame(
         {"label": point.label, "seed": run.seed, "length": length}
         | {name: line.get(key, np.nan) for name, key in keys.items()}
         for point in study.points for run in point.runs
-        for length, lines in run.curves.items() for line in lines
+        for length, lines in run.curves.items() for place, line in enumerate(lines)
+        if place % math.ceil(len(lines) / most) == 0 or place == len(lines) - 1
     )  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def chart_losses(study: Study) -> "Chart | None":
     """Returns validation loss against a chosen clock; None without any validation."""
     import altair as alt
 
-    curves = read_curves(study)
+    curves = read_curves(study, MAX_POINTS)
     if curves.empty:
         return None
 
@@ -169,13 +171,10 @@ def chart_losses(study: Study) -> "Chart | None":
         bind = alt.binding_select(options=values, labels=list(options), name=f"{name} ")
         return alt.param(name=name, value=values[0], bind=bind)
 
-    groups = curves.groupby(["label", "seed", "length"], sort=False)
-    place, num = groups.cumcount(), groups["step"].transform("size")
-    curves = curves[(place % np.ceil(num / MAX_POINTS) == 0) | (place == num - 1)]  # thinned
     rounded = curves.select_dtypes("float").map(lambda x: float(f"{x:.5g}"))  # a page holds many
     x = choice("clock", {title: key for key, title in plots.CLOCKS})
-    y = choice("measure", {t: k for t, k in MEASURES.items() if curves[k].notna().any()})
-    length = choice("length", {str(n): n for n in sorted(map(int, curves["length"].unique()))})
+    y = choice("measure", {t: k for t, k in MEASURES.items() if np.isfinite(curves[k]).any()})
+    length = choice("length", {str(n): n for n in sorted(set(curves["length"]))})
     legend = alt.selection_point(fields=["label"], bind="legend", name="shown")
     labels = list(dict.fromkeys(curves["label"]))
     colors = alt.Scale(domain=labels, range=list(plots.COLORS))
@@ -206,6 +205,6 @@ def library() -> str:
     """Returns the JavaScript that draws the charts, so that a page needs no network."""
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
     assert "</script" not in bundle and "<!--" not in bundle  # these would end its element
     return bundle

@@ -8,7 +8,7 @@ from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import TITLES, SeedRun
-from scalelab.lab.tables import Column
+from scalelab.lab.tables import Cell, Column, Value
 
 METRICS = (
     "Scores x 100 on the dev sets after the last step: accuracy, but Matthews' correlation (CoLA),"
@@ -55,10 +55,10 @@ def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Col
 
 
 def describe_published(
-    departing: Sequence[str], has_published: bool, source: str = ""
+    departing: Sequence[str], rows: Iterable[Sequence[Cell]], source: str = ""
 ) -> list[str]:
     """Returns which published numbers stand beside ours, or why none do; `source` names them."""
-    if has_published:
+    if any(isinstance(cell, Value) and cell.published is not None for row in rows for cell in row):
         return [f"In round brackets: the published number{source}."]
     reasons = f"No published number is comparable, as this study differs: {'; '.join(departing)}."
     return [reasons] if departing else []

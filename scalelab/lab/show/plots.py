@@ -90,18 +90,14 @@ def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
     import matplotlib
 
     # Without a date and with names from a fixed salt, the same numbers give the same file.
-    metadata = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    metadata: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
     with matplotlib.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
         with files.whole(path) as temporary:
             figure.savefig(temporary, dpi=dpi, **metadata)
 
 
 def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathlib.Path | None:
-    """Draws a run's training and validation loss against each clock; None if it has no losses.
-
-    Returns:
-      The path of WORKDIR/curves.png.
-    """
+    """Draws a run's losses against each clock; returns the path of curves.png, None without any."""
     rows = records.read_metrics(workdir)
     lines = {TRAINING: ([row for row in rows if "train/loss" in row], "train/loss")}
     for row in sorted(records.validations(rows), key=lambda row: row["eval/max_len"]):
@@ -128,11 +124,7 @@ def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathli
 def draw_predictions(
     path: pathlib.Path, *, gold: np.ndarray, predicted: np.ndarray, labels: Labels, title: str
 ) -> np.ndarray | None:
-    """Draws a confusion matrix of classes [n], or without labels a scatter of scores [n].
-
-    Returns:
-      [C, C] the counts that were drawn, rows of gold; None for scores.
-    """
+    """Draws and returns a confusion matrix [C, C], rows of gold; without labels a scatter, None."""
     num = len(labels or ())
     figure = canvas(2.6 + num, 1.8 + 0.8 * num) if labels else canvas(4.6, 4.4)
     axis, counts = figure.subplots(), None

@@ -37,9 +37,7 @@ SMALL = (_task("stsb", "STS-B"), _task("mrpc", "MRPC"), _task("rte", "RTE"), _ta
 PROBES = (_task("same_document", "SameDocument"), _task("swapped_words", "SwappedWords"))
 TASKS = (*LARGE, *SMALL, *PROBES)  # every column of a task
 SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")
-SHAPE = tuple(
-    Column(k, t, "count") for k, t in zip(("A", "H", "L", "n_model"), "AHLN", strict=True)
-)
+SHAPE = (*(Column(name, name, "count") for name in "AHL"), Column("n_model", "N", "count"))
 SEEDS = Column("seeds", "seeds", "count")
 LOSS = Column("loss", "validation loss", "loss", (), INTERVAL)
 LENGTH = Column("loss_length", "at length", "count")  # beside losses, where rows differ in it
@@ -115,13 +113,9 @@ def build_scores(
 ) -> Table | None:
     """Makes a table of scores; None if it has no rows.
 
-    Args:
-      request: what is shown.
-      title: its caption.
-      columns: beside system, shape and seeds; those whose tasks the study lacks are left out.
-      needs_tasks: whether there is no table without any of its tasks.
-      by_variant: whether it compares variants: rows of nets with several, net by net.
-      scaling: whether its notes give the base and coefficients of compound scaling.
+    Columns whose tasks the study lacks are left out; without any of them there is no table that
+    `needs_tasks`. One `by_variant` has the nets with several variants, net by net. With `scaling`
+    the notes give the base and coefficients of compound scaling.
     """
     study, evidence, points = request.study, request.evidence, list(request.points)
     if by_variant:
@@ -145,13 +139,12 @@ def build_scores(
     footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
 
     scores, tasks = [c for c in scores if c.scored], {t for c in scores for t in c.tasks}
-    beside = has_published(rows)
     notes = notes_lib.describe_scores(study, points, scores)
-    notes += notes_lib.describe_published(request.departing, beside)
+    notes += notes_lib.describe_published(request.departing, rows)
     left_out = [c.title for c in columns if not planned.issuperset(c.tasks)]
     if left_out and columns is not TASKS:
         notes.append(f"Not in this study: {', '.join(left_out)}.")
-    if request.published and beside:
+    if request.published:
         doubtful = [text for c in scores for text in request.published.remarks(c.key)]
         notes += [text for text in doubtful if any(f" {p.label}, " in text for p in points)]
     notes += [notes_lib.DETECTABLE] if footer else []
@@ -191,11 +184,6 @@ def find_published(published: Evidence | None, point: Point, score: str) -> floa
     rows = [row for row in published.rows if row.label == point.label] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
     return estimate.value if estimate else None
-
-
-def has_published(rows: Sequence[Sequence[Cell]]) -> bool:
-    """Returns whether a published number stands beside ours in any cell."""
-    return any(isinstance(c, Value) and c.published is not None for row in rows for c in row)
 
 
 def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:

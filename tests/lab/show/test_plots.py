@@ -45,19 +45,6 @@ def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
         assert one["marker"] != two["marker"] and one["dash"] != two["dash"]
 
 
-def test_one_point_is_seen_and_the_unit_is_that_of_the_loss(tmp_path, saved) -> None:
-    folder = tmp_path / "run"
-    run_folders.write(folder)
-    path = folder / "metrics.jsonl"
-    losses = [line for line in path.read_text().splitlines(True) if "train/loss" in line]
-    for count, marker in ((1, "o"), (2, "None")):
-        path.write_text("".join(losses[:count]))
-        plots.draw_curves(folder, "a run", "squared error")
-        axis = saved.pop().axes[0]
-        assert axis.get_lines()[0].get_marker() == marker
-        assert axis.get_ylabel() == "loss (squared error)"
-
-
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
     a, b = (records.read_run(run_of_two_lengths(tmp_path / n, k)) for k, n in enumerate("ab"))
     pair.draw(tmp_path / "x.png", a, b)

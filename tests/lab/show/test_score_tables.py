@@ -69,6 +69,9 @@ def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
         for point, cell in zip(study.points, column(built["large"], key), strict=True):
             expected = evidence.value(point, key)
             assert cell == Value(expected.value, expected.low, expected.high, None)
+    line = next(csv.DictReader(io.StringIO(tables.csv(built["large"]))))
+    assert float(line["qqp_low"]) == column(built["large"], "qqp")[0].low
+    assert line["qqp_published"] == ""
     assert column(built["large"], "system") == ["bert", "bert", "gpt2", "gpt2"]
     assert column(built["large"], "n_model") == [6144, 24576] * 2
     assert column(built["large"], "seeds") == [2, 2, 2, 1]
@@ -91,20 +94,6 @@ def test_loss_and_time_have_students_interval(study, built) -> None:
     assert alone.low is None and "[-]" in Column(
         "seconds", "", "seconds", (), tables.INTERVAL
     ).text(alone)
-
-
-def test_the_data_of_each_phase(built) -> None:
-    """Of a folder that does not tell an epoch."""
-    short, long = 900 * 64, 100 * 16
-    tokens = 28 * short + 60 * long
-    rows = [row[2:] for row in built["data"].rows[:3]]
-    assert rows == [
-        ("short (32)", 8000, None, Value(28.0), None, 900, None, short, 28 * short, None, None),
-        ("long (64)", 8000, None, Value(60.0), None, 100, None, long, 60 * long, None, None),
-        ("both", 8000, None, Value(tokens / (short + long)), None, 1000, None, short + long, tokens,
-         None, None),
-    ]  # fmt: skip
-    assert not any("Different text" in note for note in built["data"].notes)
 
 
 def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
@@ -245,21 +234,6 @@ def test_a_table_may_have_some_rows(tmp_path) -> None:
     assert 'id="table-large-half"' in (tmp_path / "out/report.html").read_text()
 
 
-def test_strategies_stand_net_by_net(tmp_path) -> None:
-    """As in Table 7.5, although a study trains one variant of all its nets after the other."""
-    reported_study.write(tmp_path, variants=("baseline", "half_steps"), tables=["strategies"])
-    path = tmp_path / "studies/invented.json"
-    facts = json.loads(path.read_text())
-    facts["runs"].sort(key=lambda run: run["variant"])
-    path.write_text(json.dumps(facts))
-    study = study_runs.read(tmp_path)
-    (table,) = reported_study.build_tables(study, Fixed(study.points))
-    assert [row[:2] for row in table.rows[:2]] == [("bert", "baseline"), ("bert", "half_steps")]
-    assert "seconds" in [c.key for c in table.columns]
-    assert "half_steps: optim.total_steps=x0.5." in table.notes
-    assert column(table, "H")[:4] == [16, 16, 32, 32]
-
-
 def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None:
     reported_study.write(
         tmp_path, systems=("bert",), variants=("baseline", "short_only"), tasks=(), tables=["grid"]
@@ -306,14 +280,6 @@ def test_an_unknown_table_is_refused(study) -> None:
     wrong = study_runs.Study(study.workdir, study.facts | {"tables": ["larg"]}, study.points)
     with pytest.raises(ValueError, match="'larg'.*'large'"):
         reported_study.build_tables(wrong, Fixed(study.points))
-
-
-def test_csv_keeps_all_digits(study, built) -> None:
-    lines = list(csv.DictReader(io.StringIO(tables.csv(built["large"]))))
-    for line, cell in zip(lines, column(built["large"], "qqp"), strict=True):
-        assert float(line["qqp"]) == cell.value
-        assert float(line["qqp_low"]) == cell.low and float(line["qqp_high"]) == cell.high
-        assert line["qqp_published"] == ""
 
 
 def test_text_of_users_is_escaped() -> None:
