@@ -86,6 +86,12 @@ def finish(run: study_runs.PretrainRun, share: float) -> None:
         "n_model": 12 * net["num_layers"] * net["width"] ** 2, "steps": steps[-1],
         "tokens": tokens[-1], "flops": 1.0,
         "seconds": 1.0, "eval": {"128": {"loss": 3.0}, "512": {"loss": 3.0}},
+        "phases": [
+            {"max_len": length, "examples": num, "tokens": average * num}
+            for length, num, average in (
+                (128, round(share * 1_007_708), 110), (512, round(share * 115_240), 376)
+            )
+        ],
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(result))
 
@@ -121,7 +127,6 @@ def test_of_the_protocol_every_published_number_is_shown(tmp_path) -> None:
 
 
 def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
-    """Out of a budget in epochs; what a folder says of an epoch goes before it."""
     for name, share in (("whole", 1.0), ("half", 0.5)):
         study = write(tmp_path / name, share=share)
         table = reported_study.build_tables(study, Flat(), published=published.read_scores())[1]
@@ -134,10 +139,9 @@ def test_table_7_1_is_of_one_epoch_with_its_numbers_beside(tmp_path) -> None:
             continue
         assert printed[:2] == [("110888186", "110.04", "1007708"), ("43274856", "375.52", "115240")]
         assert printed[2] == ("", "", "")
-        # Whole batches: 15,745 of 64 sequences of 110 tokens, and 7,202 of 16.
         assert float(lines[0]["epoch_sequences"]) == pytest.approx(1_007_708, rel=1e-4)
         assert float(lines[1]["epoch_tokens"]) == pytest.approx(115_240 * 376, rel=1e-3)
-        assert float(lines[0]["epochs"]) == pytest.approx(6.0)
+        assert float(lines[0]["epochs"]) == pytest.approx(STEPS * 64 / 1_007_708)
         assert float(lines[1]["tokens"]) == 6016 * LONG_STEPS
         assert "epoch_tokens_low" not in lines[0]
         assert "110.00 (110.04)" in tables.with_notes(table)
@@ -160,7 +164,7 @@ DEPARTING = {
                "finetune.max_train_examples is 500 .protocol: None."),
     "one task's": (dict(finetune__fields=("qnli.epochs=2",)), "finetune.epochs is 2.0 "),
     "carved": (dict(remarks=("QNLI train 10,475 of 104,743",)), "QNLI train 10,475 of 104,743"),
-    "other text in its layout": (dict(share=0.5), "an epoch of bert has 503,851 sequences of 128 "
+    "other text in its layout": (dict(share=0.5), "an epoch of bert has 503,854 sequences of 128 "
                                  ".protocol: 1,007,708, WikiText-103."),
 }  # fmt: skip
 
