@@ -185,10 +185,7 @@ def several_dimensions(evidence: Evidence, score: str) -> Finding:
 
 
 def similar_shapes(evidence: Evidence, score: str) -> Finding:
-    """4a, from scored rows of a system and variant in groups of equal N and different L.
-
-    Heads are at most select.WIDEST_HEAD wide. Cases: pairs of rows of a group.
-    """
+    """4a, from scored rows in groups of equal N and different L. Cases: pairs of a group."""
     groups = [own for rows in _scored(evidence, score) for own in select.equal_sizes(rows)]
     heads = f"whose heads are at most {select.WIDEST_HEAD} wide"
     blocks = [{own[-1]: 1.0, own[0]: -1.0} for own in groups]

@@ -92,11 +92,7 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
 
 
 class Published(Evidence):
-    """All tables as Evidence: values without intervals.
-
-    Attributes:
-      cells: by row and score; where tables print one number twice, that of the first table.
-    """
+    """All tables as Evidence; where two print one number, it is that of the first."""
 
     counts_only = True
 

@@ -40,9 +40,8 @@ def write(
     """
     run = records.read_run(folder)
     result, environment = run.result, run.environment
-    what = f"fine-tuned on {run.task}"
-    if run.task is None:
-        what = f"pre-trained with {run.config.get('objective')}"
+    objective = run.config.get("objective")
+    what = f"fine-tuned on {run.task}" if run.task else f"pre-trained with {objective}"
     cost, scores = _describe_progress(run, step)
     if result:
         cost = {clock: getattr(result, clock) for clock in CLOCKS}

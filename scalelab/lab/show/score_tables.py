@@ -151,8 +151,7 @@ def build_scores(
     notes += notes_lib.describe_study(study, points, request.footnotes, tasks)
     notes += evidence.caveats([c.key for c in scores])
     notes += shape_rules.describe_bases(study, points) if scaling else []
-    footnotes = tuple(request.footnotes)
-    return Table("", title, shown, rows, footer, tuple(notes), footnotes)
+    return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
 
 
 # The kinds of tables that every study may ask for.
