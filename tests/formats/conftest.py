@@ -16,11 +16,9 @@ def documents_of():
         flat = np.array([n for document in lengths for n in document], np.int64)
         return Documents(
             tokens=np.arange(FIRST_TOKEN, FIRST_TOKEN + flat.sum(), dtype=np.uint32),
-            sentence_starts=np.concatenate([[0], np.cumsum(flat)]).astype(np.int64),
+            sentence_starts=np.cumsum([0, *flat], dtype=np.int64),
             sentence_bytes=(bytes_per_token * flat + 1).astype(np.int32),
-            document_starts=np.concatenate([[0], np.cumsum([len(d) for d in lengths])]).astype(
-                np.int64
-            ),
+            document_starts=np.cumsum([0, *map(len, lengths)], dtype=np.int64),
         )
 
     return make
@@ -36,16 +34,12 @@ def listed():
             dropped += chunk.dropped_tokens
             assert chunk.starts[0] == 0
             assert chunk.starts[-1] == len(chunk.tokens)
+            labels = chunk.nsp_labels
             for i in range(len(chunk)):
-                rows.append(
-                    (
-                        chunk.tokens[chunk.starts[i] : chunk.starts[i + 1]].tolist(),
-                        int(chunk.boundaries[i]),
-                        int(chunk.num_bytes[i]),
-                        int(chunk.num_text_tokens[i]),
-                        None if chunk.nsp_labels is None else int(chunk.nsp_labels[i]),
-                    )
-                )
+                tokens = chunk.tokens[chunk.starts[i] : chunk.starts[i + 1]].tolist()
+                facts = (chunk.boundaries[i], chunk.num_bytes[i], chunk.num_text_tokens[i])
+                label = None if labels is None else int(labels[i])
+                rows.append((tokens, *map(int, facts), label))
         return rows, dropped
 
     return make
