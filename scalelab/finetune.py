@@ -52,13 +52,8 @@ def fine_tune(
 ) -> list[dict[str, Any]]:
     """Fine-tunes every seed that is not finished yet; returns the results of all seeds.
 
-    Args:
-      task: the task.
-      start: the initial weights.
-      values: fields of `configs/finetune.py`.
-      workdir: the seeds' run folders are made in it.
-      options: what to do.
-      overrides: dotted fields of this task that differ from `values` and from the recipe's own.
+    `values` are fields of `configs/finetune.py`; `overrides` are dotted fields of this task that
+    differ from them and from the recipe's own. The seeds' run folders lie in `workdir`.
 
     Raises:
       ValueError: config, data or a folder does not allow it.

@@ -147,11 +147,8 @@ class Batch(NamedTuple):
 def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
     """Sorts rows into batches of few shapes, the largest first.
 
-    Args:
-      rows: the rows to score.
-      reading: how they are read.
-      batch_size: rows of a full context in a batch; of shorter ones there are more.
-      ways: devices that share a batch; B is a multiple of them.
+    A batch has `batch_size` rows of a full context, more of shorter ones; B is a multiple of the
+    devices that share it, `ways`.
     """
     longest = reading.context + reading.num_special
     lengths = rows.stops - rows.starts + reading.num_special
@@ -191,17 +188,10 @@ def fill(
 def token_nats(
     placed: Placed, tokens: np.ndarray, starts: np.ndarray, reading: Reading, batch_size: int
 ) -> np.ndarray:
-    """Computes minus the log-probability of each token, with a progress bar.
+    """Computes minus the log-probability of each of the `tokens` [n], with a progress bar.
 
-    Args:
-      placed: the net on its devices.
-      tokens: [n] ids of all documents.
-      starts: [num_documents + 1], where each document begins in them.
-      reading: how they are read.
-      batch_size: windows of the full context in a batch.
-
-    Returns:
-      [n] float32, nats; NaN for tokens that are not predicted.
+    Documents begin at `starts` [num_documents + 1]. Returns [n] float32, nats; NaN for tokens that
+    are not predicted.
 
     Raises:
       ValueError: a score is not finite.

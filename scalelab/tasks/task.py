@@ -111,10 +111,8 @@ class Splits:
 def load(task: Task, data_dir: str | os.PathLike[str] | None, *, tests: bool = True) -> Splits:
     """Reads a task's data.
 
-    Args:
-      task: the task.
-      data_dir: the folder that holds the folders of all tasks; None for TensorFlow Datasets.
-      tests: whether to read the test splits too.
+    `data_dir` holds the folders of all tasks; None: TensorFlow Datasets. With `tests` the test
+    splits are read too.
 
     Raises:
       ValueError: the task's folder, its training file or all its dev files are missing, or a file
