@@ -69,7 +69,7 @@ class Invented:
     def passes(self, row):
         return [1.0]
 
-    def remarks(self, score):
+    def remarks(self, scores):
         return []
 
 

@@ -20,6 +20,7 @@ tells how shapes are rounded.
 
 # The stubs of pandas are narrower than what it accepts.
 # pyright: reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false
 
 import argparse
 import pathlib
@@ -70,7 +71,7 @@ def read_results(
         if "shape" not in rows and {"A", "H", "L"} <= {*rows}:
             rows["shape"] = [f"{a}x{h}x{d}" for a, h, d in rows[["A", "H", "L"]].to_numpy()]
         if "shape" in rows:
-            rows["n_model"] = [shape_rules.parse(str(text)).n_model for text in rows["shape"]]
+            rows["n_model"] = [Shape.parse(str(text)).n_model for text in rows["shape"]]
         return rows.astype(dict.fromkeys(("n_model", *columns), float))
     except (ValueError, KeyError) as error:
         need = " and ".join(("shape (or A, H and L)", *columns))
@@ -87,7 +88,7 @@ def read_grid(
     """
     rows = read_results(path, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
     sizes, most = rows["n_model"], shape_rules.EQUAL
-    if sizes.max() > most * sizes.min():
+    if float(sizes.max()) > most * float(sizes.min()):
         raise ValueError(
             f"{path}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has one"
             f" size, to a factor {most:g}: choose, for runs as"
@@ -96,7 +97,7 @@ def read_grid(
     found = []
     for name in (run_points.LOSS, score):
         means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
-        found.append({shape_rules.parse(shape): float(x) for shape, x in means.items()})
+        found.append({Shape.parse(shape): float(x) for shape, x in means.items()})
     return found[0], found[1]
 
 
@@ -144,7 +145,7 @@ def scale(given: argparse.Namespace) -> str:
     notes: list[str] = []
     text = ""
     if given.base:
-        base = shape_rules.parse(given.base)
+        base = Shape.parse(given.base)
     else:
         score = None if given.score.lower() == "none" else given.score
         score = "glue_large" if score == "score" and given.results.is_dir() else score

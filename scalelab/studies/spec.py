@@ -138,7 +138,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
 
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
-    from scalelab.lab.compare import comparability, hypotheses
+    from scalelab.lab.compare import comparability
     from scalelab.lab.compare.evidence import load_comparison
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
@@ -152,7 +152,7 @@ def _check_report(spec: StudySpec) -> None:
         kinds = [*TABLES, *comparison.TABLES]
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
     _check_names(spec.figures, [*FIGURES, *comparison.FIGURES], "config.figures")
-    _check_names(spec.hypotheses, hypotheses.names(comparison), "config.hypotheses")
+    _check_names(spec.hypotheses, comparison.HYPOTHESES, "config.hypotheses")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

@@ -15,19 +15,18 @@ import csv
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
+from scalelab.lab.compare.estimates import Estimate, without_interval
 from scalelab.lab.compare.evidence import LARGE, Evidence
 from scalelab.lab.load.study_runs import BASELINE
 
 TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")
-NO_INTERVAL = "one run of each, printed without interval"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,19 +116,20 @@ class Published(Evidence):
         values = [part.value for part in parts if part]
         return without_interval(float(np.mean(values))) if len(values) == len(LARGE) else None
 
-    def contrast(self, weights: Mapping[Row, float], score: str) -> Contrast | None:
+    def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores without interval."""
         values = [
             weight * x.value for row, weight in weights.items() if (x := self.value(row, score))
         ]
-        return Contrast(sum(values), None, NO_INTERVAL) if len(values) == len(weights) else None
+        return without_interval(sum(values)) if len(values) == len(weights) else None
 
-    def remarks(self, score: str) -> list[str]:
-        """Returns the doubtful cells of a score, and what is done about them."""
-        use = "the mean of its parts is used" if score == "large" else "left out"
+    def remarks(self, scores: Iterable[str]) -> list[str]:
+        """Returns the doubtful cells of some scores, and what is done about them."""
+        use = {"large": "the mean of its parts is used"}
         return [
-            f"Table {name}, {row.label}, {score} {cells[score].printed}: {doubt}; {use}."
-            for name in TABLES for row, cells in read_table(name).items()
+            f"Table {name}, {row.label}, {score} {cells[score].printed}: {doubt};"
+            f" {use.get(score, 'left out')}."
+            for score in scores for name in TABLES for row, cells in read_table(name).items()
             if score in cells and (doubt := cells[score].doubt)
         ]  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_what_may_be_allowed_and_asked_for() -> None:
     made = a_study.make(
         allow=allow,
         comparison="scalelab.thesis.comparison",
-        hypotheses=("1", "4b"),
+        hypotheses=("1a", "4b"),
         tables=("data",),
         figures=(),
     )

@@ -35,10 +35,7 @@ class Flat:
     def difference(self, a, b, score):
         return self.value(a, score)
 
-    def remarks(self, score):
-        return []
-
-    def caveats(self, scores):
+    def remarks(self, scores):
         return []
 
 

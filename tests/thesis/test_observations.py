@@ -64,8 +64,7 @@ def test_effects_on_the_published_tables() -> None:
 
 def test_ids_are_chosen() -> None:
     evidence = published.read_scores()
-    assert [f.id for f in evaluate(evidence, ["7", "1b"])] == ["1b", "7a", "7b"]
-    assert [f.id for f in evaluate(evidence, ["2"])] == ["2a", "2b", "2c", "2d"]
+    assert [f.id for f in evaluate(evidence, ["7a", "1b"])] == ["1b", "7a"]
     with pytest.raises(ValueError, match="no hypothesis '8'"):
         evaluate(evidence, ["8"])
 
@@ -102,7 +101,7 @@ def test_an_empty_study_says_what_it_lacks() -> None:
 @pytest.mark.slow
 def test_null_studies_confirm_nothing() -> None:
     """Where nothing differs, one claim of a report or more is told in 5% of studies at most."""
-    names = ("1", "2", "3", "4b")
+    names = ("1a", "1b", "2a", "2b", "2c", "2d", "3", "4b")
     num, told = 60, 0
     for seed in range(num):
         evidence = Invented(only("large", lambda row: 0.65), 0.02, seed=seed)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.compare.estimates import LEVEL, ROUNDING, Contrast, Estimate, holm
+from scalelab.lab.compare.estimates import ALONE, LEVEL, ROUNDING, Estimate, holm
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
@@ -73,7 +73,7 @@ class Claim:
     region: Region  # where its true value is claimed to lie
     effect: float | None  # its value at hand; None if it cannot be compared
     estimate: Estimate | None  # with its interval; None if it has none
-    why: str  # the source of the interval, or the reason for its absence
+    why: str  # there is no interval
     p_for: float | None = None  # uncorrected p-value for the claim; None without interval
     p_against: float | None = None  # likewise against it
     # Holm's p-value of the smaller of the two; None until it is worked out.
@@ -130,14 +130,14 @@ class Finding:
         return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
 
 
-def claim(what: str, region: Region, found: Contrast | str, untestable: str = "") -> Claim:
-    """Makes a claim of a contrast, or of the reason why there is none."""
+def claim(what: str, region: Region, found: Estimate | str, untestable: str = "") -> Claim:
+    """Makes a claim of an estimate, or of the reason why there is none."""
     if isinstance(found, str):
         return Claim(what, region, None, None, found, untestable=untestable)
-    if found.estimate is None:
-        return Claim(what, region, found.value, None, found.why, untestable=untestable)
-    p = region.p_values(found.estimate.resamples)
-    return Claim(what, region, found.value, found.estimate, found.why, *p, untestable=untestable)
+    if not len(found.resamples):
+        return Claim(what, region, found.value, None, ALONE, untestable=untestable)
+    p = region.p_values(found.resamples)
+    return Claim(what, region, found.value, found, "", *p, untestable=untestable)
 
 
 def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Finding]:

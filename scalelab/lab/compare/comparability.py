@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 from scalelab.config.fields import flatten, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.task_runs import SeedRun
 from scalelab.runs import records
+from scalelab.runs.records import RunRecord
 
 SHAPE_FIELDS = ("net.num_heads", "net.width", "net.num_layers", "net.ffn_width")
 PREFIX = "finetune."
@@ -35,7 +37,6 @@ FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression"
 NOT_SHARED = ("task", "seed", "system", "net", "machine", "data", "init",
               "tokenizer_digest")  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
-SHOWN = 8
 # What a study calls a clock, and result.json; examples are counted from the validations.
 CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
           "secs": "seconds"}  # fmt: skip
@@ -75,12 +76,10 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     found = _compare_pretrainings(study) | _compare_tunings(study)
     undeclared = {field: text for field, text in sorted(found.items()) if field not in allowed}
     if undeclared:
-        lines = [f"{field}: {text}" for field, text in undeclared.items()]
-        more = len(lines) - SHOWN
+        lines = "".join(f"\n  {field}: {text}" for field, text in undeclared.items())
         raise ValueError(
-            f"study {study.name}: runs differ in undeclared fields:\n  "
-            + "\n  ".join([*lines[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
-            + f"\n--allow={','.join(undeclared)} compares them, and the report says so"
+            f"study {study.name}: runs differ in undeclared fields:{lines}"
+            f"\n--allow={','.join(undeclared)} compares them, and the report says so"
         )
     return [
         f"{ALLOWED}, though the comparison is not about it: {field}: {text}."
@@ -137,12 +136,17 @@ def _read_tunings(study: Study) -> list[_Tuning]:
             for seed in tuned.runs if task in study.facts["tasks"] else ():
                 if seed.result is None:
                     continue
-                shared = {k: v for k, v in seed.config.items() if k not in NOT_SHARED}
-                own = {"data": seed.config.get("data") or {}, "init": seed.weights,
-                       "numerics": seed.environment.numerics_versions}  # fmt: skip
                 name = f"{run.name}/{part}/{task}/seed{seed.seed}"
-                found.append(_Tuning(name, task, f"{run.name}/{part}", flatten(shared) | own))
+                fields = describe_tuning(seed) | {"init": seed.weights}
+                found.append(_Tuning(name, task, f"{run.name}/{part}", fields))
     return found
+
+
+def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
+    """Returns how a fine-tuning was made, but for its net, its task, its seed and its machine."""
+    shared = {k: v for k, v in tuned.config.items() if k not in NOT_SHARED}
+    data, numerics = tuned.config.get("data") or {}, tuned.environment.numerics_versions
+    return flatten(shared) | {"data": data, "numerics": numerics}
 
 
 def _compare_tunings(study: Study) -> dict[str, str]:

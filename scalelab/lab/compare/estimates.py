@@ -20,7 +20,6 @@ POWER = 0.8  # with which the smallest detectable difference is found
 ROUNDING = 1e-12  # equal resamples may differ by this much
 HALF = 1000  # resamples on each side of the value
 GRID = 20_000  # quantiles of each term of a sum of Student's
-SEEDS = "over pre-training seeds"
 ALONE = "a single pre-training seed: how much another would differ is unknown"
 
 
@@ -63,15 +62,6 @@ class Estimate:
             return None
         quantiles = scipy.stats.t.ppf([UPPER, POWER], self.degrees)
         return float(quantiles.sum() * self.standard_error)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Contrast:
-    """A weighted sum of scores."""
-
-    value: float  # of the runs at hand
-    estimate: Estimate | None  # with its interval; None if it has none
-    why: str  # the source of the interval, or the reason for its absence
 
 
 def without_interval(value: float) -> Estimate:
@@ -136,7 +126,7 @@ def student_resamples(
 
 def contrast_numbers(
     parts: Sequence[tuple[float, Mapping[int, float]]], *, seed: int = 0
-) -> Contrast | None:
+) -> Estimate | None:
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
     Args:
@@ -147,12 +137,8 @@ def contrast_numbers(
       Student's interval over the sums of each seed; None if rows share no seed.
     """
     common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
-    if not common:
-        return None
     sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]
-    if len(sums) < 2:
-        return Contrast(sums[0], None, ALONE)
-    return Contrast(float(np.mean(sums)), student(sums, seed=seed), SEEDS)
+    return student(sums, seed=seed) if sums else None
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:

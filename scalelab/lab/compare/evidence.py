@@ -14,7 +14,7 @@ import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.estimates import Contrast, Estimate, without_interval
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
 
 if TYPE_CHECKING:
@@ -96,14 +96,13 @@ class Evidence(Protocol):
         """Returns a score of one of the rows; None: there is none."""
         ...
 
-    def contrast(self, weights: Mapping[Any, float], score: str) -> Contrast | None:
-        """Returns a weighted sum of rows' scores; None: one is missing, or they do not compare."""
+    def contrast(self, weights: Mapping[Any, float], score: str) -> Estimate | None:
+        """Returns a weighted sum of scores; None: one is missing, or they do not compare."""
         ...
 
     def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
         """Returns the score of B minus that of A; None: one is missing, or they do not compare."""
-        found = self.contrast({b: 1.0, a: -1.0}, score)
-        return found and (found.estimate or without_interval(found.value))
+        return self.contrast({b: 1.0, a: -1.0}, score)
 
     def untestable(self, rows: Iterable[Any], score: str) -> str:
         """Returns the reason why the rows' scores cannot test anything; "": they can."""
@@ -121,12 +120,8 @@ class Evidence(Protocol):
         """Returns the score of the best constant answer; None: not known."""
         return None
 
-    def remarks(self, score: str) -> list[str]:
-        """Returns remarks on a score's values."""
-        return []
-
-    def caveats(self, scores: Iterable[str]) -> list[str]:
-        """Returns what of some scores could not be used, beyond the remarks."""
+    def remarks(self, scores: Iterable[str]) -> list[str]:
+        """Returns remarks on the values of some scores, such as what could not be used."""
         return []
 
 

@@ -107,7 +107,7 @@ def make_finding(
     needs: str = ALL,
 ) -> Finding:
     """Makes a finding without verdict, with the remarks on its score."""
-    remarks = tuple(evidence.remarks(score))
+    remarks = tuple(evidence.remarks([score]))
     return Finding(name, statement, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
 
 
@@ -123,7 +123,7 @@ def evaluate(
     Args:
       comparison: brings the hypotheses.
       evidence: the scores.
-      ids: of hypotheses, such as "1a", or of their groups, such as "2" for 2a to 2d; None: all.
+      ids: of hypotheses, such as "1a"; None: all.
       score: to use instead of GLUE-Large, a name in evidence.SCORES.
 
     Raises:
@@ -132,17 +132,10 @@ def evaluate(
     known = comparison.HYPOTHESES
     ids = list(known if ids is None else ids)
     for name in ids:
-        if name not in names(comparison):
-            raise ValueError(f"no hypothesis {name!r}: {nearest(name, names(comparison))}")
-    chosen = [name for name in known if name in ids or name.rstrip("abcd") in ids]
-    findings = [known[name](evidence, score) for name in chosen]
+        if name not in known:
+            raise ValueError(f"no hypothesis {name!r}: {nearest(name, known)}")
+    findings = [known[name](evidence, score) for name in known if name in ids]
     return claims.decide(findings, counts_only=evidence.counts_only)
-
-
-def names(comparison: Comparison) -> list[str]:
-    """Returns the ids of hypotheses, and of groups of them."""
-    known = comparison.HYPOTHESES
-    return list(dict.fromkeys([*known, *(x.rstrip("abcd") for x in known)]))
 
 
 def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:

@@ -19,8 +19,9 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from scalelab.config.fields import flatten
+from scalelab.config.fields import science
 from scalelab.helpers.names import nearest
+from scalelab.lab.compare import comparability
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.compare.evidence import LARGE_TASKS
 from scalelab.lab.load import run_table
@@ -38,8 +39,6 @@ MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
 DAMAGED = "runs are damaged, and left out"
 EQUAL = 1.05  # clocks that differ by less count as equal
-# Fields of a fine-tuning that its pools do not look at.
-OWN = ("task", "seed", "system", "net", "machine", "init", "tokenizer_digest")
 # The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
 TOTALS, WARMUPS = (
@@ -75,15 +74,12 @@ Pools = dict[str, list[RunPoint]]
 def read(
     folders: Sequence[pathlib.Path], measure: str, where: str = ""
 ) -> tuple[list[RunPoint], list[str]]:
-    """Reads points of all runs below some folders.
+    """Reads points of all runs below some folders, and what has to be said about them.
 
     Args:
       folders: of runs, however deep.
       measure: "loss", a task, or one of MEANS.
       where: conditions as `run_table.where` takes them.
-
-    Returns:
-      The points, and what has to be said about them.
 
     Raises:
       ValueError: a folder does not exist, no run is finished, none has the measure, or losses are
@@ -105,12 +101,13 @@ def read(
             tuned.setdefault(run.place.parents[2], []).append(run.record)  # RUN/tasks/TASK/seedN
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
-    finished = [run for run in chosen if run.row["status"] == "completed"]
-    pretrained = [run for run in finished if run.row["task"] is None]
-    found = []
-    for run in pretrained:
+    found, missing = [], 0
+    for run in chosen:
+        if run.row["status"] != "completed" or run.row["task"] is not None:
+            continue
         parts = [run.row.get(name) for name in tasks or (LOSS,)]
         numbers = [float(part) for part in parts if isinstance(part, int | float)]
+        missing += len(numbers) < len(parts)
         if len(numbers) == len(parts):
             found.append((run, sum(numbers) / len(numbers)))
     if not found:
@@ -123,8 +120,8 @@ def read(
     unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in chosen)
     if unfinished:
         notes.append(f"{unfinished} runs are not finished, and left out")
-    if len(found) < len(pretrained):
-        notes.append(f"{len(pretrained) - len(found)} runs have no {measure}, and are left out")
+    if missing:
+        notes.append(f"{missing} runs have no {measure}, and are left out")
     return [_make_point(run, y, tuned.get(run.place, [])) for run, y in found], notes
 
 
@@ -189,7 +186,7 @@ def pool(
     fields = differing(firsts, let)
     labels: list[tuple[str, ...]] = [(system,)] * len(groups)
     for field in fields:  # those that tell the pools apart
-        texts = (f"{field}={_text(p.fields.get(field))}" for p in firsts)
+        texts = (f"{field}={p.fields.get(field, 'none')}" for p in firsts)
         longer = [(*label, text) for label, text in zip(labels, texts, strict=True)]
         labels = longer if len(set(longer)) > len(set(labels)) else labels
     names, notes = [", ".join(label) for label in labels], []
@@ -200,7 +197,7 @@ def pool(
             f" --allow={','.join(fields)} pools them all the same"
         )
     for field in sorted({f for group in groups for f in differing(group, free) if f in allow}):
-        values = ", ".join(sorted({_text(p.fields.get(field)) for p in points}))
+        values = ", ".join(sorted({str(p.fields.get(field, "none")) for p in points}))
         notes.append(f"{system}: allowed to differ, against the contract: {field}: {values}")
     return dict(zip(names, groups, strict=True)), notes
 
@@ -261,10 +258,6 @@ def _group(points: Sequence[RunPoint], free: Collection[str]) -> list[list[RunPo
     return list(found.values())
 
 
-def _text(value: Any) -> str:
-    return "none" if value is None else str(value)
-
-
 # --- A run's fields -------------------------------------------------------------------------------
 
 
@@ -273,15 +266,13 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[RunRecord]) -> RunPoin
     row, record = run.row, run.record
     assert record is not None
     known = {name: float(x) for name in CLOCKS if isinstance(x := row[name], int | float)}
-    fields = flatten({k: v for k, v in record.config.items() if k not in ("machine", "seed")})
-    fields |= {"task": None, "data": record.data_hash,
-               "numerics": record.environment.numerics_versions}  # fmt: skip
+    fields = science(record.config) | {"task": None, "seed": None}
+    fields |= {"data": record.data_hash, "numerics": record.environment.numerics_versions}
     adapted = []
     for seed in tuned:
-        own = flatten({name: x for name, x in seed.config.items() if name not in OWN})
         chosen = (seed.result.chosen if isinstance(seed.result, TaskResult) else None) or {}
-        own = {name: x for name, x in own.items() if name not in chosen}
-        adapted.append((str(seed.task), own | {"numerics": seed.environment.numerics_versions}))
+        own = {k: v for k, v in comparability.describe_tuning(seed).items() if k not in chosen}
+        adapted.append((str(seed.task), own))
     for name in sorted({name for _, own in adapted for name in own}):
         values = {(task, repr(own.get(name))): own.get(name) for task, own in adapted}
         alike = len({text for _, text in values}) == 1  # else the values by task, as text

@@ -55,18 +55,6 @@ def read(text: str) -> Shape:
     return Shape(*map(int, found.groups()))
 
 
-def parse(text: str) -> Shape:
-    """Reads the shape of a net that can be built.
-
-    Raises:
-      ValueError: the text is not a shape, or heads do not divide the width.
-    """
-    shape = read(text)
-    if shape.width % shape.num_heads:
-        raise ValueError(f"{text}: {shape.num_heads} heads do not divide a width of {shape.width}")
-    return shape
-
-
 def near_width(width: float, num_layers: int) -> Shape:
     """Returns the shape nearest to a width, with heads of about 64 units that divide it."""
     num_heads = max(MIN_HEADS, _round(width / HEAD_SIZE))

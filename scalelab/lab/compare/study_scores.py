@@ -16,17 +16,17 @@ A study whose nets have learnt nothing beyond a trivial baseline cannot test wha
 
 import copy
 import dataclasses
+import functools
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.bootstrap import DevSet
-from scalelab.lab.compare.estimates import Contrast, Estimate
+from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.evidence import (
     OF_PRETRAINING,
     OF_TASKS,
@@ -38,15 +38,10 @@ from scalelab.lab.compare.evidence import (
     parts_of,
 )
 from scalelab.lab.load import archive, task_runs
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.scores.predictions import StudyPredictions
 
-OF_RUN: dict[str, Callable[[PretrainRun], float | None]] = {
-    "loss": lambda run: run.loss,
-    "seconds": lambda run: run.result.seconds if run.result else None,
-}
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
-UNEVEN = 0.05  # speeds of runs of one row may differ by this share
 FLOOR_MARGIN = 0.05  # of a score: scores of nets that differ lie within it where nothing is learnt
 
 Parts = tuple[tuple[Point, float], ...]  # rows with their weights
@@ -72,8 +67,8 @@ class StudyScores(Evidence):
     ) -> None:
         self.study, self.part, self.treatments = study, part, treatments
         self.notes: list[str] = []
-        self._items = StudyPredictions(study, part, self._note)
-        self._known: dict[tuple[object, ...], Any] = {}
+        self._stack = functools.cache(StudyPredictions(study, part, self._note).stack)
+        self._estimate = functools.cache(self._make_estimate)
 
     @property
     def rows(self) -> tuple[Point, ...]:
@@ -88,38 +83,20 @@ class StudyScores(Evidence):
         return fewer
 
     def value(self, row: Point, score: str) -> Estimate | None:
-        """Returns a score of a row, over the seeds that all its runs and tasks have finished.
-
-        Raises:
-          ValueError: an unknown score.
-        """
-        return self._once(self._estimate, ((row, 1.0),), score)
+        """Returns a score of a row, over the seeds that all its runs and tasks have finished."""
+        return self._estimate(((row, 1.0),), score)
 
     def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
-        """Returns the score of B minus that of A; None: one is missing, or they do not compare.
+        """Returns the score of B minus that of A; None: one is missing, or they do not compare."""
+        return self._estimate(((a, -1.0), (b, 1.0)), score)
 
-        Raises:
-          ValueError: an unknown score.
-        """
-        return self._once(self._estimate, ((a, -1.0), (b, 1.0)), score)
-
-    def contrast(self, weights: Mapping[Point, float], score: str) -> Contrast | None:
-        """Returns a weighted sum of scores; it has an interval if rows share two seeds or more.
-
-        Raises:
-          ValueError: an unknown score, or no row.
-        """
-        if not weights:
-            raise ValueError("expected one row at least")
-        found = self._once(self._estimate, tuple(weights.items()), score)
-        if found is None:
-            return None
-        alone = not len(found.resamples)
-        if score not in OF_PRETRAINING:
-            alone = len(self._seeds([*weights], score)[0]) < 2
-        if alone:
-            return Contrast(found.value, None, estimates.ALONE)
-        return Contrast(found.value, found, estimates.SEEDS)
+    def contrast(self, weights: Mapping[Point, float], score: str) -> Estimate | None:
+        """Returns a weighted sum of scores; it has an interval if rows share two seeds or more."""
+        found = self._estimate(tuple(weights.items()), score)
+        if found is None or score in OF_PRETRAINING:
+            return found
+        several = len(self._seeds([*weights], score)[0]) > 1
+        return found if several else estimates.without_interval(found.value)
 
     def untestable(self, rows: Iterable[Point], score: str) -> str:
         """Returns why the treatment of some rows did not take; "": it did, or time is compared."""
@@ -144,8 +121,7 @@ class StudyScores(Evidence):
                 f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
                 f" constant answer, margin {FLOOR_MARGIN:g}"
             )
-        scratch = self._once(StudyScores, self.study, "scratch")
-        pairs = ((x, scratch.value(row, score)) for row, x in values.items())
+        pairs = ((x, self._scratch.value(row, score)) for row, x in values.items())
         gains = [x - other.value for x, other in pairs if other is not None]
         if gains and np.mean(gains) <= 0:
             gain = f"{np.mean(gains):+.3f}"
@@ -158,15 +134,18 @@ class StudyScores(Evidence):
 
     def curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds."""
-        return self._once(self._curves, row)
+        found = {}
+        for run in row.finished:
+            if not run.curves:
+                self._note(f"{row.label}, loss: {run.name} has no validation in metrics.jsonl")
+                continue
+            found[run.seed] = {
+                length: np.array([(line["seconds"], line["eval/loss"]) for line in lines])
+                for length, lines in run.curves.items()
+            }
+        return found
 
-    def remarks(self, score: str) -> list[str]:
-        """Returns remarks on unfinished rows, on runs that were left out, and on machines."""
-        waiting = sum(len(point.finished) < len(point.runs) for point in self.rows)
-        found = [f"Unfinished: {waiting} of {len(self.rows)} rows; tables name them."]
-        return (found if waiting else []) + self.caveats([score])
-
-    def caveats(self, scores: Iterable[str]) -> list[str]:
+    def remarks(self, scores: Iterable[str]) -> list[str]:
         """Returns what of some scores could not be used, and why; whose seconds they are."""
         scores = list(scores)
         parts = {part for score in scores for part in parts_of(score)}
@@ -177,31 +156,23 @@ class StudyScores(Evidence):
         machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
         if len(machines) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
-        spreads = {"": 0.0}
-        for row in self.rows:
-            results = [run.result for run in row.finished if run.result]
-            rates = [r.steps / r.seconds for r in results if r.seconds]
-            spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
-        label = max(spreads, key=spreads.__getitem__)
-        if spreads[label] > UNEVEN:
-            found.append(
-                f"Runs of one row differ in speed by up to {spreads[label]:.0%} ({label}): claims"
-                " about seconds are no surer than that."
-            )
         return found
 
     # --- How it is worked out ---------------------------------------------------------------------
 
-    def _estimate(self, parts: Parts, score: str) -> Estimate | None:
+    @functools.cached_property
+    def _scratch(self) -> "StudyScores":
+        return StudyScores(self.study, "scratch")
+
+    def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:
         check(score)
         seed = zlib.crc32(" ".join(row.label for row, _ in parts).encode())
         if score in OF_PRETRAINING:
             numbers = []
             for row, weight in parts:
-                known = {run.seed: OF_RUN[score](run) for run in row.finished}
+                known = {run.seed: getattr(run.result, score) for run in row.finished}
                 numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
-            found = estimates.contrast_numbers(numbers, seed=seed)
-            return found and (found.estimate or estimates.without_interval(found.value))
+            return estimates.contrast_numbers(numbers, seed=seed)
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
@@ -215,7 +186,7 @@ class StudyScores(Evidence):
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._once(self._items.stack, row, name, OF_TASKS[name], *seeds)
+            stack = self._stack(row, name, OF_TASKS[name], *seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -254,24 +225,6 @@ class StudyScores(Evidence):
                 return None
             found.append(_constant(OF_TASKS[name][2], first[0]))
         return float(np.mean(found))
-
-    def _curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
-        found = {}
-        for run in row.finished:
-            if not run.curves:
-                self._note(f"{row.label}, loss: {run.name} has no validation in metrics.jsonl")
-                continue
-            found[run.seed] = {
-                length: np.array([(line["seconds"], line["eval/loss"]) for line in lines])
-                for length, lines in run.curves.items()
-            }
-        return found
-
-    def _once(self, make: Callable[..., Any], *key: Any) -> Any:
-        """Returns the result of `make`; each is made once."""
-        if (make.__name__, *key) not in self._known:
-            self._known[make.__name__, *key] = make(*key)
-        return self._known[make.__name__, *key]
 
     def _note(self, note: str) -> None:
         note = archive.shorten(self.study.workdir, note)

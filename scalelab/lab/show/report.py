@@ -195,7 +195,7 @@ def _tabulate_claims(
             effect = None if claim.effect is None else Value(claim.effect, *ends)
             numbers = (effect, claim.corrected, claim.detectable)
             rows.append((finding.id, claim.what, str(claim.region), *numbers, claim.verdict))
-    remarks = (*CLAIM_NOTES, *evidence.caveats(SCORES), *footnotes)
+    remarks = (*CLAIM_NOTES, *evidence.remarks(SCORES), *footnotes)
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
 

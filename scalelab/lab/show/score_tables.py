@@ -145,11 +145,11 @@ def build_scores(
     if left_out and columns is not TASKS:
         notes.append(f"Not in this study: {', '.join(left_out)}.")
     if request.published:
-        doubtful = [text for c in scores for text in request.published.remarks(c.key)]
+        doubtful = request.published.remarks([c.key for c in scores])
         notes += [text for text in doubtful if any(f" {p.label}, " in text for p in points)]
     notes += [notes_lib.DETECTABLE] if footer else []
     notes += notes_lib.describe_study(study, points, request.footnotes, tasks)
-    notes += evidence.caveats([c.key for c in scores])
+    notes += evidence.remarks([c.key for c in scores])
     notes += shape_rules.describe_bases(study, points) if scaling else []
     return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
 

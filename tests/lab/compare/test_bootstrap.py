@@ -101,7 +101,7 @@ def planted(rng, num_seeds: int, seed_sd: float, n: int = 200) -> np.ndarray:
     return (hard < level[:, None]).astype(int)[None]
 
 
-@pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (5, 0.01), (20, 0.1)])
+@pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (20, 0.1)])
 def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None:
     rng = np.random.default_rng(2)
     gold, held = np.ones(200, int), 0
@@ -113,24 +113,19 @@ def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None
     assert 0.91 <= held / 300 <= 0.985
 
 
-def equal_systems(rng, num_seeds: int, seed_sd: float) -> float:
-    """The p-value of two systems that are equally good, on the same examples."""
-    hard = rng.random(200)
-    a, b = (
-        (hard < np.clip(rng.normal(0.6, seed_sd, num_seeds), 0, 1)[:, None]).astype(int)[None]
-        for _ in range(2)
-    )
-    found = bootstrap.compare(
-        np.ones(200, int), a, b, "accuracy", paired=False, num_resamples=300, widen=num_seeds < 20
-    )
-    return found.p_value
-
-
 @pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (20, 0.1)])
 def test_equal_systems_are_told_apart_in_5_of_100(num_seeds: int, seed_sd: float) -> None:
-    rng = np.random.default_rng(3)
-    wrong = np.mean([equal_systems(rng, num_seeds, seed_sd) < 0.05 for _ in range(300)])
-    assert 0.015 <= wrong <= 0.085
+    rng, wrong = np.random.default_rng(3), 0
+    for _ in range(300):
+        hard = rng.random(200)
+        levels = np.clip(rng.normal(0.6, seed_sd, (2, num_seeds)), 0, 1)
+        a, b = ((hard < level[:, None]).astype(int)[None] for level in levels)
+        found = bootstrap.compare(
+            np.ones(200, int), a, b, "accuracy", paired=False, num_resamples=300,
+            widen=num_seeds < 20,
+        )  # fmt: skip
+        wrong += found.p_value < 0.05
+    assert 0.015 <= wrong / 300 <= 0.085
 
 
 def test_the_detectable_difference_is_found_in_80_of_100() -> None:
@@ -230,27 +225,14 @@ def test_the_mean_of_metrics_of_the_same_runs_is_not() -> None:
     assert found.low == pytest.approx(one.low, abs=0.02)
 
 
-def test_the_same_seed_gives_the_same_interval() -> None:
-    predicted = outcomes([[0.3, 0.6, 0.5]])
-    again = [bootstrap.multi_bootstrap(RIGHT, predicted, "accuracy", seed=k) for k in (1, 1, 2)]
-    assert (again[0].resamples == again[1].resamples).all()
-    assert (again[0].resamples != again[2].resamples).any()
-
-
-@pytest.mark.parametrize(
-    ("predicted", "fields", "words"),
-    [
-        (np.zeros((5, 40)), {}, "pre-training seeds, fine-tuning seeds, n"),
-        (np.zeros((1, 0, 40)), {}, "pre-training seeds, fine-tuning seeds, n"),
-        (np.zeros((1, 5, 40)), {"metric": "bleu"}, "unknown metric 'bleu'"),
-    ],
-)
-def test_what_does_not_fit_is_refused(predicted, fields: dict, words: str) -> None:
-    fields = {"metric": "accuracy"} | fields
-    with pytest.raises(ValueError, match=words):
-        bootstrap.multi_bootstrap(RIGHT, predicted, **fields)
-    with pytest.raises(ValueError, match=words):
-        bootstrap.compare(RIGHT, np.zeros((1, 5, 40)), predicted, paired=False, **fields)
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="pre-training seeds, fine-tuning seeds, n"):
+        bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 0, 40)), "accuracy")
+    with pytest.raises(ValueError, match="unknown metric 'bleu'"):
+        bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 5, 40)), "bleu")
+    with pytest.raises(ValueError, match="as many runs in every row"):
+        one, two = np.zeros((1, 5, 40)), np.zeros((2, 5, 40))
+        bootstrap.compare(RIGHT, one, two, "accuracy", paired=True)
 
 
 # --- Contrasts of several rows that share their seeds ---------------------------------------------

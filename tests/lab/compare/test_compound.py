@@ -66,7 +66,7 @@ SCALED = [(10.6e6, "7x469x4"), (20.5e6, "9x585x5"), (41.5e6, "13x832x5")]
 @pytest.mark.parametrize(("n_model", "shape"), SCALED)
 def test_the_protocols_scaled_shapes_come_out_exactly(n_model: float, shape: str) -> None:
     assert str(BASE.at(shape_rules.phi_of(n_model))) == shape
-    exact = shape_rules.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
+    exact = Shape.parse(shape).n_model  # of Tables 7.7 and 7.8, as corrected
     assert str(BASE.at(shape_rules.phi_of(exact))) == shape
     step = [shape for _, shape in SCALED].index(shape)
     assert str(BASE.at(19.727 + step)) == shape  # whole steps of phi apart
@@ -90,10 +90,10 @@ def test_a_step_doubles_the_size_and_heads_divide_the_width() -> None:
 
 
 def test_shapes_and_numbers_are_read() -> None:
-    assert shape_rules.parse("2x104x3") == (2, 104, 3)
+    assert Shape.parse("2x104x3") == (2, 104, 3)
     for wrong in ("2x104", "0x8x2", "ax8x2", "3x104x2", ""):
         with pytest.raises(ValueError, match="shape|divide"):
-            shape_rules.parse(wrong)
+            Shape.parse(wrong)
     read = [quantities.parse(text) for text in ("0.39M", "390000", "3.9e5", "390k", "390,000")]
     assert read == [390_000.0] * 5
     for wrong in ("", "M", "-3", "0", "1e999", "nan", "3 apples"):
@@ -119,7 +119,7 @@ def write_runs(folder: pathlib.Path, shapes=SIZES, best: str = "2x128x2") -> Non
     """Five shapes, seconds in proportion to N, each of less loss; one has the best score."""
     for k, shape in enumerate(shapes):
         run = folder / shape
-        n_model = shape_rules.parse(shape).n_model
+        n_model = Shape.parse(shape).n_model
         config = run_folders.config_of(shape=shape)
         run_folders.write(run, config=config, offset=-k * 0.1, seconds=1e-3 * n_model,
                           flops=6.0 * n_model)  # fmt: skip

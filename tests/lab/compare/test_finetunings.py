@@ -75,12 +75,6 @@ def test_differences_name_the_field_and_two_runs(workdir, field, value, named) -
     assert footnote.startswith(f"Allowed to differ, though the comparison is not about it: {name}:")
 
 
-def test_numerics_of_fine_tunings(workdir) -> None:
-    edit(workdir / "runs" / B / "environment.json", "numerics", 2)
-    with pytest.raises(ValueError, match=r"finetune.numerics: '1' in .*, '2' in "):
-        check(workdir)
-
-
 def test_all_alike_but_not_as_planned(workdir) -> None:
     """Such as fine-tunings of an earlier start, before the study's fields were changed."""
     path = workdir / "studies/invented.json"
@@ -120,5 +114,3 @@ def test_footnotes_stand_everywhere(workdir, tmp_path) -> None:
         if path.stem != "departures":
             assert expected in path.read_text(), path
     assert r"finetune.epochs" in (page.parent / "tables/hypotheses.tex").read_text()
-    said = page.with_name("report.md").read_text()
-    assert expected in said.partition("## Runs")[2]

@@ -31,7 +31,7 @@ def write(
          "tasks": {task: {0: wrong[system] + seed} for task in TASKS}}
         for system in wrong for shape in ("2x32x2", "2x64x2") for seed in range(num_seeds)
     ]  # fmt: skip
-    study_folders.write_study(workdir, runs, tasks=list(TASKS), hypotheses=["1"])
+    study_folders.write_study(workdir, runs, tasks=list(TASKS), hypotheses=["1a", "1b"])
     for path in workdir.glob("runs/*/result.json"):
         result = json.loads(path.read_text()) | {"unigram_nats": 7.0}
         for name in OBJECTIVES[result["system"]]:

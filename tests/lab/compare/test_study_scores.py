@@ -1,7 +1,6 @@
 """Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
 
 import json
-import math
 import zlib
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab.compare import bootstrap, estimates
+from scalelab.lab.compare import bootstrap
 from scalelab.lab.compare.evidence import LARGE, SCORES, Treatment
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
@@ -90,17 +89,6 @@ def test_glue_large_is_the_mean_of_three_that_share_their_pretrainings(tmp_path)
     assert whole.degrees == pytest.approx(5)
 
 
-def test_a_difference_of_glue_large_shares_them_too(tmp_path) -> None:
-    runs = [{"system": system, "shape": "2x32x2", "seed": s, "tasks": large(60 * (s % 2))}
-            for s in range(4) for system in ("bert", "gpt2")]  # fmt: skip
-    scores = read(tmp_path, runs)
-    a, b = scores.rows
-    whole = scores.difference(a, b, "large")
-    one = scores.difference(a, b, "qnli")
-    assert whole.value == 0
-    assert whole.standard_error == pytest.approx(one.standard_error, rel=0.05)
-
-
 def test_loss_and_seconds_have_students_interval(tmp_path) -> None:
     runs = [{"system": "bert", "shape": "2x32x2", "seed": i, "loss": loss, "seconds": 10.0 * i}
             for i, loss in enumerate((3.0, 3.2, 3.7))]  # fmt: skip
@@ -121,14 +109,6 @@ def test_loss_and_seconds_have_students_interval(tmp_path) -> None:
     assert scores.value(bert, "seconds").value == 10
 
 
-def test_one_pretraining_has_a_loss_without_interval(tmp_path) -> None:
-    scores = read(tmp_path, RUNS[:1])
-    found = scores.value(scores.rows[0], "loss")
-    assert found.value == 3.0
-    assert math.isnan(found.low) and math.isnan(found.standard_error)
-    assert found.p_value == 1.0
-
-
 def test_what_is_missing_is_none(tmp_path) -> None:
     runs = [
         {"system": "bert", "shape": "2x32x2", "seed": 0, "tasks": {"qqp": seeds(5)}},
@@ -143,7 +123,6 @@ def test_what_is_missing_is_none(tmp_path) -> None:
     for name in SCORES:
         assert scores.value(gpt2, name) is None
         assert scores.difference(bert, gpt2, name) is None
-    assert scores.remarks("loss") == ["Unfinished: 1 of 2 rows; tables name them."]
     with pytest.raises(ValueError, match="unknown score 'glue'"):
         scores.value(bert, "glue")
 
@@ -184,12 +163,6 @@ def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
     assert "gpt2 2x32x2 does not compare on qqp" in scores.notes[0]
 
 
-def test_from_scratch(tmp_path) -> None:
-    run = RUNS[0] | {"scratch": {"qqp": seeds(20, 22)}}
-    scores = read(tmp_path, [run], part="scratch")
-    assert scores.value(scores.rows[0], "qqp").value == pytest.approx(1 - 21 / 60)
-
-
 def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
     """One shape has three seeds, the other two of them; the third system a single one."""
     have = {"2x32x2": 3, "2x64x2": 2}
@@ -206,15 +179,12 @@ def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
         rows[f"{x} {shape}"]: w for shape in have for x, w in (("bert", 0.5), ("gpt2", -0.5))
     }
     found = scores.contrast(weights, "large")
-    assert found.value == pytest.approx(20 / 60) == found.estimate.value
-    assert found.why == estimates.SEEDS and found.estimate.low > 0
+    assert found.value == pytest.approx(20 / 60) and found.low > 0
     assert scores.contrast(weights, "loss").value == pytest.approx(-2)
     alone = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
     assert alone.value == pytest.approx(10 / 60)
-    assert (alone.estimate, alone.why) == (None, estimates.ALONE)
+    assert not len(alone.resamples)
     assert scores.contrast(weights, "rte") is None
-    with pytest.raises(ValueError, match="one row at least"):
-        scores.contrast({}, "large")
 
 
 def test_curves_are_apart_by_length(tmp_path) -> None:
@@ -239,19 +209,9 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
         path = tmp_path / f"runs/bert-2x32x2-baseline-seed{seed}/environment.json"
         path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
     scores = StudyScores(study_runs.read(tmp_path))
-    (remark,) = scores.remarks("seconds")
+    (remark,) = scores.remarks(["seconds"])
     assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
-    assert scores.remarks("loss") == []
-
-
-@pytest.mark.parametrize(("seconds", "named"), [(104.0, False), (120.0, True)])
-def test_uneven_seconds_are_named(seconds: float, named: bool, tmp_path) -> None:
-    """As many steps in 100 seconds by one run and in more by the other."""
-    run = {"system": "bert", "shape": "2x32x2"}
-    runs = [run | {"seed": 0}, run | {"seed": 1, "seconds": seconds}]
-    study_folders.write_study(tmp_path, runs)
-    remarks = StudyScores(study_runs.read(tmp_path)).remarks("seconds")
-    assert [("20%" in x and "bert 2x32x2" in x) for x in remarks] == [True] * named
+    assert scores.remarks(["loss"]) == []
 
 
 # --- Whether the treatment took -------------------------------------------------------------------
