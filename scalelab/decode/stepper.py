@@ -9,7 +9,8 @@ A step of a few tokens takes as long as reading the parameters from memory.
   table. Here it is kept, once more, as blocks of columns that are read from front to back.
 """
 
-import flax.linen as nn
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ class Stepper:
     params: ArrayPytree
     layers: list[ArrayPytree]
     blocks: jax.Array | None
-    net: nn.Module = flax.struct.field(pytree_node=False)
+    net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int) -> Cache:
         """Returns the net's empty cache, with a list of the layers' caches as `layers`."""
@@ -73,7 +74,7 @@ class Stepper:
         return logits if bias is None else logits + bias
 
 
-def prepare(net: nn.Module, params: ArrayPytree) -> Stepper:
+def prepare(net: Any, params: ArrayPytree) -> Stepper:
     """Lays out a copy of the parameters of an unbound net, layers stacked on axis 0, for steps."""
     others = {name: tree for name, tree in params.items() if name != STACK}
     one = jnp.zeros((1, 1), jnp.int32)
