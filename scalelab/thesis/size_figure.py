@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.evidence import Evidence
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import plots, score_tables
@@ -43,7 +44,7 @@ def draw(study: Study, evidence: Evidence, published: Evidence | None = None) ->
                 look["linestyle"] = "none"
             sizes = [p.shape.n_model * aside for p in line]
             estimates = [evidence.value(p, SCORE) for p in line]
-            values, bars = plots.with_bars([e for e in estimates if e])
+            values, bars = with_bars([e for e in estimates if e])
             axis.errorbar(sizes, values, yerr=bars, **look)
             if len(line) == 1:
                 axis.annotate(

@@ -69,6 +69,12 @@ def without_interval(value: float) -> Estimate:
     return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
 
 
+def with_bars(scores: Sequence[Estimate]) -> tuple[list[float], np.ndarray]:
+    """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
+    ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
+    return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
+
+
 def student(numbers: Sequence[float], *, seed: int = 0) -> Estimate:
     """Estimates the mean of independent numbers with Student's interval.
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from scalelab.helpers.names import nearest
+from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.evidence import OF_TASKS, Evidence
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
@@ -137,7 +138,7 @@ def draw_tasks(
         for place, point in enumerate(points):
             if (found := evidence.value(point, column.key)) is not None:
                 look = plots.style(systems.index(point.system), linestyle="none", ms=6, capsize=3)
-                x, bars = plots.with_bars([found])
+                x, bars = with_bars([found])
                 axis.errorbar(x, [place], xerr=bars, **look)
         if (constant := evidence.floor(column.key)) is not None:
             axis.axvline(100 * constant, **dashed)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scalelab.lab.compare.estimates import Estimate
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
@@ -69,12 +67,6 @@ def label_clock(axis: "Axes", title: str, log: bool = False) -> None:
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.set_xlabel(title)
     axis.grid(alpha=0.3)
-
-
-def with_bars(scores: "Sequence[Estimate]") -> tuple[list[float], np.ndarray]:
-    """Returns scores x 100, and [2, n] lengths of their error bars; NaN: no interval."""
-    ends = [[e.value - e.low for e in scores], [e.high - e.value for e in scores]]
-    return [100 * e.value for e in scores], 100 * np.array(ends).clip(0)
 
 
 def add_legend(figure: "Figure", num_columns: int) -> None:
