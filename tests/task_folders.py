@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalelab.lab.scores import metrics
 from scalelab.runs import predictions
+from scalelab.tasks import metrics
 
 METRICS = {
     "cola": ("matthews",),

@@ -32,7 +32,7 @@ finetuning: config data formats helpers lab nets nn optim resources runs shardin
   systems tasks
 finetune: config finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
-lab: config helpers runs
+lab: config helpers runs tasks
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab nets nn population resources runs sharding
   systems tasks train

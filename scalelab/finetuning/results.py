@@ -13,12 +13,11 @@ from scalelab.config.pretraining import Shape
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
-from scalelab.lab.scores import metrics
 from scalelab.lab.show import plots
 from scalelab.resources import flops
 from scalelab.runs import environment, predictions, pretrained, records, run_folder
 from scalelab.runs.records import COMPLETED, FAILED, TaskResult
-from scalelab.tasks import recipes, submission
+from scalelab.tasks import metrics, recipes, submission
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Splits, Task
 

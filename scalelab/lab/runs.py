@@ -105,15 +105,17 @@ def plain(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
     """Returns the table for a terminal; without `columns` the usual ones that are not empty."""
     num_texts = 1
     if columns is None:
-        columns = [name for name in SHOWN if frame[name].notna().any()]
+        columns = [name for name in SHOWN if pd.Series(frame[name]).notna().any()]
         num_texts = sum(name in SHOWN[:NUM_TEXTS] for name in columns)
     cells = [[_cell(name, x) for x in frame[name].astype(object)] for name in columns]
     return tables.plain(columns, list(zip(*cells, strict=True)), num_texts)
 
 
 def _cell(name: str, value: Any) -> str:
-    if pd.isna(value) or isinstance(value, str):
-        return value if isinstance(value, str) else "-"
+    if isinstance(value, str):
+        return value
+    if value is None or value is pd.NA or value != value:
+        return "-"
     if name in FORMATS or not float(value).is_integer():
         return format(float(value), FORMATS.get(name, ",.6g" if abs(value) < 1e6 else ".4g"))
     return str(value) if name in ("seed", "numerics") else f"{int(value):,}"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import reading
 
-from scalelab.lab.scores.metrics import METRICS
 from scalelab.tasks import task as eval_task
+from scalelab.tasks.metrics import METRICS
 from scalelab.worlds import discourse, glue_files, tasks
 from scalelab.worlds.discourse import World
 from scalelab.worlds.lexicon import Sizes

@@ -27,7 +27,7 @@ import scipy.special
 
 from scalelab.lab.compare import estimates
 from scalelab.lab.compare.estimates import ROUNDING, UPPER, Estimate
-from scalelab.lab.scores import metrics
+from scalelab.tasks import metrics
 
 # Numbers in a chunk of resamples: a correlation's [resamples, runs, examples] fit in a cache; the
 # weights of other metrics [resamples, examples] pay for each pass over the runs.

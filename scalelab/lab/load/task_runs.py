@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from typing import Any
 
-from scalelab.lab.scores import metrics
 from scalelab.runs import predictions, records
 from scalelab.runs.records import Environment, TaskResult, Unreadable
+from scalelab.tasks import metrics
 
 # The nine tasks in the order of GLUE's own table (Wang et al. 2019, arXiv:1804.07461).
 TITLES = {

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from scalelab.lab.load import task_runs
-from scalelab.lab.show import pages
+from scalelab.lab.show.pages import render
 from scalelab.runs import records
 from scalelab.runs.records import RunRecord
 
@@ -74,7 +74,7 @@ def write(
         title: {key: _format(value) for key, value in facts.items() if value not in (None, "")}
         for title, facts in sections.items()
     }
-    return pages.render(
+    return render(
         "card.md",
         name=folder.absolute().name,
         sentence=f"A {run.config['system']} {what}{'; ' if loads else ''}{loads}.",

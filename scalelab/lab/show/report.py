@@ -12,6 +12,7 @@ Everything that comes from a study is escaped. The page forbids itself every con
 
 import base64
 import dataclasses
+import hashlib
 import json
 import pathlib
 import re
@@ -27,7 +28,8 @@ from scalelab.lab.compare.evidence import SCORES, Evidence, load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
-from scalelab.lab.show import card, figures, notes, pages, score_tables
+from scalelab.lab.show import card, figures, notes, score_tables
+from scalelab.lab.show.pages import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.runs.records import Environment
@@ -102,12 +104,7 @@ def make(
     folder = folder or workdir / "reports" / study.name
     for part in ("tables", "figures", "cards"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    for table in (*made, claims, departures):
-        if table.rows:
-            path = folder / "tables" / table.name
-            write_text(path.with_suffix(".md"), tables.with_notes(table))
-            write_text(path.with_suffix(".tex"), tables.latex(table, f"{study.name}-{table.name}"))
-            write_text(path.with_suffix(".csv"), tables.csv(table))
+    _write_tables(folder / "tables", study.name, [*made, claims, departures])
     finished = [run for run in study.runs if run.finished]
     for run in finished:
         write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
@@ -125,20 +122,36 @@ def make(
         "figures": {name: figures.caption(name) for name in drawn},
         "several_losses": len({notes.loss_kind(point) for point in study.points}) > 1,
     }  # fmt: skip
-    text = pages.render(
+    text = render(
         "report.md", **values, cards=[run.name for run in finished],
         markdown=tables.with_notes, bullets=tables.bullets,
     )  # fmt: skip
     write_text(folder / "report.md", re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n")
     svg = {name: (folder / "figures" / f"{name}.svg").read_bytes() for name in drawn}
-    page = pages.render(
+    library, script = figures.library() if chart else "", render("page.js")
+    page = render(
         "report.html", **values, pictures={k: base64.b64encode(v).decode() for k, v in svg.items()},
-        library=figures.library() if chart else "",
+        library=library, script=script, digests=[_digest(library), _digest(script)],
         # Nothing in the data can end its script element.
         chart=chart and json.dumps(chart.to_dict(), separators=(",", ":")).replace("<", "\\u003c"),
     )  # fmt: skip
     write_text(folder / "report.html", page)
     return folder / "report.html"
+
+
+def _write_tables(folder: pathlib.Path, study: str, made: Iterable[Table]) -> None:
+    """Writes each table that has rows as Markdown, LaTeX and CSV."""
+    for table in made:
+        if table.rows:
+            path = folder / table.name
+            write_text(path.with_suffix(".md"), tables.with_notes(table))
+            write_text(path.with_suffix(".tex"), tables.latex(table, f"{study}-{table.name}"))
+            write_text(path.with_suffix(".csv"), tables.csv(table))
+
+
+def _digest(script: str) -> str:
+    """Returns the source expression that lets a page run this inline script and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def describe_study(study: Study) -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from scalelab.lab.compare import bootstrap, claims
-from scalelab.lab.scores import metrics
+from scalelab.tasks import metrics
 
 RIGHT = np.ones(40, int)  # a gold that says: predictions are whether each example is right
 

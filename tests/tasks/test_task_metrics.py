@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from scalelab.lab.scores import metrics
+from scalelab.tasks import metrics
 
 CLASSES = ("matthews", "accuracy", "f1")
 REFERENCE = {
