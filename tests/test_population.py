@@ -103,6 +103,7 @@ def test_together_they_leave_what_each_leaves_alone(
     assert opened.finished and opened.step == STEPS
 
 
+@pytest.mark.slow
 def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
     """They begin from seed 0's parameters; in its own order, one of them is seed 0's run."""
     given = lab.config(f"system=bert,steps={STEPS}", long__example_rate=0.0)
@@ -157,6 +158,7 @@ def test_killed_one_goes_on_alone_and_the_others_join_it(
         assert_same_run(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_signal_saves_all_and_each_alone_ends_the_same(
     number: int, lab: Lab, alone: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture

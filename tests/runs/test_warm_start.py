@@ -76,6 +76,7 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
     assert origin in card.write(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_continuing_needs_the_first_run_no_more(
     lab: Lab, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -103,6 +104,7 @@ def test_continuing_needs_the_first_run_no_more(
     assert a == b
 
 
+@pytest.mark.slow
 def test_continuing_from_others_is_refused(
     lab: Lab, first: Record, tmp_path: pathlib.Path, pretrained_runs: Runs
 ) -> None:
@@ -135,6 +137,7 @@ def test_continuing_from_others_is_refused(
         lab.run(tmp_path / "run", config)
 
 
+@pytest.mark.slow
 def test_heads_that_one_of_both_lacks_are_named(
     lab: Lab, first: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +166,7 @@ def test_heads_that_one_of_both_lacks_are_named(
         np.testing.assert_array_equal(x, expected, err_msg=name)
 
 
+@pytest.mark.slow
 def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
     config = lab.config(
         "system=bert,steps=2", machine__init=str(first.workdir), **ONE_PHASE, **STILL
@@ -202,6 +206,7 @@ def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
         pretrained.begin(config, pathlib.Path("new"))
 
 
+@pytest.mark.slow
 def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path) -> None:
     """There and back again it is the same run: parameters, tokenizer, and so the loss."""
     exporting.run(first.workdir, tmp_path / "exported")

@@ -101,6 +101,7 @@ def planted(rng, num_seeds: int, seed_sd: float, n: int = 200) -> np.ndarray:
     return (hard < level[:, None]).astype(int)[None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (20, 0.1)])
 def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None:
     rng = np.random.default_rng(2)
@@ -113,6 +114,7 @@ def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None
     assert 0.91 <= held / 300 <= 0.985
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (20, 0.1)])
 def test_equal_systems_are_told_apart_in_5_of_100(num_seeds: int, seed_sd: float) -> None:
     rng, wrong = np.random.default_rng(3), 0
@@ -128,6 +130,7 @@ def test_equal_systems_are_told_apart_in_5_of_100(num_seeds: int, seed_sd: float
     assert 0.015 <= wrong / 300 <= 0.085
 
 
+@pytest.mark.slow
 def test_the_detectable_difference_is_found_in_80_of_100() -> None:
     rng = np.random.default_rng(4)
     gold, found, sd = np.ones(2000, int), 0, 0.03
