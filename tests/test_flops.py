@@ -11,6 +11,7 @@ import tiny
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
+from scalelab.config.pretraining import Shape
 from scalelab.resources import flops
 
 # N = 12 L H^2 of the thesis's shapes (A, H, L), tables 7.2 to 7.8.
@@ -26,8 +27,7 @@ PUBLISHED = {
 
 def test_n_model_of_the_published_shapes() -> None:
     for shape, expected in PUBLISHED.items():
-        _, width, layers = map(int, shape.split("x"))
-        assert flops.n_model(width=width, num_layers=layers) == expected
+        assert Shape.parse(shape).n_model == expected
 
 
 @pytest.mark.parametrize("shape", [(2, 128, 36), (7, 469, 4), (13, 832, 5)])
@@ -42,7 +42,7 @@ def test_the_layers_kernels_are_n_model_at_any_shape(system: str, shape: tuple) 
         for path, leaf in jax.tree_util.tree_leaves_with_path(params["stack"])
         if path[-1].key == "kernel"
     ]
-    assert sum(kernels) == flops.n_model(width, layers)
+    assert sum(kernels) == Shape(*shape).n_model
 
 
 def test_the_body_costs_two_flops_a_parameter_and_position() -> None:

@@ -27,7 +27,7 @@ class Shape(NamedTuple):
 
     @property
     def n_model(self) -> int:
-        """The protocol's size N = 12 L H^2."""
+        """N = 12 L H^2: parameters of the layers without biases and norms, where F = 4 H."""
         return 12 * self.num_layers * self.width**2
 
     def __str__(self) -> str:

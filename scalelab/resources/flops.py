@@ -40,11 +40,6 @@ class Flops:
 PARTS = ("body", "attention", "head", "embedding")
 
 
-def n_model(width: int, num_layers: int) -> int:
-    """The protocol's size N = 12 L H^2: parameters of the layers but biases and norms (F = 4H)."""
-    return 12 * num_layers * width * width
-
-
 def count_parameters(params: Any) -> int:
     """Every parameter of a tree, of concrete or abstract arrays."""
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))

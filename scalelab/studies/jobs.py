@@ -19,7 +19,6 @@ from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
-from scalelab.resources import flops
 from scalelab.runs import compatibility, environment
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
@@ -126,7 +125,7 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
 
 def is_small(net: config_lib.Net) -> bool:
     """Returns whether a net leaves most of an accelerator idle."""
-    return flops.n_model(net.width, net.num_layers) <= SMALL
+    return config_lib.Shape(net.num_heads, net.width, net.num_layers).n_model <= SMALL
 
 
 def num_vmapped() -> int:
