@@ -44,7 +44,7 @@ _SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
 
 
 class Parser(argparse.ArgumentParser):
-    """For programs whose arguments are not all flags; an error is one message."""
+    """For programs with positional arguments; an error is one message."""
 
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""

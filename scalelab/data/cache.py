@@ -1,4 +1,4 @@
-"""Prepared data on disk: built once, named by what it was made from, checked when it is opened."""
+"""Prepared data on disk: built once, named by a digest of its inputs, checked when opened."""
 
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ def entry(
     key: Mapping[str, object],
     build: Callable[[Path], None],
 ) -> Path:
-    """Returns the folder that holds what `build` makes, building it only if it is not there.
+    """Returns the folder with the output of `build`; calls `build` only if the folder is missing.
 
     The folder's name is a hash of `key`. `build` fills a hidden folder beside it, which takes its
     final name only when complete. A lock file makes a second run wait for the first instead of
@@ -83,7 +83,7 @@ def verify(cache_dir: str | os.PathLike[str]) -> dict[Path, str | None]:
 
 
 def damage(folder: Path, whole: bool = False) -> str | None:
-    """Returns what is wrong with an entry, or None; `whole` compares whole files."""
+    """Returns the fault of an entry, or None; `whole` compares whole files."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, (size, head, crc) in files.items():

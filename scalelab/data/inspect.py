@@ -1,4 +1,4 @@
-"""Shows what a model reads of a corpus: counts, lengths, and examples as text.
+"""Shows a model's view of a corpus: counts, lengths, and examples as text.
 
   python -m scalelab.data.inspect --config=configs/pretrain.py:system=bert,corpus=wikitext:DIR
 

@@ -191,7 +191,7 @@ def _begin(make: Callable[[], Callable]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends a worker whose parent was killed, which the pool would leave waiting."""
+    """Ends a worker after its parent was killed; the pool would leave it waiting."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""Prepares a corpus: tokenised documents, each stage cached by what it depends on.
+"""Prepares a corpus: tokenised documents, each stage cached by its inputs.
 
 sentences (corpus, segmenter)  ->  tokenizer (sentences, its spec)  ->  tokens (both)
 
@@ -53,7 +53,7 @@ def prepare_documents(
     num_workers: int = 2,
     progress: bool = True,
 ) -> Prepared:
-    """Reads, splits, trains and encodes, or finds what an earlier run prepared.
+    """Reads, splits, trains and encodes, or finds the cached result.
 
     `open_corpus` explains corpus, keep_headings, errors and valid_rate. The tokenizer is one to
     train, or the folder of one. `num_workers` processes split sentences and encode.

@@ -110,7 +110,7 @@ class ExampleStore:
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "ExampleStore":
-        """Maps what `write` left in `directory`."""
+        """Memory-maps the files that `write` left in `directory`."""
         directory = Path(directory)
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
         arrays = {name: load_array(directory / f"{name}.npy") for name in meta["arrays"]}

@@ -215,7 +215,7 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
-    """Returns how runs were adapted, which failed or learnt nothing, and what their data lacks."""
+    """Returns notes: how runs were adapted, which failed or learnt nothing, which data is missing."""
     runs = [run.result for task in tasks.values() for run in task.finished if run.result]
     names = {"System": "system", "recipe": "recipe", "initial weights": "init"}
     parts = {label: dict.fromkeys(str(v) for r in runs if (v := getattr(r, field)) is not None)
@@ -281,7 +281,7 @@ def _describe_baselines(
     scratch: pathlib.Path,
     only: str | None,
 ) -> list[str]:
-    """Returns what the column "from scratch" shows, or how to get it."""
+    """Returns the content of the column "from scratch", or how to get it."""
     done = [run for task in runs.values() for run in task.finished]
     if done and all(run.from_scratch for run in done):
         return ["These runs themselves start from random weights."]

@@ -222,7 +222,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame") -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists what makes bits per byte incomparable."""
+    """Lists the reasons why bits per byte do not compare."""
     found = []
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")

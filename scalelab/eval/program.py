@@ -1,4 +1,4 @@
-"""The program of every task's file: its flags, and what they ask of `scalelab.finetune`."""
+"""The command line of every task: translates its flags for `scalelab.finetune`."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Finding things by name: modules of a room, and what a misspelt word probably meant."""
+"""Finds modules by name, and the nearest valid name for a misspelt one."""
 
 import difflib
 import importlib

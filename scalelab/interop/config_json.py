@@ -84,7 +84,7 @@ def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> fl
 
 
 def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str], bool]:
-    """Reads what the scores of a classifier mean.
+    """Reads the meaning of a classifier's scores.
 
     Returns:
       The names of its classes in the order of its scores, and True if it fits one score.

@@ -1,4 +1,4 @@
-"""Files beside the parameters, with which an import or export restores what they cannot hold.
+"""Files beside the parameters: an import or export restores from them what parameters cannot hold.
 
 Run folder: imported/source.json and imported/originals.safetensors keep what our parameters lose of
 an imported checkpoint. Export: scalelab.safetensors keeps the parameters that `fold_bias` changed.

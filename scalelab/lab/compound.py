@@ -1,4 +1,4 @@
-"""Compound scaling: a grid of shapes of one size, and from its best shape those of other sizes.
+"""Compound scaling: finds the best shape of one size on a grid and scales it to other sizes.
 
   python -m scalelab.lab.compound --n=0.39M [--depths=2,3,4]
   python -m scalelab.lab.compound --base=2x104x3 --target_n=10.6M,20.5M,41.5M

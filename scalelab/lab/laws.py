@@ -142,7 +142,7 @@ def describe(name: str, fit: Fit, clocks: Sequence[str], measure: str) -> str:
 
 
 def _cells(found: Interval) -> list[str]:
-    """Returns a value and its interval; "-" for what the points do not determine."""
+    """Returns a value and its interval; "-" if the points do not determine it."""
     value, low, high = ("-" if math.isnan(x) else f"{x:.4g}"
                         for x in (found.value, found.low, found.high))  # fmt: skip
     return [value, "not determined" if low == high == "-" else f"[{low}, {high}]"]

@@ -1,4 +1,4 @@
-"""Prediction heads: what stands between hidden states and the scores of classes."""
+"""Prediction heads: from hidden states to class scores."""
 
 from collections.abc import Callable
 

@@ -105,7 +105,7 @@ class MLM:
     def terms(
         self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Loss (and accuracy) of the chosen tokens; the head runs on P of T positions alone."""
+        """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""
         chosen = jnp.take_along_axis(hidden, batch["mlm_positions"][..., None], axis=1)
         features, table, bias = model.token_features(chosen)
         return xent.token_cross_entropy(

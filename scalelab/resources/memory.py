@@ -1,4 +1,4 @@
-"""What a training step needs in memory, by the compiled program itself, and what would fit.
+"""Memory of a training step, from the compiled program, and the largest batch that fits.
 
 XLA plans all memory of a program when it compiles it: arguments, results, and one region for all
 that lies between. So nothing has to run. What grows with the batch is found by compiling twice.
@@ -43,14 +43,14 @@ class StepMemory:
 
     @property
     def kept(self) -> int:
-        """What training on CPU comes to at most while it keeps what is freed."""
+        """Upper bound for training on CPU, which keeps freed memory."""
         return self.total + (malloc.GAPS - 1) * self.between
 
 
 def of_step(
     plan: Blueprint, length: int, batch_size: int, mesh: Mesh, platform: str | None = None
 ) -> StepMemory:
-    """Compiles the training step of a batch, and reads off what it needs.
+    """Compiles the training step of a batch and returns its memory need.
 
     Args:
       plan: the run in the abstract.
@@ -92,7 +92,7 @@ def largest_batch(
     capacity: float,
     quantum: int = 1,
 ) -> tuple[StepMemory | None, StepMemory | None]:
-    """Looks for the largest batch that fits: a line through what is known, checked by compiling.
+    """Searches the largest batch that fits: linear extrapolation, checked by compiling.
 
     Args:
       measure: compiles for a batch size.

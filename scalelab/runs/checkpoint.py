@@ -98,7 +98,7 @@ class Checkpoints:
         step = int(state.step)
         if step in self._manager.all_steps():
             return
-        # A copy: orbax writes it in the background, while the run changes what it holds.
+        # A copy: orbax writes in the background, while the run changes the original.
         meta = copy.deepcopy(meta) | {"layout": LAYOUT, "checksums": checksums(state)}
         meta["checksum"] = _checksum(meta)
         # Orbax notices a full disk in threads, and noisily.
@@ -191,7 +191,7 @@ class Checkpoints:
         return state, meta
 
     def wait(self) -> None:
-        """Blocks until what was saved is on disk."""
+        """Blocks until all saves are on disk."""
         with self._naming_full_disks():
             self._manager.wait_until_finished()
 
@@ -226,7 +226,7 @@ def _checksum(meta: dict[str, Any]) -> int:
 
 
 class _WrongLayout(Exception):
-    """A checkpoint with another layout of the parameter tree, which is no damage."""
+    """A sound checkpoint with another layout of the parameter tree."""
 
 
 @functools.cache

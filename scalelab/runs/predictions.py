@@ -32,7 +32,7 @@ UNESCAPED = {written: text for text, written in ESCAPES.items()}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one run predicted on one dev set."""
+    """The predictions of one run on one dev set."""
 
     texts: tuple[list[str], ...] | None  # for each text column its texts; None if packed
     gold: np.ndarray  # [n] int32 classes or float32 scores
@@ -111,7 +111,7 @@ def pack(path: pathlib.Path, made: Predictions) -> None:
 
 
 def read(path: pathlib.Path) -> Predictions:
-    """Reads what `write` or `pack` wrote, told apart by the file's ending.
+    """Reads a file of `write` or `pack`; the ending decides which.
 
     Raises:
       Unreadable: the file is missing, or not as they leave it; the message says where.

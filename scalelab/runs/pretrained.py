@@ -200,7 +200,7 @@ class Start:
         return jax.tree_util.tree_map_with_path(take, made, placed)
 
     def describe(self) -> str:
-        """Returns what the run prints of it at its start."""
+        """Returns the description that the run prints at its start."""
         if self.opened is None:
             return f"began with the parameters of {self.path}, digest {self.digest}"
         opened, tokenizer = self.opened, self.opened.config.tokenizer

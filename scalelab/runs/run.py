@@ -1,4 +1,4 @@
-"""What one run keeps in its folder while it trains: clocks, metrics, checkpoints, result."""
+"""The files of a run in training: clocks, metrics, checkpoints, result."""
 
 import collections
 import math
@@ -94,7 +94,7 @@ class Recorder:
 
     @property
     def last_step(self) -> int:
-        """The step at which the phase in progress ends; far away where that is not known before."""
+        """The step at which the current phase ends; a very large number if it is not known yet."""
         return int(self.plan.ends[self.run.phase]) if self.plan.clock == "steps" else UNKNOWN
 
     def learning_rate(self) -> np.float32:
@@ -104,7 +104,7 @@ class Recorder:
         return self._rate
 
     def enter_phase(self) -> PhaseData:
-        """Goes on to the next phase if one is over; returns the data of the phase in progress."""
+        """Enters the next phase if the current one is over; returns the phase's data."""
         while self.phase_over and not self.over:
             self.run.phase += 1
             self.run.phase_start, self.run.best = self.run.clocks.steps, math.inf

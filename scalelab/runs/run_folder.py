@@ -56,7 +56,7 @@ def claim(
 
 
 def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
-    """Returns what a program says of a folder whose run is finished."""
+    """Returns the message about a folder with a finished run."""
     return (
         f"{workdir} is already finished ({result.get('steps')} steps)."
         f" Results: {workdir}/result.json"
@@ -95,7 +95,7 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
 
 
 def name(config: config_lib.Config) -> str:
-    """Returns what messages call a run: "bert 2x128x2 seed 0"."""
+    """Returns the name of a run in messages: "bert 2x128x2 seed 0"."""
     net = config.net
     return f"{config.system} {net.num_heads}x{net.width}x{net.num_layers} seed {config.seed}"
 

@@ -31,12 +31,12 @@ def stack_host(trees: Sequence[Any]) -> Any:
 
 
 def unstack(tree: Any, index: int, count: int) -> Any:
-    """Returns the part of one run of a tree stacked for `count` runs."""
+    """Returns one run's part of a tree that is stacked for `count` runs."""
     return jax.tree.map(lambda x: x[index], tree) if count > 1 else tree
 
 
 def unstack_state(state: Any, index: int, count: int) -> Any:
-    """Returns the state of one run of what `stack` made."""
+    """Returns the state of one run from a stacked state."""
     if count == 1:
         return state
     return _take(state.replace(step=()), index).replace(step=jnp.copy(state.step))

@@ -1,4 +1,4 @@
-"""The jobs of a study: one a pre-training, one for its fine-tunings. As a program, does one.
+"""The jobs of a study: one per pre-training, one for its fine-tunings. As a program: runs a job.
 
   python -m scalelab.studies.jobs --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
@@ -30,7 +30,7 @@ SMALL = 500_000
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A piece of work that one process does."""
+    """A unit of work for one process."""
 
     kind: str  # PRETRAIN or FINETUNE
     run: str
@@ -129,7 +129,7 @@ def is_small(net: config_lib.Net) -> bool:
 
 
 def num_vmapped() -> int:
-    """Returns how many seeds of a small net one program trains; CPU cores have a process each."""
+    """Returns how many seeds of a small net one program trains; on CPU each seed is a process."""
     return MAX_VMAPPED if environment.has_accelerator() else 1
 
 

@@ -46,7 +46,7 @@ class Working(NamedTuple):
 
 
 class Pool:
-    """Runs jobs until none is left that can be done.
+    """Runs jobs until no runnable job is left.
 
     Args:
       workdir: holds studies/, runs/, locks/, logs/.
@@ -152,7 +152,7 @@ class Pool:
         return left
 
     def _claim(self, wanted: Sequence[Job]) -> list[tuple[Job, TextIO]]:
-        """Claims those of the jobs that nobody has claimed or finished."""
+        """Claims the jobs that are neither claimed nor finished."""
         claims = [
             (job, lock) for job in wanted if (lock := claim(self.workdir / "locks" / job.name))
         ]

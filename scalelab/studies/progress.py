@@ -1,4 +1,4 @@
-"""How far a study is: a table of its runs, a line in sum, and what to do when it cannot go on."""
+"""Progress of a study: a table of runs, a summary line, and advice when it cannot continue."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -131,7 +131,7 @@ class Screen:
 
 
 def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) -> str:
-    """Returns the lines that end a `study run`: what failed, what waits for it, and what helps."""
+    """Returns the last lines of a `study run`: failed jobs, jobs that wait for them, and advice."""
     done = sum(job.state == DONE for job in found)
     if done == len(found):
         return f"{study.name}: nothing left to do in {study.workdir}"

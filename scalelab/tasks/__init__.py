@@ -1,1 +1,1 @@
-"""Downstream tasks: what a task is, its files, recipes, submission."""
+"""Downstream tasks: protocol, files, recipes, submission."""

@@ -63,7 +63,7 @@ def read(
 
 
 def read_labels(path: Path, columns: Columns) -> Iterator[str]:
-    """Yields the labels of a file whose classes are not known.
+    """Yields the labels of a file with unknown classes.
 
     Raises:
       ValueError: as `read`, or a label is empty or has blanks around it.
@@ -78,7 +78,7 @@ def read_labels(path: Path, columns: Columns) -> Iterator[str]:
 
 
 def listing(folder: Path) -> str:
-    """Lists what a folder holds, for a message."""
+    """Lists the content of a folder for a message."""
     if not folder.is_dir():
         return f"there is no folder {folder}"
     names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir())

@@ -1,4 +1,4 @@
-"""GLUE's metrics, and what tells a fine-tuning that has learnt nothing.
+"""GLUE's metrics, and the test for a fine-tuning that has learnt nothing.
 
 Every metric takes gold [n], predicted [n] or [S, n] (S runs), and weights None, [n] or [R, n] (R
 resamples), and returns [R, S] without the axes that were not given. Weights are multiplicities: a
@@ -18,7 +18,7 @@ Metric = Callable[..., Any]
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
-    """Share of examples whose class is predicted.
+    """Share of correctly classified examples.
 
     Args:
       gold: [n] classes.

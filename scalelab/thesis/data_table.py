@@ -1,4 +1,4 @@
-"""The table of what there was to read and what was read (Table 7.1 of the benchmark protocol).
+"""The table of available and read data (Table 7.1 of the benchmark protocol).
 
 The protocol prints tokens and average length of one epoch of each partition, and so do we, with its
 numbers beside them; then follow the steps and tokens of the whole training, and how often it read

@@ -25,7 +25,7 @@ from scalelab.lab.compare.hypotheses import (
 )
 from scalelab.thesis import select
 
-# The systems of the thesis by what they are trained on.
+# The systems of the thesis by training objective.
 MLM_NSP, MLM, CLM = "bert", "roberta", "gpt2"
 MARGIN = 0.02  # of a score: about what a doubling of N brings at the upper end of Table 7.3
 SIMILAR = Region(-MARGIN, MARGIN)

@@ -91,7 +91,7 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
 
 
 class Published(Evidence):
-    """All tables as Evidence; where two print one number, it is that of the first."""
+    """All tables as Evidence; if two print the same number, the first counts."""
 
     counts_only = True
 

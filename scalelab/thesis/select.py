@@ -27,7 +27,7 @@ def baselines(evidence: Evidence) -> dict[str, list[Row]]:
 
 
 def by_variant(evidence: Evidence) -> dict[tuple[str, str], list[Row]]:
-    """Returns rows by system and variant: each group differs in shape alone."""
+    """Groups rows by system and variant; rows of a group differ only in shape."""
     return group(evidence.rows, lambda row: (row.system, row.variant))
 
 

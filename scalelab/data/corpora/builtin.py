@@ -131,7 +131,7 @@ def docstrings(source: bytes) -> Iterator[list[str]]:
 
 
 def paragraphs(docstring: str) -> list[str]:
-    """Returns what reads as English in a docstring or help topic: paragraphs, their lines joined.
+    """Returns the English paragraphs of a docstring or help topic, each as one line.
 
     Section titles, doctests, code, tables, signatures and the like are left out, and so is markup.
     """

@@ -45,7 +45,7 @@ def _lines(path: Path, errors: str, tick: corpora.Tick) -> Iterator[str]:
             size = path.stat().st_size
             rows = max(1, file.metadata.num_rows)
             for batch in file.iter_batches(columns=[COLUMN]):
-                # As bytes, so that the message names the row of what is not UTF-8.
+                # As bytes: the message names the row that is not UTF-8.
                 for row, value in enumerate(batch.column(0).cast("binary").to_pylist()):
                     where = f"{path}, row {row}"
                     yield corpora.decode(value or b"", errors, where).rstrip("\r\n")

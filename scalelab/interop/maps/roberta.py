@@ -22,7 +22,7 @@ MAP = Map(
     ),
     fixed=(
         *ENCODER_FIXED,
-        # 1e-12 is what `transformers` takes for a config.json that is silent.
+        # `transformers` takes 1e-12 if config.json has no value.
         Fixed("layer_norm_eps", (1e-5,), 1e-12, "the epsilon of its norms is 1e-5"),
         Fixed("pad_token_id", (1,), 1, "its positions begin at 2, behind a padding id of 1"),
     ),

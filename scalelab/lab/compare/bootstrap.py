@@ -50,7 +50,7 @@ def compare(
     gold: np.ndarray, a: np.ndarray, b: np.ndarray, metric: str, *, paired: bool,
     num_resamples: int = 1000, seed: int = 0, widen: bool = True,
 ) -> Estimate:  # fmt: skip
-    """Estimates the score of B minus that of A on the same examples, as `mean_score` does."""
+    """Estimates score(B) - score(A) on the same examples, as `mean_score` does."""
     return mean_score(
         [(gold, [(-1.0, a), (1.0, b)], metric)],
         paired=paired, num_resamples=num_resamples, seed=seed, widen=widen,

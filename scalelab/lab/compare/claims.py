@@ -98,7 +98,7 @@ class Claim:
 
     @property
     def detectable(self) -> float | None:
-        """The smallest difference that such data finds, as Estimate has it, before correction."""
+        """The smallest detectable difference before correction; see Estimate."""
         return None if self.estimate is None else self.estimate.detectable
 
 
@@ -131,7 +131,7 @@ class Finding:
 
 
 def claim(what: str, region: Region, found: Estimate | str, untestable: str = "") -> Claim:
-    """Makes a claim of an estimate, or of the reason why there is none."""
+    """Makes a claim from an estimate, or from the reason why there is none."""
     if isinstance(found, str):
         return Claim(what, region, None, None, found, untestable=untestable)
     if not len(found.resamples):

@@ -1,4 +1,4 @@
-"""Comparability: runs stand in one table only if they differ in the declared fields alone.
+"""Comparability: runs stand in one table only if they differ in no undeclared field.
 
 Every two finished pre-trainings of a study may differ in the fields of the factors that they differ
 in, where the study sets these free (system: its departures and the study's fields for it; shape:
@@ -88,7 +88,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 
 
 def _compare_pretrainings(study: Study) -> dict[str, str]:
-    """Returns the fields in which two pre-trainings differ and may not, with both runs."""
+    """Returns the forbidden differences of two pre-trainings: the fields, with both runs."""
     clock = study.facts["matched"]
     name = TITLES.get(clock, clock)
     runs = [(point, run) for point in study.points for run in point.finished]

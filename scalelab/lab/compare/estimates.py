@@ -65,7 +65,7 @@ class Estimate:
 
 
 def without_interval(value: float) -> Estimate:
-    """An estimate with a value alone: the rest is NaN, and there are no resamples."""
+    """An estimate with only a value: the other fields are NaN, without resamples."""
     return Estimate(value, math.nan, math.nan, math.nan, math.nan, np.empty(0))
 
 

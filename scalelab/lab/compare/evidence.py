@@ -93,15 +93,15 @@ class Evidence(Protocol):
         ...
 
     def value(self, row: Any, score: str) -> Estimate | None:
-        """Returns a score of one of the rows; None: there is none."""
+        """Returns the score of a row; None if there is none."""
         ...
 
     def contrast(self, weights: Mapping[Any, float], score: str) -> Estimate | None:
-        """Returns a weighted sum of scores; None: one is missing, or they do not compare."""
+        """Returns a weighted sum of scores; None if one is missing or they do not compare."""
         ...
 
     def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
-        """Returns the score of B minus that of A; None: one is missing, or they do not compare."""
+        """Returns score(B) - score(A); None if one is missing or they do not compare."""
         return self.contrast({b: 1.0, a: -1.0}, score)
 
     def untestable(self, rows: Iterable[Any], score: str) -> str:
@@ -121,7 +121,7 @@ class Evidence(Protocol):
         return None
 
     def remarks(self, scores: Iterable[str]) -> list[str]:
-        """Returns remarks on the values of some scores, such as what could not be used."""
+        """Returns remarks on some scores, such as values that could not be used."""
         return []
 
 
@@ -163,7 +163,7 @@ class Comparison(Protocol):
     FIGURES: "Mapping[str, Callable[[Study, Evidence, Evidence | None], Figure | None]]" = {}
 
     def published(self) -> Evidence | None:
-        """Returns numbers to stand beside the study's; None: there are none."""
+        """Returns published numbers to show beside the study's; None if there are none."""
 
     def departures(self, study: Study, footnotes: Sequence[str]) -> list[str]:
         """Returns why published numbers may not stand beside the study's; []: they may."""

@@ -84,7 +84,7 @@ def build_claim(
 def block_cases(
     evidence: Evidence, blocks: Iterable[Block], region: Region, score: str, name: str = ""
 ) -> list[Case]:
-    """Makes one case of each block that has its scores: whether its value lies in the region."""
+    """Checks for each block with scores whether its value lies in the region."""
     cases = []
     for block in blocks:
         found = weighted(evidence, block, score)
@@ -169,7 +169,7 @@ def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[F
 
 
 def collapsed_rows(points: Iterable[Point]) -> list[Point]:
-    """Returns the rows of which at least a fifth of the fine-tunings are degenerate."""
+    """Returns the rows with at least a fifth of degenerate fine-tunings."""
     found = []
     for point in points:
         tuned = [

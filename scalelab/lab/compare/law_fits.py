@@ -41,7 +41,7 @@ ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A value with its 95% interval; NaN for what the points do not determine."""
+    """A value with its 95% interval; NaN if the points do not determine it."""
 
     value: float
     low: float

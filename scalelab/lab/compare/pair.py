@@ -1,4 +1,4 @@
-"""Two runs side by side: what they were asked, their losses on every clock, their scores.
+"""Two runs side by side: their configs, losses on every clock, and scores.
 
 Differences are B minus A. A training loss is the mean since the line before, as it was logged.
 Nothing here is tested for significance: `scalelab.eval.compare` does that.
@@ -61,7 +61,7 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
 
 
 def _facts(run: RunRecord) -> dict[str, str]:
-    """Returns what beside the config may make a difference."""
+    """Returns the facts outside the config that may make a difference."""
     environment = run.environment
     return {
         "data": (run.data_hash or "not recorded")[:12],

@@ -1,4 +1,4 @@
-"""Finished runs as points: a measurement against the clocks and the size; which may be pooled.
+"""Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or the mean
 main score over seeds of its fine-tunings in tasks/: of one task by name, of GLUE-Large's three as
@@ -39,7 +39,7 @@ MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
 DAMAGED = "runs are damaged, and left out"
 EQUAL = 1.05  # clocks that differ by less count as equal
-# The feed-forward width is not told by AxHxL, so that runs of one shape must agree in it.
+# AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
 TOTALS, WARMUPS = (
     tuple(f"optim.{part}_{clock}" for clock in ("epochs", "flops", "secs", "steps", "tokens"))
@@ -50,7 +50,7 @@ BUDGET = frozenset(TOTALS + WARMUPS)
 
 @dataclasses.dataclass(frozen=True)
 class RunPoint:
-    """What one run reached, and at what cost."""
+    """The result of one run and its cost."""
 
     system: str  # of the run
     shape: str  # AxHxL
@@ -64,7 +64,7 @@ class RunPoint:
 
     @property
     def setting(self) -> str:
-        """What runs that differ in their seed alone have in common, and no others."""
+        """The key of a group: equal for runs that differ only in their seed."""
         return repr((self.system, self.shape, self.objective, sorted(self.fields.items())))
 
 
@@ -139,7 +139,7 @@ def means(points: Sequence[RunPoint]) -> list[RunPoint]:
 
 
 def settings(points: Sequence[RunPoint]) -> list[list[RunPoint]]:
-    """Groups the points whose runs differ in their seed alone."""
+    """Groups points of runs that differ only in their seed."""
     groups: dict[str, list[RunPoint]] = {}
     for point in points:
         groups.setdefault(point.setting, []).append(point)
@@ -229,7 +229,7 @@ def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
 
 
 def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[str]:
-    """Returns the fields in which points differ, but for those set free."""
+    """Returns the fields in which points differ, without the free ones."""
     names = {field for p in points for field in p.fields}.difference(free)
     return [name for name in sorted(names) if len({repr(p.fields.get(name)) for p in points}) > 1]
 

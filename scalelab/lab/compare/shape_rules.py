@@ -157,7 +157,7 @@ def choose(
 def find_base(
     grid: "Mapping[Shape, Sequence[PretrainRun]]", tasks: Sequence[str], num_seeds: int
 ) -> tuple[Shape, list[Shape]] | None:
-    """Returns what `choose` does for a study's grid; None while its runs are unfinished.
+    """Returns the result of `choose` for a study's grid; None while its runs are unfinished.
 
     A score is the mean main score of GLUE-Large's tasks, or of all if none of these is there, of
     `num_seeds` fine-tunings each. Without tasks the least loss wins.

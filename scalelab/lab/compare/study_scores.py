@@ -76,7 +76,7 @@ class StudyScores(Evidence):
         return self.study.points
 
     def without(self, left_out: Collection[Point]) -> "StudyScores":
-        """Returns the scores of the other rows; both share what they have worked out."""
+        """Returns the scores of the other rows; both share their cached results."""
         fewer = copy.copy(self)
         points = tuple(point for point in self.rows if point not in left_out)
         fewer.study = dataclasses.replace(self.study, points=points)
@@ -87,7 +87,7 @@ class StudyScores(Evidence):
         return self._estimate(((row, 1.0),), score)
 
     def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
-        """Returns the score of B minus that of A; None: one is missing, or they do not compare."""
+        """Returns score(B) - score(A); None if one is missing or they do not compare."""
         return self._estimate(((a, -1.0), (b, 1.0)), score)
 
     def contrast(self, weights: Mapping[Point, float], score: str) -> Estimate | None:
@@ -146,7 +146,7 @@ class StudyScores(Evidence):
         return found
 
     def remarks(self, scores: Iterable[str]) -> list[str]:
-        """Returns what of some scores could not be used, and why; whose seconds they are."""
+        """Returns remarks on some scores: unusable values with reasons, and the clock's device."""
         scores = list(scores)
         parts = {part for score in scores for part in parts_of(score)}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]

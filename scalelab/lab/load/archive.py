@@ -102,7 +102,7 @@ def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
 
 
 def _copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
-    """Copies a finished pre-training and its fine-tunings, without what is large."""
+    """Copies a finished pre-training and its fine-tunings without the large files."""
     record = _copy_files(source, to, MAX_LINES["pre-training"])
     if not isinstance(record.result, RunResult):
         raise ValueError(f"{source}: expected a finished pre-training")

@@ -101,7 +101,7 @@ def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 
 def is_locked(folder: pathlib.Path) -> bool:
-    """Returns True if a process trains there now: a seed is locked with its task's folder.
+    """Returns True if a process trains there now; a seed shares the lock of its task's folder.
 
     A shared lock is tried, for as long as it takes to give it back, which `run_folder.locked`
     outwaits; where files cannot be locked, nobody does.
@@ -178,7 +178,7 @@ def _load_run(folder: pathlib.Path) -> LoadedRun | None:
 
 
 def _damaged(folder: pathlib.Path, why: str, config: Mapping[str, Any]) -> LoadedRun:
-    """Returns the row of a run of which only the config, if anything, can be read."""
+    """Returns the row of an unreadable run, from its config if that can be read."""
     row = _describe_config(folder, config)
     return LoadedRun(row | {"status": "damaged", "note": why}, None)
 
@@ -235,7 +235,7 @@ def _describe_result(record: RunRecord) -> Row:
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Returns a key by which texts are sorted with the numbers in them as numbers."""
+    """Returns a sort key that compares the numbers inside texts as numbers."""
     parts = re.split(r"(\d+)", text)
     return tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
 

@@ -90,7 +90,7 @@ class PretrainRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
-    """What a table's row is about: all runs that differ in their seed alone, finished or not."""
+    """A row of a table: all runs that differ only in their seed, finished or not."""
 
     system: str
     shape: Shape
@@ -234,13 +234,13 @@ Plan = Mapping[str, Mapping[str, Any]]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
-    """Returns what `study plan` expected of each run, by the run's name; empty without a plan."""
+    """Returns the estimates of `study plan` by the run's name; empty without a plan."""
     plan = json_files.read_object(workdir / "plans" / f"{name}.json") or {"runs": []}
     return {run["name"]: run for run in plan["runs"]}
 
 
 def planned(plan: Plan, name: str, stage: str, n_model: int) -> Mapping[str, Any] | None:
-    """Returns what the plan expected of a run; None if the plan does not know it.
+    """Returns the plan's estimate of a run; None if the plan does not list the run.
 
     A run whose shape was not known when the plan was made has the entry of the nearest size.
     """

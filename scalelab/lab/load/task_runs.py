@@ -70,7 +70,7 @@ class SeedRun:
 
     @property
     def weights(self) -> str | None:
-        """Tells the weights that it began with from others; None for random ones."""
+        """Identifies the initial weights; None for random ones."""
         if self.result is None or self.from_scratch:
             return None
         return self.result.init_digest or self.result.init
@@ -81,7 +81,7 @@ class SeedRun:
         return self.result.degenerate if self.result else None
 
     def predictions(self, split: str) -> predictions.Predictions:
-        """Reads what it predicted on a dev split.
+        """Reads its predictions on a dev split.
 
         Raises:
           Unreadable: the file is missing or not whole.
@@ -111,7 +111,7 @@ class TaskRuns:
 
     @property
     def keys(self) -> list[Key]:
-        """Pairs of split and metric that the task is scored by, the main one first."""
+        """The (split, metric) pairs that score the task, the main one first."""
         return list(self.finished[0].scores) if self.finished else []
 
     def values(self, key: Key) -> list[float]:
@@ -162,7 +162,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
 
 
 def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
-    """Reads one fine-tuning; one that cannot be read is failed, with the reason."""
+    """Reads one fine-tuning; an unreadable one counts as failed, with the reason."""
     if not (folder / "result.json").exists() and not (folder / "config.json").exists():
         return SeedRun(folder, seed, unfinished=True)
     try:
@@ -187,7 +187,7 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
 
 
 def differ(a: predictions.Predictions, b: predictions.Predictions) -> str | None:
-    """Says how the examples of two sets differ; None if they are the same."""
+    """Describes how the examples of two sets differ; None if they are the same."""
     if len(a.gold) != len(b.gold):
         return f"{len(a.gold):,} dev examples against {len(b.gold):,}"
     if a.labels != b.labels:

@@ -1,4 +1,4 @@
-"""The item-level frame beneath all scores: a line for each fine-tuning, with what it predicted.
+"""The item-level frame beneath all scores: one line per fine-tuning, with its predictions.
 
 `read_items` reads some fine-tunings on one dev split into one pandas frame:
 

@@ -1,4 +1,4 @@
-"""Notes below the tables of a study: what its numbers are, what is missing, equal and different."""
+"""Notes below a study's tables: meaning of the numbers, missing runs, equal and free fields."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ STATES: dict[str, Callable[[SeedRun], object]] = {
 
 
 def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Column]) -> list[str]:
-    """Returns what the scores of a table are: those of these rows and columns."""
+    """Describes the scores of these rows and columns of a table."""
     found, of_tasks = [], [c for c in columns if c.tasks]
     if of_tasks:
         found.append(METRICS)
@@ -77,7 +77,7 @@ def describe_study(
         if those:
             found.append(f"{len(those)} of {len(names)} runs are {state}: {'; '.join(those)}.")
     wanted = {r["name"]: r.get("finetune", "all") for r in facts["runs"]}
-    # Of stages with "best:k", the runs whose fine-tuning has begun.
+    # For stages with "best:k": the runs with a started fine-tuning.
     runs = [run for point in points for run in point.finished if wanted[run.name] == "all"
             or (wanted[run.name] != "none" and run.tasks)]  # fmt: skip
     for task in facts["tasks"] if runs else ():
