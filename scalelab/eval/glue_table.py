@@ -215,7 +215,7 @@ def _texts(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
-    """Returns notes: how runs were adapted, which failed or learnt nothing, which data is missing."""
+    """Describes how runs were adapted, which failed or learnt nothing, which data is missing."""
     runs = [run.result for task in tasks.values() for run in task.finished if run.result]
     names = {"System": "system", "recipe": "recipe", "initial weights": "init"}
     parts = {label: dict.fromkeys(str(v) for r in runs if (v := getattr(r, field)) is not None)
