@@ -42,6 +42,7 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.scores.predictions import StudyPredictions
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
+UNEVEN = 0.05  # speeds of runs of one row may differ by this share
 FLOOR_MARGIN = 0.05  # of a score: scores of nets that differ lie within it where nothing is learnt
 
 Parts = tuple[tuple[Point, float], ...]  # rows with their weights
@@ -156,6 +157,17 @@ class StudyScores(Evidence):
         machines = sorted({r.environment.machine for r in self.study.runs if r.finished})
         if len(machines) > 1:
             found.append(f"Seconds are of different machines: {'; '.join(machines)}.")
+        spreads = {}
+        for row in self.rows:
+            results = [run.result for run in row.finished if run.result]
+            rates = [r.steps / r.seconds for r in results if r.seconds]
+            spreads[row.label] = max(rates) / min(rates) - 1 if rates else 0.0
+        label = max(spreads, key=spreads.__getitem__, default="")
+        if spreads and spreads[label] > UNEVEN:
+            found.append(
+                f"Runs of one row differ in speed by up to {spreads[label]:.0%} ({label}): claims"
+                " about seconds are no surer than that."
+            )
         return found
 
     # --- How it is worked out ---------------------------------------------------------------------
