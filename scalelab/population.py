@@ -119,7 +119,7 @@ def train(
             plots.draw_curves(recorder.workdir, recorder.name)
             if recorder.over:
                 results[recorder.workdir] = recorder.finish()
-                print(f"finished {recorder.name}. Results: {recorder.workdir}/result.json")
+                print(f"finished {recorder.name} in {recorder.workdir}: result.json")
             else:
                 stopped.append(f"{recorder.run.clocks.steps}, which is saved in {recorder.workdir}")
         messages = list(failed.values())
@@ -222,7 +222,7 @@ class _Trainer:
                 settle()
                 for place, recorder in list(training.items()):
                     recorder.run.state = unstack(place)
-                    say = functools.partial(print, recorder.workdir.name)
+                    say = functools.partial(print, f"\n{recorder.workdir.name}")
                     recorder.attend(evaluate, self.model.token_losses, say)
                     if recorder.phase_over:
                         del training[place]
@@ -237,7 +237,8 @@ class _Trainer:
         settle()
         for place, recorder in training.items():
             recorder.run.state = unstack(place)
-        self._show(group)
+        if group[0].tokens_per_sec:  # a step was made
+            self._show(group, final=True)
         return failed
 
     def _compile(
@@ -280,14 +281,15 @@ class _Trainer:
         """Returns the share of all budgets that is used."""
         return sum(recorder.done for recorder in self.recorders) / len(self.recorders)
 
-    def _show(self, group: "Sequence[Recorder]") -> None:
+    def _show(self, group: "Sequence[Recorder]", *, final: bool = False) -> None:
         """Shows how far the runs are; rates are those of the group in sum."""
         done, first = self._done(), group[0]
         rate = sum(recorder.tokens_per_sec for recorder in group) / len(group)
         self.progress.show(
             f"{len(group)} runs from {first.name} | step {first.run.clocks.steps} ({done:.0%})"
             f" | loss {' '.join(f'{recorder.loss:.4f}' for recorder in group)}"
-            f" | {rate:,.0f} tokens/s | ETA {self.time_left.text(done)}"
+            f" | {rate:,.0f} tokens/s | ETA {self.time_left.text(done)}",
+            final=final,
         )
 
 

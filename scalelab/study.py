@@ -28,6 +28,7 @@ from scalelab.studies.spec import StudySpec
 
 flags.declare_key_flag("config")
 flags.declare_key_flag("workdir")
+flags.FLAGS["workdir"].help = "Folder of studies and their runs: run makes it, and continues in it."
 WORKERS = flags.DEFINE_integer(
     "workers", None, "Processes at a time; by default one a core, at most 4, or 1 on a GPU or TPU.",
     lower_bound=1,

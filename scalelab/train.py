@@ -130,7 +130,7 @@ def train(
                 # What is due after this step; the clock of training stands still meanwhile.
                 if recorder.is_anything_due():
                     recorder.settle(*in_flight.wait())
-                    recorder.attend(evaluate, model.token_losses, say)
+                    recorder.attend(evaluate, model.token_losses, lambda text: say(f"\n{text}"))
                     in_flight.restart()
                 for num_steps, hook in every:
                     if recorder.is_due(num_steps):
@@ -146,7 +146,9 @@ def train(
             recorder.settle(*in_flight.wait())
 
         # --- The end ----------------
-        progress.show(recorder.describe_progress(peak, time_left.text(recorder.done)), final=True)
+        if recorder.tokens_per_sec:  # a step was made
+            line = recorder.describe_progress(peak, time_left.text(recorder.done))
+            progress.show(line, final=True)
         recorder.save()
         recorder.close()
         if chief:

@@ -171,8 +171,8 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
-        near = nearest(error.flagname, shown or list(flags.FLAGS))
-        fail(f"unknown flag '--{error.flagname}': {near}")
+        valid = [f"--{name}" for name in shown or flags.FLAGS]
+        fail(f"unknown flag '--{error.flagname}': {nearest(f'--{error.flagname}', valid)}")
     except Exception as error:  # a config file may raise anything
         text = str(*error.args) if isinstance(error, KeyError) else str(error)
         if "Traceback (most recent call last)" in text:  # the flag parser quotes one

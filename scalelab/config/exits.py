@@ -59,6 +59,8 @@ class Interrupt:
     def _note(self, number: int, _: object) -> None:
         self.received = signal.Signals(number).name
         self.__exit__()
+        with contextlib.suppress(OSError):  # not print, which the signal may have interrupted
+            os.write(2, b"\nstopping; Ctrl-C again ends without waiting\n")
 
 
 def fail(message: str, exit_code: int = FAILED) -> NoReturn:
@@ -84,9 +86,14 @@ def one_message(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, _interrupt)
     try:
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()  # a closed pipe shows here, not at exit
+        try:
+            yield
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a closed pipe shows here, not at exit
+        finally:  # a signal during the exit would end it with a traceback
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+                signal.signal(number, signal.SIG_IGN)
     except Stopped as error:
         fail(str(error), error.exit_code)
     except (ValueError, OSError) as error:
@@ -100,7 +107,6 @@ def one_message(
             raise
         fail(f"the device ran out of memory: {when_full} ({str(error).splitlines()[0][:200]})")
     except KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         print(f"error: interrupted; {when_interrupted}", file=sys.stderr)
         leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)
 

@@ -131,7 +131,7 @@ def describe(cls: type, prefix: str = "") -> str:
             default = "..." if field.default is dataclasses.MISSING else field.default
             left = f"  --config.{name}={default}"
             comment = comments.get(field.name, "")
-            lines.append(f"{left:<44}{'  ' if len(left) > 44 else ''}{comment}".rstrip())
+            lines.append(f"{left:<42}  {comment}".rstrip())
     return "\n".join(lines)
 
 

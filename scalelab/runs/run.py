@@ -195,7 +195,7 @@ class Recorder:
                 values["train/learning_rate"] = float(self._rate)
                 self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
         if self.is_due(self.config.eval.every_steps):
-            say(f"\n{self._validate(evaluate, token_losses)}")
+            say(self._validate(evaluate, token_losses))
         if self.is_due(machine.checkpoint_every_steps):
             self.save()
 

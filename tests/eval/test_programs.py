@@ -154,7 +154,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("rte", "--init=nowhere", "no run folder 'nowhere'"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
-    ("rte", f"{R} --seds=2", "'--seds': did you mean 'seeds'"),
+    ("rte", f"{R} --seds=2", "'--seds': did you mean '--seeds'"),
     ("rte", f"{R} --recipe=turk", "'turk'.*'turc'"),
     ("rte", f"{R} --recipe=turc --config=configs/finetune.py", "--recipe"),
     ("rte", f"{R} --config.recipe=small", "--recipe=NAME"),
