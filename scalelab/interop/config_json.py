@@ -37,15 +37,15 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
       ValueError: a field has a value that our net cannot take.
     """
     wrong = [
-        f"{fixed.theirs} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))}, for"
-        f" {fixed.why}"
+        f"{fixed.theirs} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))},"
+        f" because {fixed.why}"
         for fixed in family.fixed
         for value in [config.get(fixed.theirs, fixed.default)]
         if (type(value), value) not in [(type(x), x) for x in fixed.values]
     ]
     if wrong:
         raise ValueError(
-            f"scalelab's {family.system} cannot compute what config.json describes:"
+            f"scalelab's {family.system} does not support this config.json:"
             f" {'; '.join(wrong)}"
         )
     sizes: dict[str, int] = {}
@@ -75,7 +75,7 @@ def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> fl
     """Returns a probability of config.json, or the default if the field is absent.
 
     Raises:
-      ValueError: the value is no probability below 1.
+      ValueError: the value is not a probability below 1.
     """
     value = default if config.get(name) is None else config[name]
     if not (type(value) in (int, float) and 0 <= value < 1):
@@ -84,13 +84,13 @@ def read_rate(config: Mapping[str, Any], name: str, default: float | None) -> fl
 
 
 def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str], bool]:
-    """Reads the meaning of a classifier's scores.
+    """Reads the class names of a classifier.
 
     Returns:
-      The names of its classes in the order of its scores, and True if it fits one score.
+      The class names in the order of the scores; True for a regression, which has one score.
 
     Raises:
-      ValueError: id2label does not name each score once; or there are several labels at once.
+      ValueError: id2label does not name each score once, or the classifier is multi-label.
     """
     keys = [str(i) for i in range(num_classes)]
     names = config.get("id2label") or {key: f"LABEL_{key}" for key in keys}
@@ -128,10 +128,10 @@ def make_config(
       fields: values by the names of mapping.Field.ours.
       token_ids: id of each special role: pad, bos, eos.
       labels: names of a classifier's classes; None for other nets.
-      regression: whether the classifier fits one score.
+      regression: True if the classifier is a regression, with one score.
 
     Raises:
-      ValueError: the class cannot have such sizes.
+      ValueError: the class cannot have these sizes.
     """
     made: dict[str, Any] = {
         "model_type": family.model_type,
@@ -150,7 +150,7 @@ def make_config(
     if not free and fields["ffn_width"] != 4 * fields["width"]:
         wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")
     if wrong:
-        raise ValueError(f"{architecture.name} cannot hold this run: {'; '.join(wrong)}")
+        raise ValueError(f"{architecture.name} cannot represent this run: {'; '.join(wrong)}")
     if labels is not None:
         made["id2label"] = {str(i): label for i, label in enumerate(labels)}
         made["label2id"] = {label: i for i, label in enumerate(labels)}

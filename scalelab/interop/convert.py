@@ -1,6 +1,6 @@
 """Converts arrays between the two layouts by the rows of a map.
 
-Our parameters are named by their paths, "embed/tokens/table", those of the net without "body/".
+Our parameters are named by path, such as "embed/tokens/table"; "body/" is left out.
 
 Shapes: D width, N heads, K head size, T positions, S segments, V vocabulary, C classes. A torch
 `Linear` stores [out, in]; GPT's `Conv1D` and our kernels store [in, out]. A transform converts one
@@ -22,13 +22,13 @@ PADDING_ROWS = 2  # RoBERTa counts positions from 2, after the padding id 1 (fai
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes that the arrays' shapes do not tell.
+    """Sizes that the arrays' shapes do not determine.
 
     Attributes:
       num_heads: N.
       num_layers: number of layers.
       vocab_size: V, the number of ids that the tokenizer uses.
-      vocab_rows: rows of their tables over the vocabulary, V and padding.
+      vocab_rows: rows of their vocabulary tables, V and padding.
       num_segments: S, rows of their segment table.
     """
 
@@ -72,8 +72,8 @@ def _before_padding(sizes: Sizes, x: np.ndarray) -> Arrays:
     return np.pad(x, [(PADDING_ROWS, 0), (0, 0)]), segments
 
 
-# Name -> (theirs to ours, ours to theirs): functions of the sizes and as many arrays as the row
-# names; the first raises ValueError for shapes that contradict the sizes.
+# Name -> (theirs to ours, ours to theirs): functions of the sizes and the arrays that a row names.
+# The first function raises ValueError for shapes that contradict the sizes.
 TRANSFORMS: dict[str, tuple[Function, Function]] = {
     "same": (lambda _, x: x, lambda _, x: x),
     "transpose": (lambda _, x: x.T, lambda _, x: x.T),
@@ -133,8 +133,8 @@ def to_ours(
 
     Args:
       rows: rows of the architecture.
-      read: returns the tensor of a name in the map; called once a name.
-      sizes: what shapes do not tell.
+      read: returns the tensor of a name in the map; called once for each name.
+      sizes: the sizes of the net.
 
     Returns:
       Our parameters by path, layers stacked on axis 0; and the tensors that cannot be restored bit

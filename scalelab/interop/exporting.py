@@ -27,9 +27,9 @@ PIPELINES = {"mlm": "fill-mask", "clm": "text-generation", "classify": "text-cla
 
 @dataclasses.dataclass
 class ExportedRun:
-    """A run, and the class of transformers that it becomes; only a classifier has labels.
+    """A run, and the class of `transformers` that it becomes; only a classifier has labels.
 
-    `flat` has its parameters by path, and `remarks` go to the user and into the model card.
+    `flat` maps paths to parameters; `remarks` go to the user and into the model card.
     """
 
     path: pathlib.Path
@@ -79,8 +79,8 @@ def _open_net(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
         if {path for row in family.rows(a) for path in row.ours} == flat.keys():
             return ExportedRun(path, values, family, a, flat, opened.tokenizer, opened.step)
     raise ValueError(
-        f"no class of transformers holds a {opened.config.system} trained with"
-        f" {opened.config.objective}: there are {', '.join(a.name for a in family.architectures)}"
+        f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
+        f" its classes are {', '.join(a.name for a in family.architectures)}"
     )
 
 
@@ -90,15 +90,15 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
     architecture = next(a for a in family.architectures if a.classifies)
     both = systems.load(values["system"]).ADAPTATION.both_orders
     reasons = {
-        f"its head is {kind!r}, the class's {family.head_kind!r}": kind != family.head_kind,
-        "it reads a pair in both orders, the class in one": both
+        f"its head is {kind!r}, the class has {family.head_kind!r}": kind != family.head_kind,
+        "it reads a pair in both orders, the class in one order": both
         and values.get("relation") == "similarity"
         and not _reads_as_imported(values),
-        "its head reads several layers, the class's only the last": values.get("feature_layers"),
+        "its head reads several layers, the class only the last": values.get("feature_layers"),
     }
     if any(reasons.values()):
         raise ValueError(
-            f"{architecture.name} cannot hold this run:"
+            f"{architecture.name} cannot represent this run:"
             f" {'; '.join(reason for reason, holds in reasons.items() if holds)}"
         )
     params = imported.flat(pretrained.load_trained(path))
@@ -128,7 +128,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     if architecture.classifies and not _reads_as_imported(exported.config):
         frame = (module.ADAPTATION.begin, module.ADAPTATION.between, module.ADAPTATION.end)
     if architecture.classifies and module.CAUSAL and exported.config["task"] != TASK:
-        # The class reads the last token that is not padding, so padding must end no text.
+        # The class reads the last token that is not padding, so no text may end in padding's id.
         pad = frame[0][0] if frame else PADDING
     roles = {role: exported.tokenizer.token(i) for role, i in ids.items()}
     if pad is not None:
@@ -181,12 +181,12 @@ def _write_tensors(
         exported.remarks.append(f"its parameters are stored in {' and '.join(found)}, {origin}")
     if folded:
         exported.remarks.append(
-            f"{architecture.name} has no bias on its scores: the run's bias is in the shift of the"
-            " last norm, which gives the same scores and other last hidden states"
+            f"{architecture.name} has no bias on its scores, so the run's bias was moved into the"
+            " last norm: scores are the same, the last hidden states are not"
         )
         if found == ["float32"]:
             side_files.save_unfolded({path: flat[path] for path in folded}, to)
-            exported.remarks.append(f"{side_files.UNFOLDED} keeps both unchanged, for an import")
+            exported.remarks.append(f"{side_files.UNFOLDED} keeps the originals for an import")
 
 
 def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:

@@ -48,7 +48,7 @@ class Tensors:
         for file in _list_files(folder):
             try:
                 opened = safe_open(file, "numpy")
-            except Exception as error:  # the library has an error class of its own, and others
+            except Exception as error:  # safetensors raises its own error class, and others
                 raise ValueError(f"{file} is damaged ({brief(error)}): fetch it again") from None
             with opened:
                 for name in opened.keys():
@@ -73,7 +73,7 @@ class Tensors:
                 f" {', '.join(FLOATS)}. Convert the checkpoint, for example with"
                 " model.float().save_pretrained(NEW)"
             )
-        # Opened each time anew, which releases the mapped file.
+        # Opened again for each tensor, which releases the mapped file.
         with safe_open(self._files[name], "numpy") as opened:
             return opened.get_tensor(name).astype(np.float32, copy=False)
 
@@ -106,8 +106,8 @@ class Folder:
     Attributes:
       fields: its sizes, by the names of mapping.Field.ours.
       params: our parameters by path.
-      facts: what they do not tell.
-      originals: tensors that they cannot restore bit for bit, by their names in the map.
+      facts: facts of the checkpoint that `params` does not hold.
+      originals: tensors that `params` cannot restore bit for bit, by their names in the map.
       remarks: what the import ignores, for the user.
     """
 
@@ -165,8 +165,8 @@ def open_folder(path: pathlib.Path) -> Folder:
     tensors = Tensors(path)
     if fields["num_layers"] > len(tensors.dtypes):
         raise ValueError(
-            f"config.json contradicts the tensors: there are {len(tensors.dtypes)} for"
-            f" {fields['num_layers']:,} layers"
+            f"config.json contradicts the tensors: {fields['num_layers']:,} layers, but only"
+            f" {len(tensors.dtypes)} tensors"
         )
     texts = tokenizer.read(path)
     used, rows = texts.vocab_size, fields["vocab_size"]
@@ -185,11 +185,11 @@ def open_folder(path: pathlib.Path) -> Folder:
     architecture, names, unused = _match(family, tied, tensors, sizes)
     if not tied and architecture.scores_tokens and not architecture.untied:
         raise ValueError(
-            "config.json says tie_word_embeddings = false, but the files hold no second table"
-            " beside the embedding table"
+            "config.json says tie_word_embeddings = false, but the files have no output table"
+            " besides the embedding table"
         )
     if unused:
-        remarks.append(f"ignored, as no head computes with them: {', '.join(unused)}")
+        remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     read = lambda name: tensors.read(names[name])  # noqa: E731
     params, originals = convert.to_ours(family.rows(architecture), read, sizes)
     originals |= {name: read(name) for name in unused}
@@ -238,7 +238,7 @@ def _match(
     unmatched = sorted(names[name] for name in extra - unused)
     if missing or unmatched:
         raise ValueError(
-            f"the tensors are not those of a {best.name} of {sizes.num_layers} layers:"
+            f"the tensors do not match a {best.name} of {sizes.num_layers} layers:"
             f" {len(missing)} missing ({', '.join(sorted(missing)[:MAX_LISTED])}), {len(unmatched)}"
             f" unexpected ({', '.join(unmatched[:MAX_LISTED])})"
         )
@@ -267,6 +267,6 @@ def _resolve_copies(family: Map, tied: bool, tensors: Tensors, names: dict[str, 
                     f"{copy} differs from {names[original]}, but config.json does not call the head"
                     " untied (tie_word_embeddings = false)"
                 )
-        elif copy is not None:  # transformers too takes the one for the other
+        elif copy is not None:  # transformers also uses one for the other
             names[original] = copy
     return set()

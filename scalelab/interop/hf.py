@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     out.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
-        help="dtype of the stored tensors; the last two round. Default: that of the imported"
+        help="dtype of the stored tensors; the last two round. Default: the dtypes of the imported"
         " checkpoint, else float32",
     )
     arguments = made.parse_args(argv)

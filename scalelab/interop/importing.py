@@ -62,7 +62,7 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
     count = sum(x.size for x in params.values())
     lines = [
         f"{workdir}: {architecture.name}, {count:,} parameters, from {source}",
-        "note: special tokens inside a text are tokenized as plain text (but for fill_mask's mask)",
+        "note: special tokens inside a text are plain text, except the mask in fill_mask",
     ]
     return lines + opened.remarks
 
@@ -117,7 +117,7 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
 
 
 def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
-    """Refuses parameters that are not those of the net that `values` describe."""
+    """Raises ValueError if the parameters do not fit the net that `values` describe."""
     path, params = opened.path, opened.params
     if opened.architecture.classifies:
         imported.check_shapes(path, values, params, opened.tokenizer.vocab_size)

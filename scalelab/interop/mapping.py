@@ -1,14 +1,14 @@
-"""The records that a family's map consists of; a map is data, without code."""
+"""The records of a family's map, which is only data. "Ours": scalelab; "theirs": transformers."""
 
 import dataclasses
 
-OUTPUT = "output"  # the head of an architecture with a second table
+OUTPUT = "output"  # the head of an architecture with a separate output table
 Value = str | int | float | bool | None  # of a field of config.json
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Parameters of ours and tensors of theirs that hold the same numbers.
+    """Our parameters and their tensors that hold the same numbers.
 
     Attributes:
       ours: paths in our parameter tree, such as "embed/tokens/table".
@@ -48,7 +48,7 @@ def norm(ours: str, theirs: str) -> tuple[Row, Row]:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field of config.json that has a counterpart of ours.
+    """A field of config.json with a counterpart in our config.
 
     Attributes:
       ours: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
@@ -95,7 +95,7 @@ class Architecture:
 
     @property
     def untied(self) -> bool:
-        """True if it scores tokens with a table of its own."""
+        """True if it scores tokens with a separate output table."""
         return OUTPUT in self.heads
 
     @property
@@ -117,19 +117,19 @@ class Map:
       system: the family's name in scalelab/systems.
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
-      fields: config fields with a counterpart of ours.
+      fields: config fields with a counterpart in our config.
       fixed: config fields that must have one value.
       body: rows of the body.
       heads: rows of each head; "classify" has paths below head/, outside the net.
       architectures: the classes; if several fit a checkpoint, the first is taken.
       head_kind: the kind of head that its classifier has, "double" or "single".
       inputs: names of the model's inputs, for the tokenizer.
-      tied: (name, original) of tensors that may be stored twice. The first pair is the table that
-        scores tokens, a parameter of its own if the head is untied.
+      tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
+        that scores tokens; an untied head has it as a separate parameter.
       buffers: patterns of names that hold no parameters.
       unused: patterns of names of parameters that our net does not have.
-      last_shift: path of the shift that is added last to the hidden states. If their classifier has
-        no bias, exports fold ours into it.
+      last_shift: path of the last shift that is added to the hidden states. If their classifier
+        has no bias, exports move our bias into this shift.
     """
 
     system: str
@@ -149,7 +149,7 @@ class Map:
 
     @property
     def variants(self) -> tuple[Architecture, ...]:
-        """The architectures, followed by the untied variants of those that score tokens."""
+        """The architectures, then the untied variants of architectures that score tokens."""
         scoring = [a for a in self.architectures if a.scores_tokens]
         untied = [dataclasses.replace(a, heads=(*a.heads, OUTPUT)) for a in scoring]
         return (*self.architectures, *untied)
@@ -157,8 +157,8 @@ class Map:
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.
 
-        A tensor that is stored twice in a tied net is two parameters in an untied one. There
-        `transformers` computes with the first name of each pair.
+        A tensor that is stored twice in a tied net is two parameters in an untied net. An untied
+        net of `transformers` computes with the first name of each pair.
         """
         heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
         rows = self.body + tuple(r for head in architecture.heads for r in heads[head])

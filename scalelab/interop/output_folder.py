@@ -12,7 +12,7 @@ MARKER = "scalelab.json"  # marks an export, and lists the files that it wrote
 
 
 def check(path: pathlib.Path, flag: str, *, replace: bool) -> pathlib.Path:
-    """Refuses a place that cannot be written, or that holds other files.
+    """Raises ValueError for a path that cannot be written, or that holds other files.
 
     Args:
       path: the path that the user gave.
@@ -20,7 +20,7 @@ def check(path: pathlib.Path, flag: str, *, replace: bool) -> pathlib.Path:
       replace: True if an earlier export may be replaced.
 
     Returns:
-      The path without links.
+      The path with symbolic links resolved.
 
     Raises:
       ValueError: the place is in use, a file, below a file, or read-only.
@@ -32,7 +32,7 @@ def check(path: pathlib.Path, flag: str, *, replace: bool) -> pathlib.Path:
     inside = sorted(p.name for p in resolved.iterdir()) if above == resolved else []
     if inside and not (replace and list_exported(resolved) is not None):
         raise ValueError(
-            f"{flag}={path} is in use{' and no export of ours' * replace}"
+            f"{flag}={path} is in use{' and not an export' * replace}"
             f" ({', '.join(inside[:6])}); choose another"
         )
     return resolved
@@ -60,7 +60,7 @@ def filling(path: pathlib.Path) -> Iterator[pathlib.Path]:
     Raises:
       ValueError: another file is in the way.
     """
-    # Inside an existing folder, which may be on another disk than its parent.
+    # Made inside an existing folder, because its parent may be on another disk.
     above = path if path.is_dir() else path.parent
     above.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=above, prefix=f".{path.name}.") as made:
@@ -79,7 +79,7 @@ def filling(path: pathlib.Path) -> Iterator[pathlib.Path]:
         ]
         if in_the_way:
             raise ValueError(
-                f"{path} holds files of others under the names that an export writes"
+                f"{path} holds other files under the names that an export writes"
                 f" ({', '.join(in_the_way)}); move them, or choose another folder"
             )
         for name in new:  # the marker last: until then it lists the earlier files

@@ -1,7 +1,8 @@
-"""Files beside the parameters: an import or export restores from them what parameters cannot hold.
+"""Side files: they keep the facts and tensors that a conversion would lose.
 
-Run folder: imported/source.json and imported/originals.safetensors keep what our parameters lose of
-an imported checkpoint. Export: scalelab.safetensors keeps the parameters that `fold_bias` changed.
+A run folder has imported/source.json and imported/originals.safetensors with the parts of a
+checkpoint that our parameters lose. An export has scalelab.safetensors with the parameters that
+`fold_bias` changed.
 """
 
 import dataclasses
@@ -28,11 +29,11 @@ KERNEL, BIAS = "head/out/kernel", "head/out/bias"
 
 @dataclasses.dataclass(frozen=True)
 class SourceFacts:
-    """The facts of an imported checkpoint that its parameters do not tell.
+    """The facts of an imported checkpoint that its parameters do not hold.
 
     Attributes:
       sizes: vocab_rows and num_segments, as in convert.Sizes.
-      dtypes: tensor name in the map -> dtype, without the tensors of float32.
+      dtypes: tensor name in the map -> dtype; float32 tensors are left out.
       fields: the values of CONFIG_FIELDS that its config.json has.
     """
 
@@ -50,7 +51,7 @@ def save_source(workdir: pathlib.Path, facts: SourceFacts, originals: convert.Fl
 
 
 def load_source(workdir: pathlib.Path) -> tuple[SourceFacts, convert.Flat]:
-    """Reads what `save_source` wrote; empty facts if the run is no import.
+    """Reads the files of `save_source`; empty facts if the run is not an import.
 
     Raises:
       ValueError: a file is damaged.
@@ -66,7 +67,7 @@ def _load(file: pathlib.Path) -> tuple[convert.Flat, dict[str, str]]:
     try:
         with safe_open(file, "numpy") as opened:
             return load_file(file), opened.metadata() or {}
-    except Exception as error:  # the library has an error class of its own, and passes on others
+    except Exception as error:  # safetensors raises its own error class, and others
         raise ValueError(f"{file} is damaged ({error}): import or export again") from None
 
 
@@ -88,8 +89,8 @@ def fold_bias(flat: Mapping[str, np.ndarray], family: Map, name: str) -> convert
     kernel = flat[KERNEL].astype(np.float64)
     if np.linalg.matrix_rank(kernel) < kernel.shape[1]:
         raise ValueError(
-            f"{name} has no bias on its scores, and this run's cannot be moved into its last norm:"
-            " the columns of its kernel depend on each other"
+            f"{name} has no bias on its scores, and this run's bias cannot move into the last norm:"
+            " the columns of the head's kernel are linearly dependent"
         )
     moved = np.linalg.lstsq(kernel.T, bias.astype(np.float64), rcond=None)[0]
     shift = flat[path].copy()
@@ -99,12 +100,12 @@ def fold_bias(flat: Mapping[str, np.ndarray], family: Map, name: str) -> convert
 
 
 def save_unfolded(before: convert.Flat, folder: pathlib.Path) -> None:
-    """Writes the parameters that `fold_bias` changed, as they were, into an export."""
+    """Writes the original values of the parameters that `fold_bias` changed into an export."""
     save_file(before, folder / UNFOLDED, metadata={"sha256": _digest_tensors(folder)})
 
 
 def load_unfolded(folder: pathlib.Path) -> convert.Flat:
-    """Reads what `save_unfolded` wrote; empty if the tensors beside it have changed since.
+    """Reads the file of `save_unfolded`; empty if the tensors beside it have changed since.
 
     Raises:
       ValueError: the file is damaged.

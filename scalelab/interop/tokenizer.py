@@ -55,7 +55,7 @@ def read(folder: pathlib.Path) -> ImportedTokenizer:
         )
     import transformers
 
-    logging.getLogger("transformers").setLevel(logging.CRITICAL)  # it warns of harmless fields
+    logging.getLogger("transformers").setLevel(logging.CRITICAL)  # warns about harmless fields
     try:
         found = transformers.AutoTokenizer.from_pretrained(str(folder))
         backend = tokenizers.Tokenizer.from_str(found.backend_tokenizer.to_str())
@@ -73,7 +73,7 @@ def read(folder: pathlib.Path) -> ImportedTokenizer:
         raise ValueError(
             f"the tokenizer in {folder} is a {content['model']['type']} of"
             f" {backend.get_vocab_size()} tokens, special ones included; expected one of"
-            f" {', '.join(KINDS)} that is not empty"
+            f" {', '.join(KINDS)} with at least one ordinary token"
         )
     if kind == "bpe" and "ByteLevel" in json.dumps(content["pre_tokenizer"]):
         kind = "bytebpe"
@@ -98,7 +98,7 @@ def export(
       source: WORKDIR/tokenizer.
       directory: the folder to write into.
       roles: role -> text of the special token, added if absent.
-      special_as_text: False if users write "[MASK]" into texts; True: it is plain text.
+      special_as_text: True: "[MASK]" in a text is plain text; False: it is the mask token.
       inputs: names of the model's inputs.
       max_len: number of positions of the model.
       frame: special tokens around the texts of a classifier; None: as in pre-training.

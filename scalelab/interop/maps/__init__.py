@@ -1,4 +1,4 @@
-"""One map for each family, `MAP`: names and config fields as data (`interop.mapping`)."""
+"""One module for each family; its `MAP` (`interop.mapping`) lists names and config fields."""
 
 from scalelab.helpers.names import load_module, module_names
 from scalelab.interop.mapping import Map
@@ -8,7 +8,7 @@ def load(system: str) -> Map:
     """Loads the map of a system.
 
     Raises:
-      ValueError: there is none; the message names those that there are.
+      ValueError: there is none; the message lists the existing maps.
     """
     return load_module("interop.maps", system).MAP
 

@@ -6,7 +6,7 @@ PARTS = ("query", "key", "value")
 ENCODER_FIXED = (
     Fixed("hidden_act", ("gelu", "gelu_python"), "gelu", "its activation is the exact GELU"),
     Fixed("position_embedding_type", ("absolute",), "absolute", "its positions are absolute"),
-    Fixed("is_decoder", (False,), False, "every token sees every other"),
+    Fixed("is_decoder", (False,), False, "every token attends to every other"),
     Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
 )
 

@@ -18,7 +18,7 @@ MAP = Map(
         Field("dropout_rate", "attn_pdrop", 0.1),
     ),
     fixed=(
-        # The class calls the tanh form "gelu".
+        # This class of `transformers` calls the tanh form "gelu".
         Fixed("afn", ("gelu",), "gelu", "its activation is the tanh form of GELU"),
         Fixed("layer_norm_epsilon", (1e-5,), 1e-5, "the epsilon of its norms is 1e-5"),
     ),

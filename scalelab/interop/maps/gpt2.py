@@ -26,8 +26,8 @@ MAP = Map(
             "its activation is the tanh form of GELU",
         ),
         Fixed("layer_norm_epsilon", (1e-5,), 1e-5, "the epsilon of its norms is 1e-5"),
-        Fixed("scale_attn_weights", (True,), True, "its scores are divided by sqrt(K)"),
-        Fixed("scale_attn_by_inverse_layer_idx", (False,), False, "every layer scales alike"),
+        Fixed("scale_attn_weights", (True,), True, "attention scores are divided by sqrt(K)"),
+        Fixed("scale_attn_by_inverse_layer_idx", (False,), False, "all layers use the same scale"),
         Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
     ),
     body=(

@@ -24,7 +24,7 @@ MAP = Map(
         *ENCODER_FIXED,
         # `transformers` takes 1e-12 if config.json has no value.
         Fixed("layer_norm_eps", (1e-5,), 1e-12, "the epsilon of its norms is 1e-5"),
-        Fixed("pad_token_id", (1,), 1, "its positions begin at 2, behind a padding id of 1"),
+        Fixed("pad_token_id", (1,), 1, "its positions begin at 2, after the padding id 1"),
     ),
     body=(
         row("embed/tokens/table", f"{EMBED}.word_embeddings.weight", "vocabulary"),
