@@ -5,7 +5,7 @@
 
 Arguments, all optional, joined by commas:
   recipe   thesis (the default), turc, small, gpt, layerwise, features
-  task     the task that the recipe's overrides are for: cola, sst2, ...; eval binaries set it
+  task     adds the recipe's fields for this task: cola, sst2, ...; the task programs set it
 Fields and defaults: scalelab/config/finetuning.py.
 """
 

@@ -7,12 +7,12 @@ Arguments, all optional, joined by commas:
   system   a file of scalelab/systems: bert, roberta, gpt2, gpt
   shape    AxHxL: attention heads, width, layers
   corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME;
-           builtin, so given, gets 20,000 pieces: it is too small for 30,000
+           corpus=builtin gets 20,000 pieces, because its text is too small for 30,000
   seed     of parameters, data order, masks and dropout
   steps    the budget over both phases; or epochs, tokens, flops, secs;
            without one, the protocol's epochs.
-           The warm-up is then 1,000 steps or a tenth of `steps`, whichever is less, or 1% of
-           tokens, flops, secs; set it by --config.optim.warmup_steps=...
+           The warm-up is 1,000 steps, at most a tenth of `steps`; or 1% of tokens, flops,
+           secs; --config.optim.warmup_steps=... sets it.
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
 """

@@ -2,8 +2,8 @@
 
   python -m scalelab.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-A smaller vocabulary and a higher learning rate than the protocol's, so that something is learnt in
-600 steps.
+The vocabulary is smaller and the learning rate higher than the protocol's, so that the loss falls
+within 600 steps.
 """
 
 import pathlib

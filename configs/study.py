@@ -13,8 +13,8 @@ Arguments that every study takes, all optional, joined by commas:
 Every other field: --config.<field>=<value>. A comma inside a path is written twice where a word and
 "=" follow it: text:/a/year=1,,month=2/*.txt.
 
-What a scale sets, for every study alike (- is off): fields of a study; of pre-training, in
-configs/base.py; of fine-tuning, in configs/finetune.py.
+Fields that a scale sets, alike for every study (- is off). Pre-training fields are in
+configs/base.py, fine-tuning fields in configs/finetune.py.
 
   study                          full      medium      small       tiny
   seeds                             1           2          2          2
@@ -53,9 +53,9 @@ configs/base.py; of fine-tuning, in configs/finetune.py.
   optim.warmup_rate                 0         0.1        0.1        0.1
 
 At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.10262 for bert (Table
-7.1), and epochs and learning rate are those that a system declares. Below full, all systems share
-one learning rate. Shapes, tasks and variants belong to each study; the quickstart sets some of
-these fields too. Everything else, such as masking, dropout and objectives, is the protocol's.
+7.1), and a system may declare its own epochs and learning rate. Below full, all systems share one
+learning rate. Each study has its own shapes, tasks and variants; the quickstart sets some of the
+fields above too. All other fields, such as masking and dropout, are the protocol's.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """What a scale below the protocol's is made of; pairs are of the short and the long phase."""
+    """The settings of a scale below full; pairs are of the short and the long phase."""
 
     tokens: float  # the budget of pre-training
     batch_sizes: tuple[int, int]
@@ -109,22 +109,22 @@ SMALLER = {
 
 
 def of_scale(shapes: dict[str, tuple[str, ...]], scale: str) -> tuple[str, ...]:
-    """Returns a study's shapes at a scale; medium has small's, unless the study names its own."""
+    """Returns a study's shapes at a scale; medium uses small's shapes if it has none of its own."""
     return shapes["small"] if scale == "medium" and scale not in shapes else shapes[scale]
 
 
 def rows(
     title: str, *, stages: tuple = (), shapes: tuple = (), variants: tuple = ()
 ) -> dict[str, str | tuple]:
-    """Returns rows that a study's tables may have; () is any, and a shape may be "2x*x2".
+    """Returns a selection of rows for a study's tables; () selects all, a shape may be "2x*x2".
 
-    The captions of their tables begin with the title.
+    The captions of these tables begin with the title.
     """
     return dict(title=title, stages=stages, shapes=shapes, variants=variants)
 
 
 def parse(arguments: str) -> dict[str, str]:
-    """Reads "scale=tiny,data=DIR", as scalelab.config.files.arguments does; the scale is there.
+    """Reads "scale=tiny,data=DIR" with scalelab.config.files.arguments, and checks the scale.
 
     Raises:
       ValueError: an unknown argument or scale.

@@ -37,7 +37,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config = study.get_config(arguments)
     config.name = "formats"
     config.title = "Objective and format, crossed"
-    config.question = "What of BERT's lead on sentence pairs is NSP, what is the format?"
+    config.question = "Does BERT's lead on sentence pairs come from NSP or from the format?"
     config.comparison = "scalelab.thesis.comparison"
     sentences, left = ("objective=mlm", "data.format=doc_sentences"), ("tokenizer.kind=wordpiece",)
     left += ("tokenizer.lowercase=False",)

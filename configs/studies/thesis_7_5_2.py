@@ -20,7 +20,7 @@ SHAPES = {
     "small": ("2x64x2", "2x128x2", "2x64x8", "2x90x4", "2x256x2", "1x256x2"),
     "tiny": ("2x16x2", "2x32x2", "2x16x8", "2x22x4"),
 }
-# Of these the nets that have grown in both, or whose heads follow width: Tables 7.4 and B.3.
+# The nets that have grown in both dimensions, or in heads and width: Tables 7.4 and B.3.
 SEVERAL = {"full": SHAPES["full"][:3], "small": ("2x90x4", "2x256x2"), "tiny": ("2x22x4",)}
 
 

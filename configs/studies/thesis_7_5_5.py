@@ -33,7 +33,7 @@ SHAPES = {
     "small": GRID[:5],
     "tiny": ("2x32x2", "2x26x3", "2x22x4", "2x16x8"),
 }
-# What follows the grid: shapes, and what they are trained with (protocol, Tables 7.7, 7.8, B.5).
+# The stages after the grid: shapes and training fields (protocol, Tables 7.7, 7.8, B.5).
 THEN = {
     "full": {
         "before": (("2x256x9",), "baseline"),

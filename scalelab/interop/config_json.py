@@ -45,8 +45,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
     ]
     if wrong:
         raise ValueError(
-            f"scalelab's {family.system} does not support this config.json:"
-            f" {'; '.join(wrong)}"
+            f"scalelab's {family.system} does not support this config.json: {'; '.join(wrong)}"
         )
     sizes: dict[str, int] = {}
     rates: dict[str, float] = {}

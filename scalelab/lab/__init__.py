@@ -1,1 +1,1 @@
-"""What turns runs into knowledge. Reads run folders; imports no model code."""
+"""Loads, scores, compares and shows runs. Reads run folders; imports no model code."""

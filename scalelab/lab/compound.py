@@ -40,11 +40,11 @@ from scalelab.lab.compare.shape_rules import Scaling
 def read_results(
     path: pathlib.Path, columns: Sequence[str], notes: list[str], where: str = "", allow: str = ""
 ) -> pd.DataFrame:
-    """Reads what was measured of shapes: "n_model", "shape" and `columns`, a row a run or line.
+    """Reads measurements of shapes: "n_model", "shape" and `columns`, a row for each run or line.
 
     Args:
       path: a CSV with columns "shape" (or A, H and L, or "n_model" alone) and the measured ones; or
-        a folder of runs, of which clocks and what `run_points.read` measures can be asked.
+        a folder of runs, which have clocks and the measures of `run_points.read`.
       columns: the measured ones.
       notes: receives remarks on runs.
       where: conditions on runs.
@@ -83,15 +83,15 @@ def read_grid(
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
     """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
 
-    Arguments and errors as for `read_results`, but for `score`: its column; None: no score. The
-    shapes must be of one size.
+    Arguments and errors as for `read_results`. `score` is the column of the score; None: no score.
+    The shapes must be of one size.
     """
     rows = read_results(path, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
     sizes, most = rows["n_model"], shape_rules.EQUAL
     if float(sizes.max()) > most * float(sizes.min()):
         raise ValueError(
             f"{path}: shapes have N from {sizes.min():,.0f} to {sizes.max():,.0f}; a grid has one"
-            f" size, to a factor {most:g}: choose, for runs as"
+            f" size, to a factor {most:g}: select, for runs with"
             f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
         )
     found = []

@@ -22,15 +22,15 @@ from scalelab.lab.compare import run_points
 from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
 from scalelab.lab.show import plots
 
-SHORT_NAME = 12  # characters of a legend entry of which six fit side by side
+SHORT_NAME = 12  # characters of a legend entry; six such entries fit side by side
 
 Pools = dict[str, run_points.Pools]  # clock -> name of an envelope -> its nets
 
 
 def envelope(cost: Sequence[float], value: Sequence[float], *, rising: bool) -> list[int]:
-    """Returns indices of the points that no point of equal or lower cost beats, cheapest first.
+    """Returns the indices of the Pareto-optimal points (cost against value), cheapest first.
 
-    `rising`: higher values are better, as for scores. Of equal points the first counts; NaN never.
+    `rising`: higher values are better, as for scores. Ties keep the first point; NaN is left out.
     """
     sign = 1.0 if rising else -1.0
     order = sorted(range(len(cost)), key=lambda i: (cost[i], -sign * value[i]))
@@ -104,7 +104,7 @@ def draw(
                 for i in best:
                     axis.annotate(
                         own[i].shape, (cost[i], values[i]), textcoords="offset points",
-                        xytext=(4, 4) if measure == LOSS else (4, -10),  # where the line is not
+                        xytext=(4, 4) if measure == LOSS else (4, -10),  # beside the line
                         fontsize=7, color=look["color"],
                     )  # fmt: skip
                     numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}", str(own[i].num_seeds)]

@@ -206,7 +206,7 @@ def run(given: argparse.Namespace) -> None:
             pieces.append(describe(name, fits[name], clocks, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
-            pieces.append(f"{name}: no law of its {len(own)} runs: {error}\n")
+            pieces.append(f"{name}: no law fits its {len(own)} runs: {error}\n")
     if not fits:
         raise ValueError("; ".join([*failed, *notes]))
     print("\n".join(pieces) + "".join(f"* {note}\n" for note in notes), end="")

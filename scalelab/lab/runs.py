@@ -1,11 +1,11 @@
-"""All runs below some folders, whatever their state; two of them compared; the card of one.
+"""Lists all runs below some folders, compares two runs, and writes the card of a run.
 
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
   python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10] [--figure=FILE.png]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
 
-A line is a pre-training or a fine-tuning; runs that are being written are read as far as they are,
-folders that cannot be read are listed with the reason.
+A line is a pre-training or a fine-tuning. A run in progress shows its state so far; an unreadable
+run is listed with the reason.
 """
 
 import argparse
@@ -63,10 +63,10 @@ def parser() -> cli.Parser:
 
 
 def show(given: argparse.Namespace) -> str:
-    """Returns the table that was asked for.
+    """Returns the requested table.
 
     Raises:
-      ValueError: a folder or a column does not exist, or a condition is not written as one.
+      ValueError: a folder or a column does not exist, or a condition has another form.
     """
     frame = run_table.as_frame(run_table.load_runs(given.folders))
     columns = given.columns.split(",") if given.columns else None

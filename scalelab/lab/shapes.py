@@ -58,8 +58,8 @@ def grade(shape: Shape) -> int:
 def judge(shape: Shape, wanted: Shape) -> Advice:
     """Compares a shape with the wanted one.
 
-    A change of N counts in full, one of width or depth half, because other proportions are another
-    shape too. Heads count a tenth: they move no parameter.
+    A change of N counts in full, a change of width or depth half, because proportions matter too. A
+    change of heads counts a tenth, because it moves no parameter.
     """
     ratio = shape.n_model / wanted.n_model
     off = [abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=True)]
@@ -89,8 +89,8 @@ def find_near(wanted: Shape, each: int = 2) -> list[Advice]:
 def padding(shape: Shape, tile: int) -> tuple[float, float]:
     """Returns the factors by which tiles of `tile` x `tile` numbers increase work.
 
-    The first is of the products with weights, whose sides are H and 4 H, the second of those
-    between heads, whose sides are the head size, rounded up where heads do not divide the width.
+    The first factor is for products with weights (sides H and 4 H), the second for products inside
+    heads (side: the head size, rounded up if heads do not divide the width).
     """
     width, heads = shape.width, math.ceil(shape.width / shape.num_heads)
     whole, inner = (math.ceil(side / tile) * tile for side in (width, 4 * width))
@@ -100,7 +100,7 @@ def padding(shape: Shape, tile: int) -> tuple[float, float]:
 
 
 def build(given: argparse.Namespace, shape: Shape) -> "Blueprint | None":
-    """Builds a shape's run in the abstract; None where heads do not divide the width."""
+    """Builds a shape's run without arrays; None if heads do not divide the width."""
     from scalelab.config import pretraining as config_lib
     from scalelab.resources import blueprint
 

@@ -23,7 +23,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "fixed": lambda x: f"{x:.2f}",
     "text": str,
 }
-INTERVAL = ("low", "high", "published")  # what stands beside a score
+INTERVAL = ("low", "high", "published")  # fields beside a score
 # Characters that LaTeX reads as commands, with their printable form.
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
@@ -51,7 +51,7 @@ class Column:
 
     Attributes:
       kind: a key of FORMATS.
-      tasks: the tasks that it needs; empty for what comes from pre-training.
+      tasks: the tasks that it needs; empty for numbers from pre-training.
       beside: fields of Value that its cells have, INTERVAL for scores; empty for plain cells.
     """
 
@@ -87,7 +87,7 @@ class Table:
 
     Attributes:
       footer: the smallest detectable difference of every column; None where nothing is compared.
-      footnotes: those notes that the CSV repeats in a column: fields that were allowed to differ.
+      footnotes: notes on fields that were allowed to differ; the CSV repeats them in a column.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of a study that stand in one table; an empty choice is any.
+    """A selection of a study's rows for one table; an empty field selects all.
 
     In a shape, AxHxL, "*" is any number: "2x*x2". The caption begins with the title.
     """
@@ -162,7 +162,7 @@ def markdown(texts: pd.DataFrame, num_names: int) -> str:
 
 
 def with_notes(table: Table, *, skip: Sequence[str] = ()) -> str:
-    """Returns the table in Markdown with its notes below, but for those in `skip`."""
+    """Returns the table in Markdown with its notes below, except the notes in `skip`."""
     notes = [note for note in table.notes if note not in skip]
     return markdown(table.texts(), table.num_names) + "\n" * bool(notes) + bullets(notes)
 

@@ -230,7 +230,7 @@ def test_sorts(by: str, expected: str) -> None:
     [
         (["--where=widht>3"], "unknown column 'widht': did you mean 'width'"),
         (["--where=width"], "condition 'width': expected column, one of = != < <= > >="),
-        (["--where=width>none"], "none is neither more nor less"),
+        (["--where=width>none"], "none has no order"),
         (["--where=widht > 3 and seed == 0"], "did you mean 'width'"),
         (["--where=width > (3"], "width > (3"),
         (["absent"], "no such folder: absent"),

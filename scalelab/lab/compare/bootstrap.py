@@ -3,19 +3,19 @@
 It resamples every source of chance at once: pre-training seeds, fine-tuning seeds and dev examples
 (Sellam et al. 2022, "The MultiBERTs", arXiv:2106.16163, section 3). A score is the mean over runs
 of the metric of each run. A resample draws pre-training seeds with replacement, for each of them
-fine-tuning seeds, and one multiset of examples. Everything that a contrast compares shares these
-draws: a pre-training seed is one split, order and masking for all shapes of a system, so drawing it
-for each shape anew would average that away and make intervals too narrow.
+fine-tuning seeds, and one multiset of examples. All rows of a contrast share these draws. A
+pre-training seed is one split, order and masking for all shapes of a system, so independent draws
+for each shape would average it away and make intervals too narrow.
 
-One departure from the paper, `widen`. The paper has 25 pre-training seeds. With k, resampled seeds
-vary (k - 1) / k as much as they should and have short tails: an interval at 95% then holds in 85%
-of cases with five seeds, and two seeds have three resamples in all. So resamples keep their order
-but take the distribution of Student's over seeds plus that over examples, about the value
-(estimates.student_resamples). Its error is never below that of the resamples. `widen=False` is the
-paper's.
+`widen` departs from the paper, which has 25 pre-training seeds. With k seeds the resampled variance
+is (k - 1) / k of the true one, with short tails: a 95% interval covers the true value in 85% of
+cases with five seeds, and two seeds have three different resamples. So resamples keep their order
+but take Student's distribution over seeds plus the distribution over examples, centred on the value
+(estimates.student_resamples). The error is never below the resamples' own. `widen=False` gives the
+paper's method.
 
-Where seeds disagree on examples by chance alone, joint resampling counts that noise more than once
-(Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests too careful.
+If seeds disagree on examples by chance alone, joint resampling counts that noise more than once
+(Owen 2007, "The pigeonhole bootstrap"): intervals are then too wide and tests conservative.
 """
 
 import math
@@ -29,8 +29,8 @@ from scalelab.lab.compare import estimates
 from scalelab.lab.compare.estimates import ROUNDING, UPPER, Estimate
 from scalelab.tasks import metrics
 
-# Numbers in a chunk of resamples: a correlation's [resamples, runs, examples] fit in a cache; the
-# weights of other metrics [resamples, examples] pay for each pass over the runs.
+# Numbers in a chunk of resamples: for a correlation [resamples, runs, examples], to fit in a cache;
+# for other metrics the weights [resamples, examples], to need few passes over the runs.
 CHUNK, CHUNK_OF_WEIGHTS = 500_000, 4_000_000
 
 # Gold [n], rows as (weight, predictions [P, F, n]), metric.
@@ -68,15 +68,15 @@ def mean_score(
     """Estimates the mean over dev sets of a weighted sum of scores.
 
     Args:
-      sets: of each dev set gold [n], weights and predictions [P, F, n] of rows, and a metric in
+      sets: for each dev set its gold [n], rows of weight and predictions [P, F, n], and a metric of
         metrics.METRICS: P pre-training seeds with F fine-tuning seeds each. A factor of one level
-        is not resampled, so the interval says nothing of it.
+        is not resampled, so the interval leaves out its variation.
       paired: whether [p, f] is the same pair of seeds in every row and set; else the seeds of each
-        row are drawn apart.
+        row are drawn independently.
       num_resamples: R.
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
-        dev sets of the same runs the draws of seeds.
-      widen: whether to make up for few seeds, see above.
+        dev sets of the same runs share the draws of seeds.
+      widen: whether to correct for few seeds, see above.
 
     Raises:
       ValueError: an unknown metric, or shapes that do not fit.
@@ -129,7 +129,7 @@ def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
     """Estimates the mean of several estimates, such as those of the tasks in a benchmark.
 
     Args:
-      found: with as many resamples each. Resamples with the same number belong together.
+      found: the estimates, all with R resamples. Resamples with the same index belong together.
       same_runs: whether they are metrics of the same runs, drawn with the same seed; else they are
         of different runs, drawn with different seeds.
     """
@@ -178,8 +178,8 @@ def _score_all(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Scores every run of each row: [P, F] at hand and [R, P, F] with resampled examples.
 
-    Examples that are alike in gold and in every prediction are drawn as one, with their number as
-    weight: the same distribution, and two classes and five seeds have 64 kinds at most.
+    Examples with equal gold and equal predictions are drawn as one group, weighted by its size. The
+    distribution is the same, and two classes with five seeds have at most 64 groups.
     """
     rng = np.random.default_rng([seed, zlib.crc32(gold.tobytes())])
     runs = np.concatenate([row.reshape(-1, len(gold)) for row in rows])

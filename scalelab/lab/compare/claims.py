@@ -6,9 +6,9 @@ number is not outside the region; against it, that it is not inside. Within a ma
 one-sided tests of Schuirmann (1987, J. Pharmacokinet. Biopharm. 15:657), at 2.5% each, so that the
 95% interval must lie inside the margin. Holm's correction is over all claims of a report.
 
-A verdict first asks whether the treatment took (treatment.py). A claim on rows where it did not is
-no test and enters no correction; a finding that such claims leave open is NOT_TESTABLE, whatever
-the numbers are.
+A verdict first asks whether the treatment took (study_scores.py). A claim on rows where it did not
+is not tested and not counted in the correction. A finding that such claims leave open is
+NOT_TESTABLE, whatever the numbers are.
 
 R resamples give no p below 2 / (R + 1): with the lab's 2,000 that is 0.001, which Holm's correction
 for more than 50 claims takes above 5%. Where that leaves a claim undecided, the finding says so.
@@ -43,8 +43,8 @@ class Region:
     def p_values(self, resamples: np.ndarray) -> tuple[float, float]:
         """Two-sided p-values for and against the claim, from resamples [R].
 
-        A resample on the border, to rounding, counts against both, so that no difference at all
-        decides nothing.
+        A resample on the border, within rounding, counts against both, so that a difference of
+        exactly 0 decides nothing.
         """
         total = len(resamples) + 1
         low, high = self.low, self.high
@@ -73,10 +73,10 @@ class Claim:
     region: Region  # where its true value is claimed to lie
     effect: float | None  # its value at hand; None if it cannot be compared
     estimate: Estimate | None  # with its interval; None if it has none
-    why: str  # there is no interval
+    why: str  # the reason why there is no interval
     p_for: float | None = None  # uncorrected p-value for the claim; None without interval
     p_against: float | None = None  # likewise against it
-    # Holm's p-value of the smaller of the two; None until it is worked out.
+    # The smaller of the two after Holm's correction; None before `decide`.
     corrected: float | None = None
     untestable: str = ""  # why the treatment of its rows did not take; "": it took
 
@@ -117,8 +117,8 @@ class Finding:
     id: str  # such as "1a"
     statement: str  # in words
     rule: str  # what makes it confirmed and what refuted, in words
-    claims: tuple[Claim, ...]  # those that decide it
-    cases: tuple[Case, ...]  # those that are counted
+    claims: tuple[Claim, ...]  # they decide the verdict
+    cases: tuple[Case, ...]  # they are counted
     needs: str = ALL  # of claims, and of cases where there are counts alone: ALL, MOST or ANY
     verdict: str = UNDECIDED  # CONFIRMED, REFUTED, UNDECIDED or NOT_TESTABLE
     why: str = ""  # the claims that it rests on, or why it is open
@@ -146,9 +146,9 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
     Args:
       findings: of one report; a claim that two of them share (the same words and region) counts
         once.
-      counts_only: whether no value has an interval. Then a statement is told from two cases or
-        more. Of ALL: confirmed if it holds in all, refuted if in none. Of MOST: if it holds, or
-        does not, in more than half of them. Of ANY: if it holds in two at least, or in none.
+      counts_only: True if no value has an interval. Verdicts then count cases, two at least. ALL:
+        confirmed if the statement holds in all, refuted if in none. MOST: confirmed if it holds in
+        more than half, refuted if it fails in more than half. ANY: in two at least, or in none.
 
     Returns:
       The findings, in the same order, with verdicts and reasons.
@@ -203,7 +203,7 @@ def _open(claim: Claim, num_claims: int) -> str:
         return f"{claim.what}: {claim.why}"
     low, high, detectable = claim.estimate.low, claim.estimate.high, claim.detectable
     text = (
-        f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is not told from the border of"
+        f"{claim.what}: {claim.effect:.3g} [{low:.3g}, {high:.3g}] is compatible with the border of"
         f" '{claim.region}' (corrected p {claim.corrected:.2g})"
     )
     text += "" if detectable is None else f", smallest detectable {detectable:.3g}"

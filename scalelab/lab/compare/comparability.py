@@ -1,20 +1,20 @@
 """Comparability: runs stand in one table only if they differ in no undeclared field.
 
-Every two finished pre-trainings of a study may differ in the fields of the factors that they differ
-in, where the study sets these free (system: its departures and the study's fields for it; shape:
-heads, width, layers; variant: the variant's fields; seed). Their texts, numerics versions and, for
-one net, numbers of parameters must agree.
+Two finished pre-trainings that differ in a free factor of the study may differ in its fields:
+system (its departures and the study's fields for it), shape (heads, width, layers), variant (the
+variant's fields), seed. All other science fields, the texts, the numerics versions and, for one
+net, the numbers of parameters must agree.
 
-A study compares at equal steps, tokens, examples (sequences read), FLOPs or seconds. Its variants
-may be about that very clock, such as half the steps, and a stage may be another experiment, so
-readings of the clock must agree within each variant and stage.
+A study holds one clock equal: steps, tokens, examples (sequences read), FLOPs or seconds. A variant
+may change that clock, such as half the steps, and a stage may be another experiment, so readings of
+the clock must agree only within each variant and stage.
 
-Every fine-tuning must have the planned fields and agree with all others on its task in its fields,
-its data and its numerics version; its seed, and what the recipe's grid chose on dev, are its own.
-Those of one pre-training must begin with the same weights. Their fields are named
+Every fine-tuning must have the planned fields, and agree with all others on its task in fields,
+data and numerics version. Only its seed and the values that the recipe's grid chose on dev are its
+own. Fine-tunings of one pre-training must begin with the same weights. Fields are named
 "finetune.epochs", the data "finetune.data".
 
-What is named in `allow` may differ too; every table then says so.
+Fields in `allow` may differ too; every table then names them.
 """
 
 import itertools
@@ -37,16 +37,16 @@ FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression"
 NOT_SHARED = ("task", "seed", "system", "net", "machine", "data", "init",
               "tokenizer_digest")  # fmt: skip
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
-# What a study calls a clock, and result.json; examples are counted from the validations.
+# A study's name of a clock -> the field of result.json; examples are counted from validations.
 CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
           "secs": "seconds"}  # fmt: skip
 TITLES = {"flops": "FLOPs", "secs": "seconds"}
 PHASES = ("short", "long")
-TOLERANCE = 0.05  # by which runs may differ on the clock: whole steps, whole epochs
+TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
 class _Tuning(NamedTuple):
-    """How a net was fine-tuned: folder below that of all runs, task, pre-training, fields."""
+    """The settings of a fine-tuning: folder inside the runs' folder, task, pre-training, fields."""
 
     name: str
     task: str
@@ -57,7 +57,7 @@ class _Tuning(NamedTuple):
 def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
     """Checks all finished runs of a study, and all their fine-tunings.
 
-    `allow` names fields that may differ beyond those of the study's own. The runs must have the
+    `allow` names fields that may differ, besides the study's own. The runs must have the
     planned configs. Returns footnotes on what was allowed to differ.
 
     Raises:
@@ -129,7 +129,7 @@ def _free_fields(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRu
 
 
 def _read_tunings(study: Study) -> list[_Tuning]:
-    """Returns how the ended fine-tunings of a study's tasks were made."""
+    """Returns the settings of the ended fine-tunings of a study's tasks."""
     found = []
     for run, part in itertools.product(study.runs, ("tasks", "scratch")):
         for task, tuned in getattr(run, part).items() if run.finished else ():
@@ -143,7 +143,7 @@ def _read_tunings(study: Study) -> list[_Tuning]:
 
 
 def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
-    """Returns how a fine-tuning was made, but for its net, its task, its seed and its machine."""
+    """Returns the settings of a fine-tuning, except those of its net, task, seed and machine."""
     shared = {k: v for k, v in tuned.config.items() if k not in NOT_SHARED}
     data, numerics = tuned.config.get("data") or {}, tuned.environment.numerics_versions
     return flatten(shared) | {"data": data, "numerics": numerics}
@@ -194,10 +194,10 @@ class Phase(NamedTuple):
     name: str  # "short" or "long"
     max_len: int  # tokens of its longest sequence
     steps: int
-    sequences: int  # that it read, all epochs together
-    tokens: int  # of these
-    epoch_sequences: int | None = None  # different ones that there are; None: not known
-    epoch_tokens: int | None = None  # of these
+    sequences: int  # read in all epochs together
+    tokens: int  # of all sequences read
+    epoch_sequences: int | None = None  # of one epoch; None: not known
+    epoch_tokens: int | None = None  # of one epoch
 
     @property
     def epochs(self) -> float | None:
@@ -206,10 +206,10 @@ class Phase(NamedTuple):
 
 
 def read_phases(run: PretrainRun) -> list[Phase]:
-    """Returns the phases that a run took; [] if its metrics are gone.
+    """Returns the phases of a run; [] if its metrics are missing.
 
-    A phase ends with a validation at its length. Two phases of one length cannot be told apart:
-    they count as the first if their batches are alike, else none is returned.
+    A phase ends with a validation at its length. Two phases of one length cannot be separated: they
+    count as the first if their batches are equal, else none is returned.
     """
     rows, recorded = records.validations(run.lines), run.result.phases if run.result else ()
     short, long = (run.config[name] for name in PHASES)
@@ -243,30 +243,30 @@ def check_clock(clock: object, where: str) -> None:
 
 
 def reading(run: PretrainRun, clock: str) -> float:
-    """Returns how far a finished run came on a clock.
+    """Returns the reading of a clock at the end of a finished run.
 
     Raises:
-      ValueError: its examples cannot be told.
+      ValueError: its examples cannot be counted.
     """
     if key := CLOCKS[clock]:
         return getattr(run.result, key)
     found = read_phases(run)
     if not found:
         raise ValueError(
-            f"{run.name}: its examples cannot be told, as its metrics are gone, or its two phases"
-            " have one length and different batches; match steps or tokens"
+            f"{run.name}: its examples cannot be counted, because its metrics are missing or its"
+            " two phases have one length and different batches; match steps or tokens"
         )
     return sum(phase.sequences for phase in found)
 
 
 def are_equal(values: Iterable[float]) -> bool:
-    """Whether readings differ by no more than whole steps and epochs make them."""
+    """Returns True if readings of a clock agree within TOLERANCE."""
     low, *_, high = sorted([*values] * 2)
     return high <= low * (1 + TOLERANCE)
 
 
 def describe_clock(study: Study, points: Sequence[Point]) -> str:
-    """Returns a sentence on what is true of the matched clock over the finished runs of some rows.
+    """Returns a sentence on how far the finished runs of some rows agree on the matched clock.
 
     Raises:
       ValueError: as `reading`.

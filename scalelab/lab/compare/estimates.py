@@ -2,8 +2,8 @@
 
 A contrast is a weighted sum of rows, such as the mean over shapes of one system minus another. A
 pre-training seed is one split, order and masking of the corpus, the same for every row that has it.
-So a contrast is taken within each seed first, and varies over seeds: what a seed does to all rows
-stays in the interval, and what it does to both sides of a difference cancels.
+So a contrast is taken within each seed first, and varies over seeds: the effect of a seed on all
+rows stays in the interval, and its effect on both sides of a difference cancels.
 """
 
 import dataclasses
@@ -55,8 +55,8 @@ class Estimate:
         """The smallest true value that a two-sided test at 5% tells from 0 with power 80%.
 
         (t_0.975 + t_0.8) standard errors (Cohen 1988, "Statistical Power Analysis"). None if the
-        resamples do not vary, as when every run predicts one class: that says nothing of runs that
-        have learnt something.
+        resamples do not vary, as when every run predicts one class: that says nothing about
+        runs that have learnt something.
         """
         if self.standard_error < ROUNDING:
             return None
@@ -101,13 +101,13 @@ def student_resamples(
 ) -> Estimate:
     """Makes an estimate that keeps the order of resamples [R] and takes Student's distributions.
 
-    The chance in the value is a sum of independent terms, each Student's times its standard error
-    (the fiducial distribution of Behrens and Fisher): it holds with very few seeds, where one
+    The error of the value is a sum of independent terms, each Student's t times its standard error
+    (the fiducial distribution of Behrens and Fisher). This holds with very few seeds, where one
     Student's distribution with Satterthwaite's degrees of freedom is too narrow.
 
     Args:
-      resamples: of which the order is kept.
-      value: the middle.
+      resamples: only their order is used.
+      value: the centre.
       terms: standard errors, and their degrees of freedom.
       limits: least and greatest possible value.
     """
@@ -136,11 +136,11 @@ def contrast_numbers(
     """Estimates a weighted sum of rows, each with one number a pre-training seed, such as a loss.
 
     Args:
-      parts: weight, and seed -> number, of each row. The seeds that all rows have are used.
+      parts: for each row its weight, and seed -> number. Seeds that some rows lack are left out.
       seed: of the order of the resamples.
 
     Returns:
-      Student's interval over the sums of each seed; None if rows share no seed.
+      Student's interval over the sums of the seeds; None if the rows share no seed.
     """
     common = sorted(set.intersection(*(set(numbers) for _, numbers in parts)))
     sums = [sum(weight * numbers[s] for weight, numbers in parts) for s in common]

@@ -1,8 +1,8 @@
-"""What a study compares: rows, their scores by name, and the statements of its comparison.
+"""The interface between a study and its comparison: rows, scores by name, statements.
 
 `config.comparison` of a study is the dotted name of a module that satisfies `Comparison`, such as
-"scalelab.thesis.comparison" or a user's own. The lab imports it by that name and renders what it
-brings: hypotheses with their verdicts, kinds of tables, figures, and numbers to print beside.
+"scalelab.thesis.comparison" or a user's own. The lab imports it by that name and renders its
+hypotheses with their verdicts, its tables and figures, and published numbers to print beside.
 """
 
 import dataclasses
@@ -59,22 +59,22 @@ class Row(Protocol):
 
     @property
     def system(self) -> str:
-        """Its name."""
+        """The system's name."""
         ...
 
     @property
     def shape(self) -> Shape:
-        """Of the net."""
+        """The shape of the net."""
         ...
 
     @property
     def variant(self) -> str:
-        """The study's name for further differences; study_runs.BASELINE: none."""
+        """The variant's name in the study; study_runs.BASELINE changes nothing."""
         ...
 
     @property
     def label(self) -> str:
-        """For tables."""
+        """The name in tables."""
         ...
 
 
@@ -82,14 +82,14 @@ class Evidence(Protocol):
     """The scores of a study, or printed ones.
 
     Attributes:
-      counts_only: whether no value has an interval, so that cases can be counted and no more.
+      counts_only: True if no value has an interval, so that cases can only be counted.
     """
 
     counts_only: bool
 
     @property
     def rows(self) -> Sequence[Row]:
-        """In the order of tables."""
+        """All rows, in the order of tables."""
         ...
 
     def value(self, row: Any, score: str) -> Estimate | None:
@@ -135,7 +135,7 @@ class Treatment:
     higher_is_better: bool = False  # whether it must lie above the baseline
 
     def failure(self, metrics: Mapping[str, float]) -> str:
-        """Returns how the metric misses its baseline; "": it beats it, or cannot be checked."""
+        """Returns how the metric misses its baseline; "" if it beats it or cannot be checked."""
         value = metrics.get(self.metric)
         trivial = metrics.get(UNIGRAM) if self.baseline is None else self.baseline
         if value is None or trivial is None:
@@ -148,7 +148,7 @@ class Treatment:
 
 
 class Comparison(Protocol):
-    """What a study's comparison brings.
+    """The members of a comparison's module.
 
     Attributes:
       HYPOTHESES: id -> (evidence, score) -> finding without verdict.
@@ -201,5 +201,5 @@ def check(score: str) -> None:
 
 
 def parts_of(score: str) -> tuple[str, ...]:
-    """Returns the scores that a score is the mean of."""
+    """Returns the scores of which a score is the mean."""
     return MEANS.get(score, (score,))

@@ -1,12 +1,12 @@
-"""Hypotheses of a study: how claims are made of rows, and the findings of a report.
+"""Hypotheses of a study: makes claims from rows, and the findings of a report.
 
 A hypothesis is a function of the evidence that returns a finding. A study's comparison brings its
-own (evidence.py); for every two systems there is one more, that the first scores higher than the
+own hypotheses (evidence.py). Every two systems give one more: the first scores higher than the
 second in the mean over the shapes and variants that both have. All claims of a report are corrected
 together (Holm).
 
-A verdict that rests on collapsed nets is one of whether these train at all. So where a fifth of a
-row's fine-tunings is degenerate, each finding says what it would be without such rows.
+A verdict on collapsed nets shows only whether these nets train at all. So if a fifth of a row's
+fine-tunings is degenerate, each finding also gives its verdict without such rows.
 """
 
 import dataclasses
@@ -53,8 +53,8 @@ def build_claim(
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
-    Blocks that lack a score are left out, and counted. `what` is the comparison in words, `missing`
-    why there may be no block.
+    Leaves out and counts blocks without a score. `what` is the comparison in words; `missing` is
+    the reason if there is no block.
     """
     title = TITLES.get(score, score)
     usable = [b for b in blocks if weighted(evidence, b, score) is not None]
@@ -76,7 +76,7 @@ def build_claim(
         for row, weight in block.items():
             weights[row] = weights.get(row, 0.0) + weight / len(usable)
     found = evidence.contrast(weights, score)
-    reason = f"{title} of these rows does not compare, see the notes"
+    reason = f"{title} of these rows is not comparable, see the notes"
     untestable = evidence.untestable(weights, score)
     return claims.claim(label, region, reason if found is None else found, untestable)
 
@@ -139,10 +139,10 @@ def evaluate(
 
 
 def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:
-    """Returns a study's hypotheses with their verdicts, then which system is better than which.
+    """Returns findings with verdicts: the study's hypotheses, then one for every two systems.
 
-    Remarks of each finding say what the comparison's published numbers give, and what the verdict
-    would be without the collapsed rows.
+    The remarks of a finding give the verdict on the comparison's published numbers, and the verdict
+    without the collapsed rows.
 
     Raises:
       ValueError: the study asks for an unknown hypothesis.
@@ -198,8 +198,8 @@ def _judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[
 def _between_systems(study: Study, evidence: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The score is GLUE-Large where the study has its tasks, else the main score of each task. What
-    hypotheses state, "a minus b", is repeated in this direction, so that it is corrected once.
+    The score is GLUE-Large where the study has its tasks, else the main score of each task. A
+    claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
     """
     tasks, main = set(study.facts["tasks"]), dict[str, str]()
     for score, (task, _, _) in OF_TASKS.items():

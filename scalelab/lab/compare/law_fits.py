@@ -2,11 +2,11 @@
 
 As in Hoffmann et al. (2022, arXiv:2203.15556, section 3.3), a fit begins from a grid of starts and
 minimises a robust loss of differences of logs. It has three steps: a search from every start with a
-wide scale, from the best of these a fit with their scale of 1e-3, nearly the absolute error, and
-from there one with the scale of its residuals (Huber's 1.345 standard deviations, estimated from
-the median absolute residual). The last step is needed because absolute errors fit as many points
-exactly as there are parameters, and a bootstrap of such residuals is too narrow. `least_squares` of
-scipy minimises its smooth form of Huber's loss, soft_l1, with bounds.
+wide scale; from the best of these, a fit with Hoffmann's scale of 1e-3, nearly the absolute error;
+from there, a fit with the scale of the residuals (Huber's 1.345 standard deviations, estimated from
+the median absolute residual). The last step is needed because a fit of absolute errors goes exactly
+through as many points as there are parameters, and a bootstrap of its residuals is too narrow.
+scipy's `least_squares` minimises a smooth form of Huber's loss, soft_l1, with bounds.
 
 Intervals are a parametric bootstrap at the measured sizes: a resample is the fitted law plus noise
 drawn over points and over seeds (`law_forms.Noise`), fitted again.
@@ -34,8 +34,8 @@ MORE_POINTS = 2  # a fit needs this many different x more than it has parameters
 MIN_SPAN = 4.0  # a fit needs this ratio of the largest x to the smallest
 MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
 LIMIT = 1e-6  # a parameter this close to a bound is at the bound
-NEGLIGIBLE = math.log(10)  # so is a floor this close to its lower bound: the law does not change
-TOLERANCE = 1e-6  # relative, of loss and parameters, where a fit of a resample ends
+NEGLIGIBLE = math.log(10)  # a floor this close to its lower bound is at the bound too
+TOLERANCE = 1e-6  # relative change of loss and parameters at which the fit of a resample stops
 ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 
@@ -57,7 +57,7 @@ class HeldOut:
 
     x: tuple[float, ...]  # its inputs
     observed: float  # the mean of its runs
-    predicted: Interval  # with the interval for the mean of that many runs
+    predicted: Interval  # with the interval for a mean of equally many runs
 
     @property
     def relative_error(self) -> float:
@@ -83,13 +83,13 @@ class Law:
 
     @property
     def parameters(self) -> dict[str, Interval]:
-        """Parameters in natural units by name; NaN for what the points do not determine."""
+        """Parameters in natural units by name; NaN if the points do not determine them."""
         center = np.log(self.points.x).mean(axis=0)
         values = self.form.natural(self.theta, center, self.unit)
         ends = np.percentile(self.form.natural(self.samples, center, self.unit), ENDS, axis=0)
         for end, theta in zip(ends, np.percentile(self.samples, ENDS, axis=0), strict=True):
             at, d = self._at_bounds(theta), self.form.num_inputs
-            at[:d] |= at[d : 2 * d]  # the size of a term has no end where its exponent has none
+            at[:d] |= at[d : 2 * d]  # no end for the size of a term without one for its exponent
             end[at] = math.nan
         undetermined = [name in self.undetermined for name in self.form.parameters]
         columns = [np.where(undetermined, math.nan, column) for column in (values, *ends)]
@@ -151,7 +151,7 @@ class Law:
 
         Args:
           x: the inputs: one number, or N and D.
-          num_runs: the interval is for the mean of so many new runs; None: for the law itself.
+          num_runs: the interval is for the mean of this many new runs; None: for the law itself.
           limit: largest factor beyond the measured x, up or down; math.inf for no limit.
 
         Raises:
@@ -185,7 +185,7 @@ class Law:
 
 
 def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed: int = 0) -> Law:
-    """Fits the law of a form of FORMS, with a bootstrap of so many resamples.
+    """Fits the law of a form of FORMS, with a bootstrap of `resamples`.
 
     Raises:
       ValueError: unknown form, points too few or too close, or a y that the form cannot have.
@@ -199,11 +199,11 @@ def fit(points: Points, form: str = "power", *, resamples: int = RESAMPLES, seed
 def validate(law: Law, *, seed: int = 0) -> list[HeldOut]:
     """Fits again without the largest size (the first input), and predicts its points.
 
-    The intervals assume that the form is right: where there are seeds, they alone scatter. A form
-    that does not bend as the points do then fails, whatever its own misfit.
+    The intervals assume that the form is right: if there are seeds, only seeds scatter. A form with
+    the wrong curvature therefore fails the check; its own misfit does not widen the intervals.
 
     Raises:
-      ValueError: the rest is too little for a fit: it needs one point more than parameters.
+      ValueError: too few points remain: a fit needs one point more than parameters.
     """
     largest = law.points.x[:, 0] == law.points.x[:, 0].max()
     rest, last = law.points.subset(~largest), law.points.subset(largest)
@@ -240,7 +240,7 @@ def _fit(points: Points, form: Form, resamples: int, seed: int, *, only_seeds: b
     fits = [_minimise(form, u, z, start, bounds, SEARCH_SCALE) for start in starts]
     theta = min(fits, key=lambda found: found[1])[0]
     theta, _ = _minimise(form, u, z, theta, bounds, SCALE)
-    # The p smallest residuals are 0 by construction and tell nothing of the noise.
+    # The p smallest residuals are 0 by construction and carry no information on noise.
     sizes = np.sort(np.abs(form.value(theta, u) - z))[len(theta) :]
     scale = max(SCALE, HUBER * float(np.median(sizes)))
     theta, _ = _minimise(form, u, z, theta, bounds, scale)

@@ -48,7 +48,7 @@ class Form:
     def evaluate(self, theta: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the law at u [n, d] on the scale of comparison, [..., n], and its derivatives.
 
-        These are by theta [..., p]: [..., n, p]; that of the log of a sum is its term's share.
+        Derivatives by theta [..., p] are [..., n, p]; for the log of a sum, they are its shares.
         """
         d = self.num_inputs
         terms = theta[..., None, :d] - theta[..., None, d : 2 * d] * u
@@ -73,7 +73,7 @@ class Form:
     def starts(self, u: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns starting points [starts, p]: exponents on a grid, the rest by least squares.
 
-        For u [n, num_inputs] and y [n], in units in which the law is compared, not its log.
+        y [n] is in the units of comparison, without the log; u is [n, num_inputs].
         """
         grid = JOINT_EXPONENTS if self.num_inputs > 1 else EXPONENTS
         if not self.offset:
@@ -144,7 +144,7 @@ def gather(
     Args:
       x: one input a run, or several: [runs] or [runs, num_inputs].
       y: the results, [runs].
-      settings: of each run; runs of one setting are one point at their mean x. None: of equal x.
+      settings: one a run; runs of one setting are one point at their mean x. None: group by x.
 
     Raises:
       ValueError: there is none, a number is not finite, or an x is not above 0.

@@ -4,13 +4,13 @@ A point is a pre-training that ended. Its measurement is its validation loss at 
 main score over seeds of its fine-tunings in tasks/: of one task by name, of GLUE-Large's three as
 "glue_large", of all nine as "glue".
 
-`fields` is what comparability looks at: of a pre-training its science fields, "data", a digest of
-its texts, and "numerics", the numerics versions of its starts; of its fine-tunings
-"finetune.epochs" and so on. Seeds are left out, and what is off, which is None.
+`fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
+its texts) and "numerics" (the numerics versions of its starts); of its fine-tunings
+"finetune.epochs" and so on. Seeds, and fields that are None, are left out.
 
-Runs share a pool (a curve, or a grid) if they agree in all fields but those that the caller sets
-free: SHAPE, or BUDGET where that is what an axis shows. Other pools are shown apart or refused.
-Runs are seeds of one point only if nothing but their seed differs, whatever is set free.
+Runs share a pool (a curve, or a grid) if they agree in all fields except those that the caller sets
+free: SHAPE, or BUDGET if an axis shows it. Other pools are shown separately or refused. Runs are
+seeds of one point only if nothing but their seed differs, whatever is set free.
 """
 
 import dataclasses
@@ -57,10 +57,10 @@ class RunPoint:
     clocks: dict[str, float]  # each of CLOCKS that is known
     value: float  # the loss, or the score as a fraction
     objective: str = ""  # what was minimised
-    # what comparability looks at, see above.
+    # The fields that must agree, see above.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    departures: frozenset[str] = frozenset()  # the fields in which its system declares to differ
-    num_seeds: int = 1  # whose mean it is
+    departures: frozenset[str] = frozenset()  # fields that its system declares
+    num_seeds: int = 1  # in the mean
 
     @property
     def setting(self) -> str:
@@ -74,10 +74,10 @@ Pools = dict[str, list[RunPoint]]
 def read(
     folders: Sequence[pathlib.Path], measure: str, where: str = ""
 ) -> tuple[list[RunPoint], list[str]]:
-    """Reads points of all runs below some folders, and what has to be said about them.
+    """Reads the points of all runs below some folders, and notes on them.
 
     Args:
-      folders: of runs, however deep.
+      folders: folders of runs, at any depth.
       measure: "loss", a task, or one of MEANS.
       where: conditions as `run_table.where` takes them.
 
@@ -113,15 +113,15 @@ def read(
     if not found:
         raise ValueError(
             f"no finished run with {measure} in {places}, of {len(chosen)} runs: wait for them,"
-            f" fine-tune them, or ask for something else that was measured{'; '.join(['', *notes])}"
+            f" fine-tune them, or choose another measure{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
         _check_lengths([run.row for run, _ in found])
     unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in chosen)
     if unfinished:
-        notes.append(f"{unfinished} runs are not finished, and left out")
+        notes.append(f"{unfinished} runs are unfinished and left out")
     if missing:
-        notes.append(f"{missing} runs have no {measure}, and are left out")
+        notes.append(f"{missing} runs have no {measure} and are left out")
     return [_make_point(run, y, tuned.get(run.place, [])) for run, y in found], notes
 
 
@@ -171,7 +171,7 @@ def pool(
     Args:
       points: all of one system.
       free: fields in which runs of a pool may differ.
-      allow: likewise, because the user says so.
+      allow: further such fields, named by the user.
 
     Returns:
       The points of each pool by its name, "bert" or "bert, optim.total_steps=400"; and notes.
@@ -185,20 +185,20 @@ def pool(
     firsts = [group[0] for group in groups]
     fields = differing(firsts, let)
     labels: list[tuple[str, ...]] = [(system,)] * len(groups)
-    for field in fields:  # those that tell the pools apart
+    for field in fields:  # the fields that distinguish pools
         texts = (f"{field}={p.fields.get(field, 'none')}" for p in firsts)
         longer = [(*label, text) for label, text in zip(labels, texts, strict=True)]
         labels = longer if len(set(longer)) > len(set(labels)) else labels
     names, notes = [", ".join(label) for label in labels], []
     if len(groups) > 1:
         notes.append(
-            f"{system}: runs differ in {', '.join(fields)}, which the comparability contract holds"
-            f" equal, and are not pooled ({'; '.join(names)}): --where=FIELD=VALUE chooses,"
-            f" --allow={','.join(fields)} pools them all the same"
+            f"{system}: runs differ in {', '.join(fields)}, which must be equal, and are not pooled"
+            f" ({'; '.join(names)}): select runs with --where=FIELD=VALUE, or pool them anyway with"
+            f" --allow={','.join(fields)}"
         )
     for field in sorted({f for group in groups for f in differing(group, free) if f in allow}):
         values = ", ".join(sorted({str(p.fields.get(field, "none")) for p in points}))
-        notes.append(f"{system}: allowed to differ, against the contract: {field}: {values}")
+        notes.append(f"{system}: allowed to differ by --allow: {field}: {values}")
     return dict(zip(names, groups, strict=True)), notes
 
 
@@ -208,7 +208,7 @@ def check_one_pool(
     """Returns the notes of `pool`; raises a ValueError on several systems or pools at `where`."""
     systems = by_system(points)
     if len(systems) > 1:
-        raise ValueError(f"{where} holds {', '.join(systems)}: choose, as --where=system=bert does")
+        raise ValueError(f"{where} holds {', '.join(systems)}: choose, such as --where=system=bert")
     found, notes = pool(points, free, allow)
     if len(found) > 1:
         raise ValueError(f"{where}: {notes[0]}")
@@ -216,7 +216,7 @@ def check_one_pool(
 
 
 def parse_allowed(text: str, points: Sequence[RunPoint]) -> frozenset[str]:
-    """Reads the fields that a user allows to differ: names with commas between.
+    """Reads the fields that a user allows to differ: names joined by commas.
 
     Raises:
       ValueError: no run has such a field; with the nearest names.
@@ -237,7 +237,7 @@ def differing(points: Sequence[RunPoint], free: Collection[str] = ()) -> list[st
 def describe_undeclared(
     pools: Pools, free: Collection[str], allow: Collection[str] = ()
 ) -> list[str]:
-    """Names the systems whose first pools differ in more than they declare, and what is free."""
+    """Returns notes on systems that differ in fields that are neither declared nor free."""
     firsts = [own[0] for own in by_system([pool[0] for pool in pools.values()]).values()]
     notes = []
     for a, b in itertools.combinations(firsts, 2):
@@ -294,7 +294,6 @@ def _check_lengths(rows: Sequence[Row]) -> None:
     if len(lengths) > 1:
         field = "epoch" if any(row.get("long.epoch_rate") == 0 for row in rows) else "example"
         raise ValueError(
-            f"the losses are of inputs of different lengths, {', '.join(sorted(lengths))} tokens,"
-            f" and do not compare: --where=long.{field}_rate=0 takes the runs that saw short ones"
-            " alone"
+            f"the losses are at different lengths, {', '.join(sorted(lengths))} tokens, and do"
+            f" not compare: --where=long.{field}_rate=0 selects the runs with short inputs only"
         )

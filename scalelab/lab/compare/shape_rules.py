@@ -159,8 +159,8 @@ def find_base(
 ) -> tuple[Shape, list[Shape]] | None:
     """Returns the result of `choose` for a study's grid; None while its runs are unfinished.
 
-    A score is the mean main score of GLUE-Large's tasks, or of all if none of these is there, of
-    `num_seeds` fine-tunings each. Without tasks the least loss wins.
+    A score is the mean main score over GLUE-Large's tasks (all tasks if the study has none of
+    these) and `num_seeds` fine-tunings each. Without tasks the least loss wins.
     """
     from scalelab.lab.compare.evidence import LARGE_TASKS
 

@@ -1,4 +1,4 @@
-"""The scores of a study's rows, and their weighted sums, with intervals; each is made once.
+"""The scores of a study's rows, and their weighted sums, with intervals; results are cached.
 
 Scores of tasks are fractions on dev sets. Their intervals are the Multi-Bootstrap's (bootstrap.py)
 over pre-training seeds, fine-tuning seeds and dev examples. "loss" and "seconds" are numbers of the
@@ -43,7 +43,7 @@ from scalelab.lab.scores.predictions import StudyPredictions
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
-FLOOR_MARGIN = 0.05  # of a score: scores of nets that differ lie within it where nothing is learnt
+FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
 
 Parts = tuple[tuple[Point, float], ...]  # rows with their weights
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
@@ -53,7 +53,7 @@ class StudyScores(Evidence):
     """The scores of a study.
 
     Args:
-      study: what `study_runs.read` gave.
+      study: the result of `study_runs.read`.
       part: "tasks", or "scratch" for the fine-tunings from random weights.
       treatments: the checks of pre-training objectives that claims must pass.
 
@@ -170,7 +170,7 @@ class StudyScores(Evidence):
             )
         return found
 
-    # --- How it is worked out ---------------------------------------------------------------------
+    # --- Computation ------------------------------------------------------------------------------
 
     @functools.cached_property
     def _scratch(self) -> "StudyScores":

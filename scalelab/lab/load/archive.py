@@ -1,10 +1,10 @@
 """Finished runs in one small file: WORKDIR/runs.tar.xz, beside studies/, plans/ and reports/.
 
-What stays of a pre-training: config.json, environment.json, result.json, and metrics.jsonl with all
-validations and at most MAX_LINES lines of training: every k-th, counted back from the last. What
-goes: checkpoints, tokenizer, TensorBoard, pictures. Its fine-tunings, in tasks/<task>/seed<k> and
-scratch/<task>/seed<k>, stay likewise, with predictions.npz for predictions.tsv: no text of a data
-set, no probabilities; runs of a recipe's grid go. The same runs give the same bytes.
+A packed pre-training keeps config.json, environment.json, result.json, and metrics.jsonl with all
+validations and at most MAX_LINES lines of training: every k-th, counted back from the last. Its
+fine-tunings, in tasks/<task>/seed<k> and scratch/<task>/seed<k>, keep the same files, and
+predictions.npz for predictions.tsv, without texts and probabilities. Dropped are checkpoints,
+tokenizer, TensorBoard, pictures, and runs of a recipe's grid. Equal runs give equal bytes.
 """
 
 import functools
@@ -77,13 +77,13 @@ def _unpack(path: pathlib.Path, _: int) -> tempfile.TemporaryDirectory[str]:
 def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
     """Adds finished pre-trainings (name -> folder) with their fine-tunings to TO/runs.tar.xz.
 
-    A run that the archive has is left as it is.
+    A run that is already in the archive stays unchanged.
 
     Returns:
-      The number of runs that were added, and of those that were there.
+      The number of added runs, and of runs that were already there.
 
     Raises:
-      ValueError: a run, or a fine-tuning below it, is not finished or not whole.
+      ValueError: a run, or a fine-tuning below it, is unfinished or incomplete.
     """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scalelab-pack-") as name:
@@ -135,7 +135,7 @@ def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> recor
 def thin(text: str, max_lines: int) -> str:
     """Returns the content of metrics.jsonl with at most `max_lines` lines of training.
 
-    Evaluations stay all. Of the others every k-th stays, k the least that is enough, and the last.
+    Keeps all evaluations. Of the other lines it keeps every k-th, counted back from the last.
     """
     lines = text.splitlines(keepends=True)
     trained = [i for i, line in enumerate(lines)

@@ -1,8 +1,8 @@
-"""The run table: every run below some folders, in whatever state, as a pandas frame; its queries.
+"""The run table: all runs below some folders, in any state, as a pandas frame; and its queries.
 
-A run is a folder with metrics.jsonl, or with a config.json that names a system; before it has
-either, one that a process holds locked. Reading changes nothing and may go on while runs write. A
-run whose files cannot be read has the status "damaged", and its note says which file and why.
+A run is a folder with metrics.jsonl, or with a config.json that names a system, or with neither but
+a lock that a process holds. Reading changes nothing, also while runs write. An unreadable run has
+the status "damaged"; its note names the file and the reason.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -31,7 +31,7 @@ from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
 
 Row = dict[str, str | int | float | None]
 
-# What every row has; besides, each config field by its dotted name, and a task's score by its name.
+# Columns of every row. A row also has each config field and each task's score, by name.
 COLUMNS = (
     "run", "system", "shape", "heads", "width", "layers", "n_model", "params", "seed", "task",
     "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
@@ -41,7 +41,7 @@ CLOCKS = {"steps": "step", "tokens": "tokens", "flops": "flops", "seconds": "sec
 SEED = re.compile(r"seed\d+")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
-EXPRESSION = re.compile(r"""["'`()\[\]&|]|\b(and|or|not|in)\b""")  # what only pandas understands
+EXPRESSION = re.compile(r"""["'`()\[\]&|]|\b(and|or|not|in)\b""")  # marks of a pandas expression
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "=": operator.eq, "==": operator.eq, "!=": operator.ne,
@@ -62,13 +62,13 @@ class LoadedRun:
 
 
 def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
-    """Loads all runs below some folders, these themselves included, by folder.
+    """Loads all runs in and below some folders, packed runs (archive.py) too.
 
-    Symbolic links are not followed, hidden folders left out; packed runs (archive.py) are read. A
+    Symbolic links are not followed, and hidden folders are left out. A
     pre-training gets the mean main scores of the finished fine-tunings in its tasks/.
 
     Raises:
-      ValueError: one is no folder.
+      ValueError: one of them is not a folder.
     """
     found: dict[pathlib.Path, LoadedRun] = {}
     for folder in folders:
@@ -103,8 +103,8 @@ def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 def is_locked(folder: pathlib.Path) -> bool:
     """Returns True if a process trains there now; a seed shares the lock of its task's folder.
 
-    A shared lock is tried, for as long as it takes to give it back, which `run_folder.locked`
-    outwaits; where files cannot be locked, nobody does.
+    Takes a shared lock and releases it at once; `run_folder.locked` waits longer than that. A file
+    system without locks gives False.
     """
     for place in [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]:
         try:
@@ -154,7 +154,7 @@ def _walk_packed(folder: pathlib.Path) -> Iterator[LoadedRun]:
 
 def _load_run(folder: pathlib.Path) -> LoadedRun | None:
     """Loads one run; None if the folder holds none, or is gone."""
-    locked = is_locked(folder)  # asked first: a run that ends meanwhile has its result
+    locked = is_locked(folder)  # before the files: a run that ends meanwhile has its result
     logged = (folder / "metrics.jsonl").exists()
     config: dict[str, Any] | None = None
     try:
@@ -178,7 +178,7 @@ def _load_run(folder: pathlib.Path) -> LoadedRun | None:
 
 
 def _damaged(folder: pathlib.Path, why: str, config: Mapping[str, Any]) -> LoadedRun:
-    """Returns the row of an unreadable run, from its config if that can be read."""
+    """Returns the row of an unreadable run, from its config if the config is readable."""
     row = _describe_config(folder, config)
     return LoadedRun(row | {"status": "damaged", "note": why}, None)
 
@@ -202,7 +202,7 @@ def _describe_config(folder: pathlib.Path, config: Mapping[str, Any]) -> Row:
 
 
 def _describe_result(record: RunRecord) -> Row:
-    """Returns clocks, loss, scores and origin: of the result, or as far as metrics.jsonl goes."""
+    """Returns clocks, loss, scores and origin, from result.json or else from metrics.jsonl."""
     result, environment = record.result, record.environment
     last = record.lines[-1] if record.lines else {}
     commit, dirty = environment.git_commit, "+" if environment.git_dirty else ""
@@ -245,18 +245,18 @@ def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
 
     Args:
       frame: the run table.
-      conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none", where a column of numbers is
-        compared as numbers, a text equals a pattern with * and ?, and "none" is what is not known;
-        or an expression of `DataFrame.query`: 'system == "bert" and width >= 128'. Backquotes
-        enclose names with dots: '`optim.learning_rate` > 1e-3'.
+      conditions: "system=bert,width>=128,corpus=*wiki*,loss!=none": numbers compare as numbers,
+        texts match patterns with * and ?, and "none" matches unknown cells. Or an expression of
+        `DataFrame.query`: 'system == "bert" and width >= 128'. Backquotes enclose names with dots:
+        '`optim.learning_rate` > 1e-3'.
 
     Raises:
-      ValueError: a condition is not written so, or names no column.
+      ValueError: a condition has another form, or names an unknown column.
     """
     if EXPRESSION.search(conditions):
         try:
             return frame.query(conditions, engine="python", local_dict={}, global_dict={})
-        except Exception as error:  # the expression is the user's: whatever is wrong with it
+        except Exception as error:  # a user's expression may raise anything
             name = re.findall(r"name '(.+?)' is not", str(error))
             known = f"; {nearest(name[0], frame.columns)}" if name else ""
             raise ValueError(f"condition {conditions!r}: {error}{known}") from None
@@ -272,18 +272,18 @@ def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
 
 
 def _matches(values: pd.Series, column: str, compare: str, wanted: str) -> pd.Series:
-    """Returns which cells satisfy a condition; unknown ones only "=none"."""
+    """Returns a mask of cells that satisfy a condition; unknown cells satisfy only "=none"."""
     test, there = COMPARE[compare], values.notna()
     equality = compare in ("=", "==", "!=")
     if wanted.lower() == "none":
         if not equality:
-            raise ValueError(f"condition {column}{compare}{wanted}: none is neither more nor less")
+            raise ValueError(f"condition {column}{compare}{wanted}: none has no order, use = or !=")
         return there if compare == "!=" else ~there
     if pd.api.types.is_numeric_dtype(values):
         try:
             return there & test(values.astype("Float64"), float(wanted)).fillna(False)
         except ValueError:
-            raise ValueError(f"condition {column}{compare}{wanted}: it holds numbers") from None
+            raise ValueError(f"condition {column}{compare}{wanted}: expected a number") from None
     texts = values.astype(object).map(str)
     if equality:
         same = texts.map(lambda text: fnmatch.fnmatchcase(text, wanted))
@@ -292,7 +292,7 @@ def _matches(values: pd.Series, column: str, compare: str, wanted: str) -> pd.Se
 
 
 def check_columns(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ValueError with the nearest names for a column that the table has not."""
+    """Raises ValueError, with the nearest names, for an unknown column."""
     for name in names:
         if name not in known:
             raise ValueError(f"unknown column {name!r}: {nearest(name, known)}")

@@ -5,22 +5,22 @@
   name, title, question   words for people
   protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
   comparison              name of the module with its statements (compare/evidence.py), or null
-  matched                 the clock on which all runs come equally far: comparability.CLOCKS
+  matched                 the clock that is held equal, one of comparability.CLOCKS
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
   tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"
   rows                    name -> {"title", "stages", "shapes", "variants"}
   tasks, recipe, finetune_seeds
-  adaptation              task -> {dotted field of a fine-tuning: value}, all that is science
-  chosen                  fields that every fine-tuning chooses on dev itself, by its recipe's grid
+  adaptation              task -> {dotted science field of a fine-tuning: value}
+  chosen                  fields that every fine-tuning chooses on dev, from its recipe's grid
   departures              system -> [{"field", "value", "source"}]
   fields, system_fields, variants   "field=value" lines for all runs; of a system; of a variant
   runs                    [{"name", "stage", "system", "shape": {"A", "H", "L"}, "variant", "seed",
                             "finetune", "config"}], config being every resolved field
 
-WORKDIR/plans/<name>.json holds what every run was expected to take. A run is WORKDIR/runs/<name>;
-its fine-tunings are in tasks/<task>/seed<k> below it, those of the same net from random weights in
-scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
+WORKDIR/plans/<name>.json has the expected cost of every run. A run is WORKDIR/runs/<name>; its
+fine-tunings are below it in tasks/<task>/seed<k>, and the fine-tunings of the same net from random
+weights in scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
 """
 
 import dataclasses
@@ -50,22 +50,22 @@ class PretrainRun:
     stage: str  # of the study
     seed: int
     folder: pathlib.Path  # need not exist yet
-    config: dict[str, Any]  # resolved, as the study wants it, nested
+    config: dict[str, Any]  # resolved and nested, as the study planned it
     result: RunResult | None  # None until it is finished
     damaged: str | None  # what is wrong with its folder, such as another config
     tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
-    scratch: Mapping[str, TaskRuns]  # those of the same net from random weights
+    scratch: Mapping[str, TaskRuns]  # fine-tunings of the same net from random weights
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # of metrics.jsonl
 
     @property
     def finished(self) -> bool:
-        """Whether it has been pre-trained to its end."""
+        """Whether the pre-training is complete."""
         return self.result is not None
 
     @property
     def shape(self) -> Shape:
-        """Of the net."""
+        """The shape of the net."""
         net = self.config["net"]
         return Shape(net["num_heads"], net["width"], net["num_layers"])
 
@@ -94,7 +94,7 @@ class Point:
 
     system: str
     shape: Shape
-    variant: str  # the study's name for what else differs; BASELINE: nothing
+    variant: str  # the variant's name in the study; BASELINE changes nothing
     runs: tuple[PretrainRun, ...]
 
     @property
@@ -104,7 +104,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """For tables: "bert 2x128x2", "bert 2x128x2 half_steps"."""
+        """The name in tables: "bert 2x128x2", "bert 2x128x2 half_steps"."""
         variant = "" if self.variant == BASELINE else f" {self.variant}"
         return f"{self.system} {self.shape}{variant}"
 
@@ -129,10 +129,10 @@ class Study:
 
 
 def read(workdir: pathlib.Path, name: str | None = None) -> Study:
-    """Reads a study and the state of its runs; without a name the only one of the folder.
+    """Reads a study and the state of its runs; None: the only study of the folder.
 
     Raises:
-      ValueError: there is no such study, or its file is damaged. A damaged run is read as such.
+      ValueError: there is no such study, or its file is damaged. A damaged run is only marked.
     """
     files = {path.stem: path for path in sorted((workdir / "studies").glob("*.json"))}
     if not files:
@@ -156,7 +156,7 @@ def read_run(
 ) -> PretrainRun:
     """Reads the state of a run that a study's file has planned.
 
-    `finetune_seeds`: read this many seeds of each task; None: all that are there.
+    `finetune_seeds`: read this many seeds of each task; None: all.
     """
     record, damaged = RunRecord(folder, {}, Environment(), None), None
     if any((folder / name).exists() for name in ("config.json", "result.json")):
@@ -166,10 +166,10 @@ def read_run(
             damaged = f"{error.path.name} {error.reason}"
     result = record.result
     if result is not None and (not isinstance(result, RunResult) or result.status != "completed"):
-        result, damaged = None, "result.json is not that of a completed pre-training"
+        result, damaged = None, "result.json is not from a completed pre-training"
     elif result is not None and (lines := science_diff(planned["config"], record.config)):
         more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
-        damaged = f"config.json is not what the study planned: {'; '.join(lines[:SHOWN])}{more}"
+        damaged = f"config.json differs from the study: {'; '.join(lines[:SHOWN])}{more}"
         result = None
     tasks, scratch = (
         task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
@@ -202,7 +202,7 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class _Facts:
-    """What names a folder or file, and the nets of the runs."""
+    """The fields that name folders or files, and the nets of the runs."""
 
     name: str
     tasks: tuple[str, ...]
@@ -221,11 +221,11 @@ def read_facts(path: pathlib.Path) -> dict[str, Any]:
         facts = json_files.fill(_Facts, values, path)
         for name in (facts.name, *facts.tasks, *facts.rows, *(run.name for run in facts.runs)):
             if not SAFE.fullmatch(name):
-                raise Unreadable(path, f"has {name!r}, no name of a folder")
+                raise Unreadable(path, f"has {name!r}, which cannot name a folder")
     except Unreadable as error:
         raise ValueError(
             f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
-            " writes it anew"
+            " writes it again"
         ) from None
     return values
 

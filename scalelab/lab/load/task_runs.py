@@ -1,8 +1,8 @@
 """Loads fine-tunings: WORKDIR/<task>/seed<k>, or WORKDIR/seed<k> of one task.
 
 Each holds result.json and, for each dev split, predictions.tsv (predictions-<split>.tsv after the
-first), or that packed as predictions.npz. A run that is not finished, failed or cannot be read is
-loaded as such, never left out.
+first) or its packed form predictions.npz. Unfinished, failed and unreadable runs are loaded too,
+with that state.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ Key = tuple[str, str]  # split, metric
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeedRun:
-    """One fine-tuning, in whatever state."""
+    """One fine-tuning, in any state."""
 
     folder: pathlib.Path
     seed: int
@@ -77,7 +77,7 @@ class SeedRun:
 
     @property
     def degenerate(self) -> str | None:
-        """Why it counts as having learnt nothing; None: it learnt."""
+        """Why the run counts as degenerate; None if it does not."""
         return self.result.degenerate if self.result else None
 
     def predictions(self, split: str) -> predictions.Predictions:
@@ -101,7 +101,7 @@ class TaskRuns:
 
     @property
     def title(self) -> str:
-        """The task in tables."""
+        """The task's name in tables."""
         return TITLES.get(self.name, self.name)
 
     @property
@@ -122,11 +122,11 @@ class TaskRuns:
 def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, TaskRuns]:
     """Reads all fine-tunings in a folder, or the first `num_seeds` of each task.
 
-    Those from scratch beside them are left out.
+    The baselines in scratch/ are left out.
 
     Returns:
-      Task -> its runs: GLUE's nine in GLUE's order, then others by name. A run that cannot be read,
-      or is of another task or other metrics than most in its folder, counts as failed.
+      Task -> its runs: GLUE's nine in GLUE's order, then others by name. An unreadable run, and one
+      with another task or other metrics than most runs of its folder, count as failed.
 
     Raises:
       ValueError: it is no folder, holds no fine-tuning, or holds one task twice.
@@ -147,7 +147,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
             task, keys = kinds.most_common(1)[0][0]
             other = run.result and run.result.task != task
             if other or (run.finished and tuple(run.scores) != keys):
-                why = "of another task, or scored otherwise"
+                why = "has another task or other metrics"
                 runs[place] = SeedRun(run.folder, run.seed, failed=why)
         sound_first = sorted(runs, key=lambda r: r.failed is not None)
         named = [r.config["task"] for r in sound_first if r.config.get("task")]
@@ -173,7 +173,7 @@ def read_seed(folder: pathlib.Path, seed: int) -> SeedRun:
     if result is None:
         return SeedRun(folder, seed, unfinished=True, config=config, environment=environment)
     if not isinstance(result, TaskResult):
-        return SeedRun(folder, seed, failed="result.json is not that of a fine-tuning")
+        return SeedRun(folder, seed, failed="result.json is not from a fine-tuning")
     values = {(s, m): value for s, by_name in result.eval.items() for m, value in by_name.items()}
     known = {key: value for key, value in values.items() if value is not None}
     unknown = [metric for _, metric in values if metric not in metrics.METRICS]

@@ -2,13 +2,13 @@
 
 `read_items` reads some fine-tunings on one dev split into one pandas frame:
 
-  row            what a table's line is about: "bert 2x128x2", or side A of a comparison
+  row            the table's row: "bert 2x128x2", or side A of a comparison
   run            the pre-training, by name
   pretrain_seed  its seed
   finetune_seed  seed of the fine-tuning
-  items          its predictions with gold, or why they cannot be read
+  items          its predictions with gold, or the reason why they are unreadable
 
-`stack` turns lines of it into the array [P, F, n] that the bootstrap resamples.
+`stack` turns lines of the frame into the array [P, F, n] that the bootstrap resamples.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -40,7 +40,7 @@ class Stack(NamedTuple):
 def read_items(entries: Iterable[tuple[str, str, int, SeedRun]], split: str) -> pd.DataFrame:
     """Reads fine-tunings, each with its row, run and pre-training seed, into a frame.
 
-    Those without the dev split are left out; texts and probabilities are not kept.
+    Leaves out fine-tunings without the dev split, and all texts and probabilities.
     """
     lines: list[tuple[object, ...]] = []
     for row, run, pretrain_seed, seed in entries:
@@ -73,7 +73,7 @@ def stack(frame: pd.DataFrame, row: str, runs: Sequence[str], seeds: Sequence[in
         if isinstance(items, Unreadable):
             raise items
         if why := differ(found[0], items):
-            raise ValueError(f"its runs do not go together: {why}")
+            raise ValueError(f"its runs were scored on different examples: {why}")
     predicted = np.stack([items.predicted for items in found])
     return Stack(found[0], predicted.reshape(len(runs), len(seeds), -1))
 
@@ -88,15 +88,15 @@ def stack_runs(groups: Sequence[TaskRuns], split: str) -> Stack:
     seeds = [run.seed for run in groups[0].finished]
     found = stack(read_items(entries, split), "", [str(k) for k in range(len(groups))], seeds)
     if found is None:
-        raise ValueError(f"{groups[0].title}: pre-trainings have other fine-tuning seeds or splits")
+        raise ValueError(f"{groups[0].title}: pre-trainings differ in fine-tuning seeds or splits")
     return found
 
 
 class StudyPredictions:
     """The predictions of a study's fine-tunings, each dev split read once.
 
-    `part` is "tasks", or "scratch" for the fine-tunings from random weights; `note` takes what
-    could not be used, and why.
+    `part` is "tasks", or "scratch" for the fine-tunings from random weights; `note` receives a
+    message on everything that could not be used.
     """
 
     def __init__(self, study: Study, part: str, note: Callable[[str], None]) -> None:
@@ -109,7 +109,7 @@ class StudyPredictions:
     ) -> Stack | None:  # fmt: skip
         """Stacks a row's predictions on a task and split; None if some are missing.
 
-        What cannot be used is noted under the name `score`.
+        Notes on unusable predictions begin with the row and the name `score`.
         """
         task, split, _ = key
         if (task, split) not in self._frames:

@@ -1,6 +1,6 @@
 """The card of a run in Markdown: its config, cost, scores and origin.
 
-The clocks and losses of a run without a result are those of metrics.jsonl so far.
+The clocks and losses of a run without a result come from metrics.jsonl.
 """
 
 import pathlib

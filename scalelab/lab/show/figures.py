@@ -3,8 +3,8 @@
   score_by_task   every task, beside the best constant answer
   loss_by_time, loss_by_steps, loss_by_tokens, loss_by_flops   validation loss against a clock
 
-Losses have a row of panels for each system, objective and format, because others do not compare,
-and a column for each length. A line is a run; runs that differ only in their seed look the same.
+Losses are comparable only within a system, objective and format, so each has a row of panels, with
+a column for each length. A line is a run; runs that differ only in their seed look the same.
 """
 
 import functools

@@ -69,7 +69,7 @@ def describe_study(
 ) -> list[str]:
     """Returns the notes of every table: what is missing, what is equal, what its variants change.
 
-    `tasks` are those that its numbers come from; `footnotes` are added at the end.
+    `tasks` are the tasks of the table's numbers; `footnotes` are added at the end.
     """
     facts, names = study.facts, [run.name for point in points for run in point.runs]
     found = []

@@ -6,8 +6,8 @@ FOLDER/tables/<table>.md   and .tex (booktabs) and .csv (all digits)
 FOLDER/figures/<figure>.png and .svg
 FOLDER/cards/<run>.md      the card of every finished run
 
-Everything that comes from a study is escaped. The page forbids itself every connection
-(Content-Security-Policy); its pictures and the chart's library are inlined.
+Everything that comes from a study is escaped. A Content-Security-Policy forbids the page every
+connection; its pictures and the chart's library are inlined.
 """
 
 import base64
@@ -186,7 +186,7 @@ def describe_study(study: Study) -> dict[str, str]:
 
 
 def _count(words: Iterable[str], between: str = ", ") -> str:
-    """Words with the number of runs of each: "abc (2 runs), def (1 run)"."""
+    """Returns words with the number of runs of each: "abc (2 runs), def (1 run)"."""
     counted = Counter(filter(None, words)).most_common()
     return between.join(f"{word} ({n} run{'s' * (n != 1)})" for word, n in counted)
 
@@ -228,7 +228,7 @@ def _claims_of(finding: Finding, claims: Table) -> Table:
 
 
 def _tabulate_departures(study: Study) -> Table:
-    """Returns every declared departure of every system, and the value here if it is another."""
+    """Returns every declared departure of every system, and the study's value if it differs."""
     rows: list[tuple[Cell, ...]] = []
     write = lambda value: value if isinstance(value, str) else json.dumps(value)  # noqa: E731
     for system in dict.fromkeys(point.system for point in study.points):

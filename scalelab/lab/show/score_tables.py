@@ -113,8 +113,8 @@ def build_scores(
 ) -> Table | None:
     """Makes a table of scores; None if it has no rows.
 
-    Columns whose tasks the study lacks are left out; without any of them there is no table that
-    `needs_tasks`. One `by_variant` has the nets with several variants, net by net. With `scaling`
+    Columns whose tasks the study lacks are left out; if `needs_tasks`, a table without task columns
+    is None. If `by_variant`, it has only the nets with several variants, net by net. If `scaling`,
     the notes give the base and coefficients of compound scaling.
     """
     study, evidence, points = request.study, request.evidence, list(request.points)

@@ -171,7 +171,7 @@ def test_examples_are_sequences_read(tmp_path) -> None:
     with pytest.raises(ValueError, match="one length and different batches"):
         comparability.reading(one_length, "examples")
     (made.runs[0].folder / "metrics.jsonl").unlink()
-    with pytest.raises(ValueError, match="examples cannot be told"):
+    with pytest.raises(ValueError, match="examples cannot be counted"):
         comparability.check(study_runs.read(tmp_path))
 
 

@@ -20,7 +20,7 @@ def test_points_are_finished_pre_trainings(tmp_path) -> None:
     assert [p.shape for p in points] == ["2x16x2", "2x32x2"]
     assert points[1].clocks == {"n_model": 24576, "tokens": 1000, "flops": 1e10,
                                 "seconds": pytest.approx(24.576)}  # fmt: skip
-    assert notes == ["1 runs are not finished, and left out"]
+    assert notes == ["1 runs are unfinished and left out"]
 
 
 def test_scores_are_means_of_tasks_below_the_run(tmp_path) -> None:
@@ -147,7 +147,7 @@ def test_a_system_without_a_law_does_not_hide_the_others(tmp_path, capsys) -> No
     where = f"--figure={tmp_path / 'law.png'}"
     said = output(capsys, laws, tmp_path / "runs", where, "--predict=1M")
     assert "bert: loss = E + A x^-a, x = n_model; 7 points, 14 runs" in said
-    assert "gpt2: no law of its 8 runs: E + A x^-a has 3 parameters and needs 5" in said
+    assert "gpt2: no law fits its 8 runs: E + A x^-a has 3 parameters and needs 5" in said
     assert "* losses of different objectives do not compare" in said
     assert "bert and gpt2 differ in" in said  # these folders declare no departures
     write(tmp_path / "few", WIDTHS[:3])
