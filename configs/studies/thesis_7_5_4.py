@@ -19,7 +19,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config = study.get_config(arguments)
     config.name = "thesis_7_5_4"
     config.title = "Number of steps and batch size"
-    config.question = "What do half the steps and half the batch cost, and how much time do they save?"
+    config.question = "What do half the steps and half the batch cost, and which time do they save?"
     config.protocol = "7.5.4"
     config.comparison = "scalelab.thesis.comparison"
     budget = "total_epochs" if config.scale == "full" else "total_tokens"

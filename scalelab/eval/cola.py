@@ -1,7 +1,7 @@
 """CoLA, the Corpus of Linguistic Acceptability (Warstadt et al. 2019, arXiv:1805.12471).
 
 Is a sentence, taken from the literature on linguistics, acceptable (1) or not (0)? Training and dev
-files have no line of column names: source, label, the author's own mark, sentence.
+files have no header; their columns are source, label, the author's own mark, sentence.
 """
 
 from scalelab.tasks.files import Columns

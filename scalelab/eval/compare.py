@@ -2,15 +2,15 @@
 
   python -m scalelab.eval.compare RUN_A RUN_B [--allow] [--csv=FILE]
 
-RUN_A and RUN_B are folders that fine-tunings left: of many tasks (<task>/seed<k>) or of one
-(seed<k>). A system that was pre-trained several times has several folders, joined by commas: the
-Multi-Bootstrap then resamples the pre-trainings too, and only then does the answer hold for the
-system and not for these weights alone.
+RUN_A and RUN_B are folders of fine-tunings, on many tasks (<task>/seed<k>) or on one (seed<k>). A
+system with several pre-trainings has several folders, joined by commas. The Multi-Bootstrap then
+resamples the pre-trainings too; only then does the answer hold for the system and not just for
+these weights.
 
-Differences are B minus A. A task's claim is about its main metric on its main dev set; Holm's
-correction is over these claims, and what else the task is scored by is shown beside. Runs are
-paired where A and B began with the same weights and the same seeds; otherwise their seeds are drawn
-apart. A degenerate run counts like any other.
+Differences are B minus A. A task's claim is about its main metric on its main dev set. Holm's
+correction is over these claims; the task's other metrics are shown without it. Runs are paired if A
+and B began with the same weights and the same seeds; otherwise their seeds are drawn independently.
+A degenerate run counts like any other.
 """
 
 import argparse
@@ -36,9 +36,9 @@ HEADER += ("detectable",)
 NOTES = (
     "Scores x 100, means over all finished seeds; 95% intervals and p-values by the Multi-Bootstrap"
     " over seeds and dev examples together.",
-    "Detectable: the smallest true difference that these seeds would show (two-sided 5%, power 80%;"
-    " Holm's correction for several tasks asks for more; none: not even 100 points); a smaller one"
-    " may well be there where B is undecided.",
+    "Detectable: the smallest true difference that these seeds find (two-sided 5%, power 80%,"
+    " before Holm's correction; none: not even 100 points). Where B is undecided, a smaller"
+    " difference may exist.",
 )
 
 System = list[dict[str, TaskRuns]]  # one a pre-training
@@ -59,8 +59,8 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     """Compares two systems on every task that both have.
 
     Returns:
-      A line a metric and the mean over tasks, if there are several, with the columns of the CSV but
-      its last; and notes.
+      A line for each metric, and for the mean over several tasks, with the columns of the CSV
+      except the last; and notes.
 
     Raises:
       ValueError: dev sets, gold labels or (unless `allow_recipe`) recipes differ, or there is no
@@ -103,17 +103,17 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
         side = [runs[name] for runs in system if name in runs and runs[name].finished]
         counts = {len(task.finished) for task in side}
         if len(side) < len(system):
-            raise ValueError(f"{title}: a folder of {letter} has no finished run of it")
+            raise ValueError(f"{title}: a folder of {letter} has no finished run of this task")
         if len(counts) > 1:
             numbers = ", ".join(str(len(task.finished)) for task in side)
-            raise ValueError(f"{title}: the folders of {letter} have {numbers} seeds: not as many")
+            raise ValueError(f"{title}: folders of {letter} differ in number of seeds: {numbers}")
         sides.append(side)
     recipes = [{str(r.result.recipe) for r in _finished(x, name) if r.result} for x in (a, b)]
     if recipes[0] != recipes[1] and not allow_recipe:
         ours, theirs = (" and ".join(sorted(found)) for found in recipes)
         raise ValueError(
-            f"{title}: A was adapted by recipe {ours}, B by {theirs}; the difference would be"
-            " theirs too: --allow compares all the same"
+            f"{title}: A was fine-tuned by recipe {ours}, B by {theirs}, so the difference would"
+            " include the recipes; --allow compares anyway"
         )
     keys = sides[0][0].keys
     for task in sides[0] + sides[1]:
@@ -127,7 +127,7 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
     for split, metric in keys:
         one, two = (stack_runs(side, split) for side in sides)
         if different := task_runs.differ(one.examples, two.examples):
-            raise ValueError(f"{title} {split}: A and B were not scored on the same: {different}")
+            raise ValueError(f"{title} {split}: A and B were scored on different data: {different}")
         found = bootstrap.compare(
             one.examples.gold, one.predicted, two.predicted, metric, paired=paired,
             num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
@@ -166,18 +166,18 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
         found[-1] = f"Seeds are paired{where}: both began with the same weights and the same seeds."
     for titles, fields in apart:
         found.append(
-            f"Adapted with other settings in {titles}: {fields}. What B - A is there is theirs too,"
-            " and says nothing of the systems alone."
+            f"Fine-tuned with different settings in {titles}: {fields}. There B - A includes the"
+            " effect of the settings."
         )
     if frame[["seeds_a", "seeds_b"]].min(axis=None) < 2:
-        found.append("With a single seed nothing can be said of a system: p is of these very runs.")
+        found.append("With a single seed, p holds for these runs only, not for the systems.")
     if len(a) == 1 or len(b) == 1:
-        found.append("One pre-training: what is said holds for these weights, not for the system.")
+        found.append("One pre-training: the result holds for these weights, not for the system.")
     for letter, side in (("A", a), ("B", b)):
         others = {name: None for runs in side for name in runs if name not in shared}
         if others:
             names = ", ".join(map(_title, others))
-            found.append(f"Not compared, as not finished in both; in {letter}: {names}.")
+            found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
         for runs in side:
             kept = {name: task for name, task in runs.items() if name in shared}
             found += [f"{letter}: {note}" for note in glue_table.describe_runs(kept)]
@@ -207,14 +207,14 @@ def cells(frame: pd.DataFrame) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The program; a mistake in its arguments or folders is one message and exit code 2."""
+    """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
     parser = cli.Parser(
         prog="python -m scalelab.eval.compare", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("a", metavar="RUN_A", help="folder of system A, or several with commas")
     parser.add_argument("b", metavar="RUN_B", help="folder of system B, likewise")
-    parser.add_argument("--allow", action="store_true", help="compare though recipes differ")
+    parser.add_argument("--allow", action="store_true", help="compare even if recipes differ")
     parser.add_argument("--csv", metavar="FILE", type=pathlib.Path, help="write the table there")
     given = parser.parse_args(arguments)
     with cli.one_message("nothing was written"):

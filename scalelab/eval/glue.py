@@ -1,9 +1,9 @@
-"""All nine GLUE tasks of one net, and one table.
+"""Fine-tunes one net on all nine GLUE tasks and prints one table.
 
   python -m scalelab.eval.glue --init=RUN --workdir=DIR --data=DATA [--tasks=rte,...] [--seeds=5]
 
-Leaves DIR/<task>/seed<k>/, the same of a net that starts from random weights in DIR/scratch/, and
-DIR/glue.md and glue.csv. Started again, it goes on where it was stopped.
+Writes DIR/<task>/seed<k>/, the same for a net from random weights in DIR/scratch/, and DIR/glue.md
+and glue.csv. Start the same command again to continue.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ BASELINE = flags.DEFINE_enum(
     "baseline",
     "run",
     ("run", "none"),
-    "The same net from random weights, beside: trained too, or left out of the table.",
+    "The same net from random weights: train it too, or leave it out of the table.",
 )
 MNLI_FIRST = flags.DEFINE_bool(
     "mnli_first", False, "Start RTE, MRPC and STS-B from the run on MNLI; the table says so."
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
     tasks, workdir = choose(TASKS.value), cli.workdir()
     init, like = cli.required(program.INIT.value, "init"), program.LIKE.value
     if program.MNLI.value is not None:
-        raise ValueError("--mnli is for a single task; here --mnli_first says the same")
+        raise ValueError("--mnli is for a single task; use --mnli_first here")
     if MNLI_FIRST.value and ("mnli" not in TASKS.value or init == "none"):
         raise ValueError("--mnli_first needs the task mnli among --tasks, and no --init=none")
     from scalelab import finetune

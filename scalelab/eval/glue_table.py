@@ -1,4 +1,4 @@
-"""The table of a benchmark: every task's scores over seeds, and how far they can be trusted.
+"""The table of a benchmark: every task's scores over seeds, with intervals and notes.
 
 `write(WORKDIR)` reads WORKDIR/<task>/seed<k> and, as the baseline, WORKDIR/scratch/<task>/seed<k>,
 leaves WORKDIR/glue.md and glue.csv, and returns the same for a terminal. Scores are of dev sets, in
@@ -24,13 +24,13 @@ from scalelab.runs.records import TaskResult
 Row = dict[str, Any]  # a line of the table; a column scratch_* is of the net from random weights
 
 NO_BASELINE = "no baseline run"
-BEST = "Best on dev: chosen by the very score that is shown, so too high; not the protocol's score."
+BEST = "Best on dev: chosen by the score that is shown, so too high; not the protocol's score."
 NUMBERS = ("median", "mean", "sd", "low", "high", "seeds", "failed", "unfinished", "degenerate")
-HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv has not
+HIDDEN = ("estimate", "examples")  # columns of a row that glue.csv leaves out
 SCORES = (
     "Scores x 100 on dev sets, of the last step; the mean is over all finished seeds, degenerate"
     " ones included. 95% interval of the mean: Multi-Bootstrap over fine-tuning seeds and dev"
-    " examples together; pre-training was not repeated, and its chance is not in it."
+    " examples together; pre-training was not repeated, so its variation is not included."
 )
 
 
@@ -223,9 +223,9 @@ def describe_runs(tasks: Mapping[str, TaskRuns]) -> list[str]:
     found = ["; ".join(f"{label} {' and '.join(x)}" for label, x in parts.items() if x) + "."]
     marks: dict[str, Callable[[TaskResult], object]] = {
         "mnli-first: started from weights fine-tuned on MNLI": lambda r: r.mnli_first,
-        "Early stopping on dev: scores chosen by themselves, too high": lambda r: r.early_stopping,
-        "Grid: settings chosen on dev with the first seed, whose score is among those shown, so"
-        " they are too high": lambda r: r.chosen,
+        "Early stopping on dev: steps chosen by dev score, too high": lambda r: r.early_stopping,
+        "Grid: settings chosen on dev with the first seed, which is among the scores shown, so they"
+        " are too high": lambda r: r.chosen,
     }  # fmt: skip
     for note, marked in marks.items():
         titles = dict.fromkeys(TITLES.get(r.task, r.task) for r in runs if marked(r))
@@ -250,10 +250,10 @@ def differing_settings(
 ) -> list[tuple[str, str]]:
     """Returns titles of tasks that two sides were adapted to differently, and the fields.
 
-    A field that one of the two does not tell counts as equal: earlier results have but a few.
+    A field that one side does not record counts as equal, because earlier results record few.
 
     Returns:
-      With the sides "in A" and "in B" such as ("RTE, WNLI", "epochs 1 in A, 6 in B").
+      Pairs such as ("RTE, WNLI", "epochs 1 in A, 6 in B"), with the sides "in A" and "in B".
     """
     found: dict[str, list[str]] = {}
     for title, both in pairs.items():
@@ -281,7 +281,7 @@ def _describe_baselines(
     scratch: pathlib.Path,
     only: str | None,
 ) -> list[str]:
-    """Returns the content of the column "from scratch", or how to get it."""
+    """Returns notes on the column "from scratch", or the command that fills it."""
     done = [run for task in runs.values() for run in task.finished]
     if done and all(run.from_scratch for run in done):
         return ["These runs themselves start from random weights."]
@@ -289,13 +289,13 @@ def _describe_baselines(
         init = done[0].result.init if done and done[0].result else None
         command = f"--init=none --like={init} --workdir={scratch}"
         how = f"No baseline run: the same command with {command} trains the net from random weights"
-        return [f"{how}, and this table then shows it beside."] if only and done else []
+        return [f"{how}, and the table then shows it."] if only and done else []
     found = ["From scratch: the same net from random weights, mean and 95% interval."]
     pairs = {task.title: (runs[name].finished, task.finished) for name, task in baselines.items()}
     for titles, fields in differing_settings(pairs, ("here", "from scratch")):
         found.append(
-            f"From scratch was fine-tuned with other settings in {titles}, and what lies between"
-            f" the two is theirs too: {fields}."
+            f"From scratch was fine-tuned with other settings in {titles}, so the difference"
+            f" includes their effect: {fields}."
         )
     states = describe_runs(baselines)[1:]
     return found + [f"From scratch: {note}" for note in states if ": seed " in note]

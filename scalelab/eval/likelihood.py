@@ -1,12 +1,12 @@
 """Likelihood of documents, token by token.
 
-A causal net predicts a token from those before it: -log p(x_t | x_<t). The first of a document has
-nothing before it and is not predicted, as in training (`scalelab.objectives.clm`). A masked net
-predicts it from all others: -log p(x_t | x without t), each token masked in turn, whose sum is the
-pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model scoring", equation 1).
+A causal net predicts a token from the tokens before it: -log p(x_t | x_<t). The first token of a
+document is not predicted, as in training (`scalelab.objectives.clm`). A masked net predicts a token
+from all others: -log p(x_t | x without t), with each token masked in turn. The log-probabilities
+sum to the pseudo-log-likelihood of Salazar et al. 2020 ("Masked language model scoring", eq. 1).
 
-Documents longer than what the net sees at once are read in windows: a token of a causal net has at
-least context - stride tokens before it, one of a masked net half as many on either side.
+Documents longer than the context are read in windows: a token of a causal net has at least
+context - stride tokens before it, a token of a masked net half as many on either side.
 """
 
 import itertools
@@ -68,7 +68,7 @@ class Reading(NamedTuple):
     """The way a net reads documents."""
 
     begin: tuple[int, ...]  # special ids before the text of a window
-    end: tuple[int, ...]  # special ids behind it; none for a causal net
+    end: tuple[int, ...]  # special ids after it; none for a causal net
     mask_id: int | None  # replaces the predicted token; None: the net is causal
     context: int  # tokens of text that a window holds
     stride: int  # tokens of text by which it moves on
@@ -83,22 +83,22 @@ class Windows(NamedTuple):
     """Windows of documents, in order: [n] int64 each, indices of tokens."""
 
     starts: np.ndarray  # the first token that each sees
-    stops: np.ndarray  # behind the last one
+    stops: np.ndarray  # after the last one that it sees
     firsts: np.ndarray  # the first token that it scores
-    lasts: np.ndarray  # behind the last one
+    lasts: np.ndarray  # after the last one that it scores
 
 
 def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
     """Lays windows over a document; each token is scored in one of them.
 
-    A window holds behind + stride + ahead = context tokens: the `stride` that it scores, and those
-    that it keeps on either side of them (the document's own ends apart).
+    A window holds behind + stride + ahead = context tokens: `stride` scored tokens, and the context
+    on either side of them (except at the document's ends).
 
     Args:
       num_tokens: of the document, at least 1.
       context: tokens of it that the net sees at once.
       stride: tokens that a window adds, in [1, context].
-      ahead: tokens that a scored one has behind it at least, in [0, context - stride].
+      ahead: least number of tokens after a scored one, in [0, context - stride].
     """
     assert num_tokens > 0 and 1 <= stride <= context and 0 <= ahead <= context - stride
     count = 1 + max(0, -(-(num_tokens - context) // stride))
@@ -147,8 +147,8 @@ class Batch(NamedTuple):
 def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Iterator[Batch]:
     """Sorts rows into batches of few shapes, the largest first.
 
-    A batch has `batch_size` rows of a full context, more of shorter ones; B is a multiple of the
-    devices that share it, `ways`.
+    A batch has `batch_size` rows of a full context, more of shorter ones; B is a multiple of
+    `ways`, the devices that share it.
     """
     longest = reading.context + reading.num_special
     lengths = rows.stops - rows.starts + reading.num_special

@@ -3,19 +3,19 @@
   python -m scalelab.eval.lm --run=RUN --corpus=wikitext:DIR [--split=valid] [--workdir=DIR]
 
 RUN is a run folder: a pre-training, or an import from Hugging Face. For gpt and gpt2 the measure is
-the log-likelihood; for bert and roberta the pseudo-log-likelihood (PLL), which hides each token in
-turn and so costs a pass a token. The two do not compare with each other.
+the log-likelihood; for bert and roberta the pseudo-log-likelihood (PLL), which masks each token in
+turn and so costs one pass for each token. The two measures do not compare with each other.
 
-What is scored is a document's text as training reads it: its sentences joined by single spaces.
-Special tokens are not scored. Losses are nats a predicted token. Bits per byte are loss x tokens /
-(bytes x ln 2), as in the validation of a training: the bytes are those of that text in UTF-8, the
-same for every tokenizer; all tokens count, so the mean loss stands for the first token of a
-document, which a causal net does not predict. A tokenizer that lowers case or replaces what it does
-not know predicts less than the bytes hold; a note below the table says so.
+A document is scored as training reads it: its sentences joined by single spaces. Special tokens are
+not scored. Losses are nats a predicted token. Bits per byte are loss x tokens / (bytes x ln 2), as
+in the validation of a training. `bytes` are the UTF-8 bytes of the text, equal for every tokenizer.
+`tokens` are all tokens, so the mean loss stands for a document's first token, which a causal net
+does not predict. A tokenizer that lowers case or replaces unknown text predicts less than the bytes
+hold; a note below the table says so.
 
-A document that is longer than the context is read in windows that move on by the stride; each token
-is scored once. A causal net has at least context - stride tokens before it, a masked net half as
-many on either side (the document's ends apart).
+A document longer than the context is read in windows that move on by the stride; each token is
+scored once. It has at least context - stride tokens before it in a causal net, and half as many on
+either side in a masked net (except at the document's ends).
 
 Under --workdir: documents.tsv (a line a document), result.json, environment.json.
 """
@@ -100,7 +100,7 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
         )
     end = () if causal else frame.end
     room = length - len(frame.begin) - len(end)
-    # What comes first in a causal row is not predicted, so windows must share a token.
+    # The first token of a causal row is not predicted, so windows must share a token.
     most = room - 1 if causal and not frame.begin else room
     if most < 1:
         raise ValueError(f"--context={length} is too short: give at least {length - most + 1}")
@@ -135,7 +135,7 @@ def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
         with show_bar("documents", size, show=True) as tick:
             tokenizer = opened.tokenizer
             return likelihood.read_documents(corpus, given.split, given.max_docs, tokenizer, tick)
-    except ValueError as error:  # which names a flag of the trainings
+    except ValueError as error:  # its message names a flag of trainings
         raise ValueError(str(error).replace("--config.data.errors", "--errors")) from error
 
 
@@ -222,7 +222,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame") -> str:
 
 
 def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
-    """Lists the reasons why bits per byte do not compare."""
+    """Lists reasons why bits per byte do not compare with those of other tokenizers."""
     found = []
     if opened.config.tokenizer.lowercase:
         found.append("the tokenizer lowers case: capital letters are not predicted")

@@ -1,11 +1,11 @@
 """MNLI, Multi-Genre Natural Language Inference (Williams et al. 2018, arXiv:1704.05426).
 
 Does a premise entail a hypothesis, contradict it, or neither? Two dev and two test sets: from the
-genres of the training set (matched) and from others (mismatched). A dev file names each annotator's
-label too; the one that counts is `gold_label`.
+genres of the training set (matched) and from others (mismatched). A dev file has each annotator's
+label too; scores use `gold_label`.
 
-AX is no task of its own: GLUE's diagnostic set (Wang et al. 2019, arXiv:1804.07461, section 4) has
-these labels and no training set, and it is the MNLI model that predicts it for the leaderboard.
+AX is not a separate task: GLUE's diagnostic set (Wang et al. 2019, arXiv:1804.07461, section 4) has
+these labels and no training set. The MNLI model predicts it for the leaderboard.
 """
 
 from scalelab.tasks.files import Columns

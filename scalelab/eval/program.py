@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INIT = cli.INIT
 flags.declare_key_flag("init")
 LIKE = flags.DEFINE_string(
-    "like", None, "With --init=none: the run folder whose net, shape and tokenizer are taken."
+    "like", None, "With --init=none: take net, shape and tokenizer from this run folder."
 )
 DATA = flags.DEFINE_string(
     "data",
@@ -57,7 +57,7 @@ SUBMIT = flags.DEFINE_bool(
 BEST = flags.DEFINE_bool(
     "show_best",
     False,
-    "Show the best-on-dev score beside the protocol's, labelled: it is too high.",
+    "Also show the best-on-dev score, labelled as such: it is too high.",
 )
 
 

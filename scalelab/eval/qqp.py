@@ -1,7 +1,7 @@
 """QQP, the Quora Question Pairs (Iyer, Dandekar and Csernai 2017, as split by GLUE).
 
-Do two questions ask the same (1) or not (0)? The official files have questions with a line break in
-them; `scalelab.tasks.files.read` says what becomes of these.
+Do two questions ask the same (1) or not (0)? Some questions of the official files have a line break
+in them; `scalelab.tasks.files.read` handles these.
 """
 
 from scalelab.tasks.files import Columns

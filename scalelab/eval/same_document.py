@@ -1,8 +1,8 @@
 """A self-labelled probe: are two passages from the same document, or from different ones?
 
-No benchmark: `python -m scalelab.data.probes` makes it out of any corpus, and the labels follow
-from how its rows are made (scalelab/data/probe_rows.py), which half of guesses get right. Counting
-the words that two passages share already gets more.
+Not a benchmark: `python -m scalelab.data.probes` makes it from any corpus, and the labels follow
+from how its rows are made (scalelab/data/probe_rows.py). Guessing gives half of the answers right;
+counting the words that two passages share gives more.
 """
 
 from scalelab.tasks.files import Columns

@@ -1,8 +1,8 @@
-"""A self-labelled probe: does a sentence stand as it was written, or were two words exchanged?
+"""A self-labelled probe: is a sentence in its original order, or were two words exchanged?
 
-No benchmark: `python -m scalelab.data.probes` makes it out of any corpus, and the labels follow
-from how its rows are made (scalelab/data/probe_rows.py). Every sentence is there in both versions,
-so that without the order of words half of the answers are right.
+Not a benchmark: `python -m scalelab.data.probes` makes it from any corpus, and the labels follow
+from how its rows are made (scalelab/data/probe_rows.py). Every sentence occurs in both versions, so
+that a bag of words gives half of the answers right.
 """
 
 from scalelab.tasks.files import Columns

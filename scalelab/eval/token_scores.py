@@ -1,4 +1,4 @@
-"""Scores of a net at some places of some rows, for evaluation and for filling masks."""
+"""Token scores of a net at given places of a batch, for evaluation and for filling masks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ SHORTEST = 16  # tokens that a batch is padded to
 
 
 def round_up(length: int, most: int) -> int:
-    """Rounds a length up to one of few, so that few programs are compiled."""
+    """Rounds a length up to a power of 2, at most `most`, so that few programs are compiled."""
     size = SHORTEST
     while size < length:
         size *= 2

@@ -1,10 +1,10 @@
-"""A task of a user's own: `train.tsv`, `dev.tsv` and perhaps `test.tsv` in one folder.
+"""A user's own task: `train.tsv`, `dev.tsv` and perhaps `test.tsv` in one folder.
 
   python -m scalelab.eval.tsv --init=RUN --workdir=DIR --data=FOLDER \
       --kind=classification --columns=question,answer,verdict
 
 The files' first line names the columns; fields are separated by tabs, without quoting. The classes
-are the labels of the training file. Of `test.tsv`, which is only predicted, no label is read.
+are the labels of the training file. `test.tsv` is only predicted; its labels are not read.
 """
 
 import os
@@ -19,18 +19,18 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.task import RELATIONS, Split, Task, load_task, task_names
 
 KINDS = ("classification", "regression")
-MOST_CLASSES = 1000  # more are taken for texts or scores in the label's place
+MOST_CLASSES = 1000  # more suggest texts or scores in the label column
 
 KIND = flags.DEFINE_enum("kind", None, KINDS, "Whether a row's label is a class or a number.")
 COLUMNS = flags.DEFINE_list(
-    "columns", None, "Names of the text column, or of both, then of the label's column."
+    "columns", None, "Names of the one or two text columns, then of the label column."
 )
 RELATION = flags.DEFINE_enum(
     "relation",
     None,
     RELATIONS[1:],
-    "Of two texts: similarity if their order means nothing (GPT-style nets then see both orders),"
-    " else entailment, which is the default.",
+    "For two texts: similarity if their order is irrelevant (GPT-style nets then see both orders),"
+    " else entailment, the default.",
 )
 
 
@@ -66,7 +66,7 @@ def make_task(
     name = folder.resolve().name
     published = [load_task(task) for task in task_names()]
     if name.casefold() in {spelt.casefold() for t in published for spelt in (t.name, t.title)}:
-        name = f"own-{name}"  # no table, average or recipe takes it for theirs
+        name = f"own-{name}"  # not to be confused with the published task
     return Task(
         name=name,
         title=name,
@@ -96,7 +96,7 @@ def _classes(path: Path, columns: Columns) -> tuple[str, ...]:
     if not 2 <= len(labels) <= MOST_CLASSES:
         raise ValueError(
             f"{path}: expected from 2 to {MOST_CLASSES} different labels in the column"
-            f" {columns.label!r}, found {len(labels)}; numbers to be predicted are"
+            f" {columns.label!r}, found {len(labels)}; to predict numbers, use"
             " --kind=regression"
         )
     return tuple(labels)

@@ -1,13 +1,13 @@
-"""The value of word order to a net: its loss on text as it is and on shuffled text.
+"""Measures how much a net uses word order: its loss on original and on shuffled text.
 
   python -m scalelab.eval.word_order --run=RUN [--num_examples=512] [--seed=0]
 
-RUN is a pre-training of this project; its own validation examples are read, of the short length.
-The tokens within each segment change places at random, special tokens stay where they are. A net
-that sees a text as a bag of words loses nothing by it, one that goes by neighbours much (Sinha et
-al. 2021, "Masked language modeling and the distributional hypothesis", section 3, shuffle the
-corpus before training; here the net is trained on text as it is). Losses are nats a prediction,
-each objective's own. Masks and labels are drawn with the same key both times.
+RUN is a pre-training of this project; the program reads its validation examples of the short
+length. Tokens are shuffled within each segment; special tokens stay in place. The loss of a
+bag-of-words net stays the same; the loss of a net that uses neighbours rises (Sinha et al. 2021,
+"Masked language modeling and the distributional hypothesis", section 3, shuffle the corpus before
+training; here the net is trained on original text). Losses are nats a prediction, one for each
+objective. Masks and labels are drawn with the same key both times.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def parser() -> cli.Parser:
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shuffles the tokens [B, T] between those that are `special` [B, T] or padding."""
+    """Shuffles tokens [B, T] within each stretch between `special` [B, T] positions (or padding)."""
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[1], stays, [1]])))
@@ -66,7 +66,7 @@ def losses(
     opened = pretrained.load(run)
     config = opened.config
     environment.configure_jax(config.machine.compile_cache_dir, config.net.dtype)
-    tokenizer = None if config.init is None else opened.tokenizer_dir  # its first run may be gone
+    tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be gone
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)
     evaluate = jax.jit(step.make_eval_step(placed.net, opened.objectives))
@@ -76,7 +76,7 @@ def losses(
     for number, start in enumerate(range(0, len(chosen), BATCH_SIZE)):
         examples = chosen[start : start + BATCH_SIZE]
         fill = placed.round_up(len(examples)) - len(examples)
-        examples = np.pad(examples, (0, fill), constant_values=-1)  # rows that count nothing
+        examples = np.pad(examples, (0, fill), constant_values=-1)  # padding rows, not counted
         batch = store.gather(examples, config.short.max_len) | {"examples": examples}
         places = np.arange(config.short.max_len)
         special = np.isin(batch["tokens"], list(ids.values())) | (

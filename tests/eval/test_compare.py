@@ -106,7 +106,7 @@ def test_several_pretrainings_are_resampled_too(tmp_path) -> None:
     )
     assert (three.seeds_a, three.seeds_b) == (12, 4)
     assert three.standard_error > 1.5 * one.standard_error
-    assert "One pre-training: what is said holds for these weights, not for the system." in notes
+    assert "One pre-training: the result holds for these weights, not for the system." in notes
 
 
 def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
@@ -130,7 +130,7 @@ def test_the_table_and_its_notes(tmp_path, capsys) -> None:
     assert rte[1:4] == ["accuracy", "47.5", "82.7"]  # (4 + 5 + 6 + 7 + 30) / 5 wrong
     assert "better" in rte
     for note in (
-        "* Not compared, as not finished in both; in A: CoLA.",
+        "* Not compared, because A or B has not finished it; in A: CoLA.",
         "* B: RTE: seed 7 degenerate: constant prediction: class 1",
         "* B: RTE: mean accuracy of the other 4: 90.8",
         "* B: WNLI: seed 7 unfinished",
@@ -167,7 +167,7 @@ def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
     task_folders.write_all(b, tasks=("rte",))
     line = fails(capsys, a, b)
-    assert line.startswith("error: RTE dev: A and B were not scored on the same: ")
+    assert line.startswith("error: RTE dev: A and B were scored on different data: ")
     assert words in line
 
 
@@ -190,9 +190,8 @@ def test_other_settings_under_one_recipe_are_named(tmp_path) -> None:
     )
     _, notes = claims_of(a, b)
     assert (
-        "Adapted with other settings in RTE, WNLI: epochs 1.0 in A, 6.0 in B; learning_rate 2e-05"
-        " in A, 0.02 in B. What B - A is there is theirs too, and says nothing of the systems"
-        " alone." in notes
+        "Fine-tuned with different settings in RTE, WNLI: epochs 1.0 in A, 6.0 in B; learning_rate"
+        " 2e-05 in A, 0.02 in B. There B - A includes the effect of the settings." in notes
     )
     _, notes = claims_of(a, a)
     assert not [note for note in notes if "settings" in note]

@@ -176,7 +176,7 @@ def test_the_best_on_dev_is_shown_on_request_and_labelled(tmp_path) -> None:
     text = glue_table.write(tmp_path, best=True)
     assert cells(text)["RTE accuracy"][-1] == "91.0"
     assert "best on dev" in text.splitlines()[0]
-    assert "Best on dev: chosen by the very score" in text
+    assert "Best on dev: chosen by the score" in text
 
 
 def test_without_predictions_there_is_no_interval_and_the_table_says_why(tmp_path) -> None:
