@@ -39,7 +39,7 @@ def parser() -> cli.Parser:
 
 
 def shuffled(tokens: np.ndarray, special: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shuffles tokens [B, T] within each stretch between `special` [B, T] positions (or padding)."""
+    """Shuffles tokens [B, T] in each stretch between `special` [B, T] positions (or padding)."""
     found = tokens.copy()
     for row, stays in zip(found, special, strict=True):
         edges = np.flatnonzero(np.diff(np.concatenate([[1], stays, [1]])))

@@ -1,1 +1,1 @@
-"""What a run leaves in its folder: records, checkpoints, metrics, clocks, environment."""
+"""The files of a run folder: records, checkpoints, metrics, clocks, environment."""

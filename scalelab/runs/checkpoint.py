@@ -1,7 +1,7 @@
 """Checkpoints: a state and the JSON that goes with it, saved by orbax in the background.
 
-Keeps the last few and the best. Each has a checksum of every array, computed on the devices when it
-was saved; one that cannot be read or does not match is moved aside, and the one before it is used.
+Keeps the last few and the best. Each has a checksum of every array, computed on the devices at the
+save. A checkpoint that is unreadable or does not match is moved aside, and the one before is used.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ SMALL_FILES_BYTES = 100_000  # what a checkpoint takes besides its arrays
 
 @jax.jit
 def _checksum_array(array: jax.Array) -> jax.Array:
-    """Sums an array's words, each times an odd number given by its place: uint32 []."""
+    """Returns the sum of an array's words, each times an odd number set by its place: uint32 []."""
     words = jax.lax.bitcast_convert_type(
         array, jnp.dtype(f"uint{8 * array.dtype.itemsize}")
     ).astype(jnp.uint32)
@@ -41,7 +41,7 @@ def _checksum_array(array: jax.Array) -> jax.Array:
 
 def checksums(tree: Any) -> list[int]:
     """Returns the checksums of a tree's arrays, in the order of its leaves."""
-    # One after another: XLA makes a copy of what it sums, and one of the whole state is too much.
+    # One after another, because XLA copies its input, and a copy of the whole state is too large.
     return [int(_checksum_array(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
@@ -50,9 +50,9 @@ class Checkpoints:
 
     Args:
       directory: where they lie; made if absent.
-      num_last: how many of the last are kept beside the best; None: only read, change nothing.
-      write_bytes: how much may be on its way to the disk at a time, which takes as much memory
-        again; at least the largest array. None: everything.
+      num_last: number of last checkpoints that are kept besides the best; None: read-only.
+      write_bytes: largest number of bytes written at a time, which needs as much memory again; at
+        least the largest array. None: no limit.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Checkpoints:
 
         Args:
           state: a TrainState.
-          meta: what else the run needs to continue: plain JSON.
+          meta: all else that the run needs to continue, as plain JSON.
           rank: lower is better; None where nothing was evaluated at this step.
         """
         step = int(state.step)
@@ -130,12 +130,12 @@ class Checkpoints:
         for k, step in reversed(list(enumerate(steps))):
             try:
                 found = self._restore(step, like)
-                # Only now: with nothing left, a second start would begin anew.
+                # Only after a success: with all moved aside, a second start would begin anew.
                 self._move_aside(damaged)
                 return found
             except _WrongLayout as error:
                 raise ValueError(str(error)) from None
-            except Exception as error:  # whatever orbax and tensorstore make of damaged files
+            except Exception as error:  # damaged files raise many types
                 if isinstance(error, PermissionError) or "out of memory" in str(error).lower():
                     raise  # the files may be as good as ever
                 reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -210,7 +210,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _naming_full_disks(self) -> Iterator[None]:
-        """Raises one OSError for what orbax and tensorstore raise when a disk fills up."""
+        """Turns the errors of orbax and tensorstore on a full disk into one OSError."""
         try:
             yield
         except Exception as error:

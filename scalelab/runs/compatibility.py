@@ -1,4 +1,4 @@
-"""Checks and lists runs that one program can train: same config but seed, order and rate."""
+"""Checks and lists runs that one program can train: they differ in seed, order and rate only."""
 
 import dataclasses
 import itertools
@@ -10,17 +10,17 @@ from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Config
 
-# With the seed: parameters, examples, masks, dropout and, unless it has a seed of its own, order.
+# The seed decides parameters, examples, masks, dropout and, without an order_seed, the order.
 VARYING = ("seed", "data.order_seed", "optim.learning_rate")
 
 T = TypeVar("T")
 
 
 def check(configs: Sequence[Config]) -> None:
-    """Refuses runs that one program cannot do.
+    """Checks that one program can train some runs.
 
     Raises:
-      ValueError: with the fields in which they must not differ.
+      ValueError: it cannot; the message names the fields in which they must not differ.
     """
     flat = [flatten(dataclasses.asdict(config)) for config in configs]
     found = {name: list(dict.fromkeys(one[name] for one in flat)) for name in flat[0]}
@@ -50,14 +50,14 @@ def expand_runs(
     """Lists the config and the folder of each run: every seed at every rate in every order.
 
     Args:
-      config: what they have in common.
+      config: their common config.
       workdir: holds the folders.
       seeds: as given on the command line; empty: the config's.
       rates: learning rates, likewise.
       orders: seeds of the data order, likewise.
 
     Raises:
-      ValueError: values that are no numbers, or name a run twice.
+      ValueError: values that are not numbers, or that name a run twice.
     """
     runs = {}
     for seed, order, rate in itertools.product(

@@ -102,7 +102,7 @@ def has_accelerator() -> bool:
 
 
 def drop_programs_if_many(share: float = 0.5) -> bool:
-    """Forgets compiled programs if they take a large share of the process's memory maps.
+    """Drops compiled programs if they take a large share of the process's memory maps.
 
     On CPU, XLA gives each kernel its own maps: five tasks of a ten-layer net use up Linux's 65,530,
     and the next compilation ends in "Cannot allocate memory" and a crash. Programs that

@@ -1,4 +1,4 @@
-"""Reads JSON that a run left, whatever state the file is in: values of known types or a reason."""
+"""Reads the JSON files of a run, also damaged ones: gives values of known types or a reason."""
 
 import dataclasses
 import json

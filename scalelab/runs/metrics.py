@@ -34,7 +34,7 @@ class Clocks:
 
 @dataclasses.dataclass
 class Run:
-    """What changes while a run trains; a checkpoint holds all of it."""
+    """The part of a run that changes in training; a checkpoint holds all of it."""
 
     state: Any  # the TrainState, on the devices
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
@@ -46,7 +46,7 @@ class Run:
     data: str = ""  # fingerprint of the training examples
     # (sum, weight) of each metric since the last logged line.
     unlogged: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    # Names of the parameters that the run it began with had not.
+    # Names of the parameters that the run of --init did not have.
     initialised: list[str] = dataclasses.field(default_factory=list)
     num_lines: int | None = 0  # of metrics.jsonl; None in checkpoints of older versions
 
@@ -88,8 +88,8 @@ def sum_pairs(many: Iterable[Pairs]) -> dict[str, tuple[float, float]]:
 def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: float) -> float:
     """Returns the loss per UTF-8 byte of the source text, which compares across tokenizers.
 
-    Exact for CLM but for the first token of each example; for MLM a pseudo-likelihood: the mean
-    loss of a masked token stands for every token. Special tokens are no text tokens.
+    Exact for CLM except the first token of each example; for MLM a pseudo-likelihood: the mean
+    loss of a masked token stands for every token. Special tokens do not count as text.
     """
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
@@ -122,7 +122,7 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 
 
 class InFlight:
-    """Steps that were started and not yet waited for, and the time that they take."""
+    """The steps that were started and not yet waited for, and their time."""
 
     AHEAD = 2  # steps that may wait on the device; more would only hold memory
 
@@ -159,7 +159,7 @@ class Writer:
     Args:
       workdir: the run folder.
       step: continue after this step: later lines of a killed run are dropped.
-      expected: lines that were written up to that step; None if not known.
+      expected: number of lines that were written up to that step; None if not known.
 
     Attributes:
       num_lines: lines that the file holds.

@@ -1,17 +1,16 @@
-r"""What a fine-tuning predicted: predictions.tsv, and its packed form predictions.npz.
+r"""The predictions of a fine-tuning: predictions.tsv, and its packed form predictions.npz.
 
 predictions.tsv has a header and one example a line, fields apart by tabs:
 
   index  text (or text1, text2)  gold  prediction  probability  p:<label> ...
 
-`probability` is that of the predicted class, and a column p:<label> for every class, in class
-order, holds all of them. A regression has none of these: gold and prediction are scores. Tabs, line
-ends and backslashes in texts and labels are escaped as in \t, \n, \r and \\; numbers have all their
-digits. So reading the file gives back what was written, bit for bit.
+`probability` is the probability of the predicted class; the columns p:<label> have all classes, in
+class order. A regression has no probabilities; gold and prediction are scores. Tabs, line ends and
+backslashes in texts and labels are escaped as in \t, \n, \r and \\; numbers have all their digits.
+So the file restores the predictions bit for bit.
 
-predictions.npz is what a run keeps of it to be small, and free of the data's texts: gold,
-predicted, labels (none for a regression) and the digest of the texts, by which two runs are still
-told to have been scored on the same examples.
+predictions.npz is small and has no texts: gold, predicted, labels (none for a regression) and the
+digest of the texts, which shows whether two runs were scored on the same examples.
 """
 
 import dataclasses
@@ -43,7 +42,7 @@ class Predictions:
 
     @property
     def texts_digest(self) -> str:
-        """SHA-256 of the texts in their order: the same of either form."""
+        """SHA-256 of the texts in their order; equal for both forms."""
         if self.texts is None:
             assert self.packed_digest is not None
             return self.packed_digest
@@ -58,7 +57,7 @@ def write(
     outputs: np.ndarray,
     labels: Sequence[str] | None,
 ) -> Predictions:
-    """Writes predictions.tsv, so that no reader ever sees half of it.
+    """Writes predictions.tsv atomically.
 
     Args:
       path: the file.
@@ -68,7 +67,7 @@ def write(
       labels: the C classes by name; None for a regression.
 
     Returns:
-      What `read` will give.
+      The predictions, as `read` returns them.
     """
     num = len(gold)
     assert outputs.shape == (num, 1 if labels is None else len(labels))
@@ -98,7 +97,7 @@ def pack(path: pathlib.Path, made: Predictions) -> None:
 
     Args:
       path: the file, which ends in .npz.
-      made: what `read` gave.
+      made: the result of `read`.
     """
     arrays: dict[str, np.ndarray] = {"gold": made.gold, "predicted": made.predicted}
     if made.labels is not None:
@@ -114,13 +113,13 @@ def read(path: pathlib.Path) -> Predictions:
     """Reads a file of `write` or `pack`; the ending decides which.
 
     Raises:
-      Unreadable: the file is missing, or not as they leave it; the message says where.
+      Unreadable: the file is missing or damaged; the message says where.
     """
     try:
         return _read_packed(path) if path.suffix == ".npz" else _read_table(path)
     except FileNotFoundError:
         raise Unreadable(path, "is missing") from None
-    except Exception as error:  # a damaged archive raises what its decoder or NumPy finds first
+    except Exception as error:  # a damaged archive raises many types
         raise Unreadable(path, " ".join(str(error).split()) or type(error).__name__) from None
 
 

@@ -1,8 +1,8 @@
-"""Opens a pre-training run: for fine-tuning, decoding, evaluation, and for a run to begin with.
+"""Opens a pre-training run: for fine-tuning, decoding, evaluation, or as the start of another run.
 
-A run that begins with another takes its parameters and its tokenizer, because the rows of the
-embedding table belong to its pieces. Clocks, schedule and optimizer begin at zero. Heads that the
-other run lacks are initialised from the seed.
+A run that starts from another takes its parameters and its tokenizer, because the rows of the
+embedding table belong to the tokenizer's pieces. Clocks, schedule and optimizer begin at zero.
+Heads that the other run lacks are initialised from the seed.
 """
 
 import dataclasses
@@ -123,8 +123,8 @@ def _read_config(path: pathlib.Path) -> Config:
     """Returns the config of a pre-training run; raises ValueError if the folder holds none."""
     if not path.is_dir():
         raise ValueError(
-            f"no run folder {str(path)!r}: expected what a training's --workdir left; a model of"
-            " the hub becomes one by python -m scalelab.interop.hf import NAME --workdir=DIR"
+            f"no run folder {str(path)!r}: expected the --workdir of a training; to make one from a"
+            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR"
         )
     values = run_folder.read_json(path / "config.json")
     if values is None:
@@ -172,21 +172,21 @@ def _read_newest(directory: pathlib.Path) -> Any:
 
 @dataclasses.dataclass
 class Start:
-    """The run whose parameters a pre-training begins, or began, with."""
+    """The run from which a pre-training takes its first parameters."""
 
     path: str  # folder of that run
     tokenizer_dir: pathlib.Path
-    opened: Pretrained | None  # None: this run has begun, and its own folder has all that it needs
+    opened: Pretrained | None  # None: not needed, because the new run has a checkpoint
     digest: str  # of the parameters
-    fresh: tuple[str, ...] = ()  # names of parameters that it lacks
-    unused: tuple[str, ...] = ()  # names of parameters that only it has
+    fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
+    unused: tuple[str, ...] = ()  # names of parameters that only the other run has
 
     def put(self, made: Any, placed: Any) -> Any:
         """Returns the parameters of the run's first step.
 
         Args:
-          made: its initial parameters, which give way to those of `opened`.
-          placed: their shardings, a tree like it.
+          made: its initial parameters, which those of `opened` replace.
+          placed: the shardings of `made`, in an equal tree.
         """
         if self.opened is None:
             return made
@@ -194,7 +194,7 @@ class Start:
 
         def take(path: tuple[Any, ...], new: jax.Array, where: jax.NamedSharding) -> jax.Array:
             old = given.get(parameter_name(path))
-            # A copy: a step takes its state's memory, and other seeds begin with the same.
+            # A copy, because a step reuses its state's memory, and other seeds need these arrays.
             return new if old is None else jax.device_put(np.array(old), where)
 
         return jax.tree_util.tree_map_with_path(take, made, placed)
@@ -215,17 +215,17 @@ class Start:
 
 
 def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
-    """Opens the run that config.machine.init names, for the run in `workdir` to begin with.
+    """Opens the run that config.machine.init names, from which the run in `workdir` starts.
 
-    A run that has a checkpoint of its own needs neither that run nor --init.
+    A run with a checkpoint of its own needs neither the other run nor --init.
 
     Returns:
-      The config with that run's digest and tokenizer, and where the run begins; without such a run
-      the config as it is, and None: random parameters.
+      The config with the other run's digest and tokenizer, and the start. Without another run: the
+      unchanged config, and None for random parameters.
 
     Raises:
-      ValueError: there is no such run, its parameters do not fit, or they are not those that the
-        config names or that the folder's run began with.
+      ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
+        the config names or that the run in `workdir` began with.
     """
     begun = _read_begun(workdir)
     if config.machine.init is None and begun is None:
@@ -263,7 +263,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
 
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:
-    """Returns the config of a folder's run if it began with another's parameters and has saved."""
+    """Returns the config of a folder's run if the run began with another one and has saved."""
     values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
     saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
     there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()

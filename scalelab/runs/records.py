@@ -117,7 +117,7 @@ class TaskResult(Result):
     early_stopping: bool = False  # whether the best step was kept
     stopped: int | None = None  # step at which early stopping ended it
     train_loss: float | None = None  # mean at the end
-    degenerate: str | None = None  # why it counts as having learnt nothing; None: it learnt
+    degenerate: str | None = None  # why the run counts as degenerate; None if it does not
     remarks: tuple[str, ...] = ()  # on its data, in words
     truncated: dict[str, int] = dataclasses.field(default_factory=dict)  # by split
     data: dict[str, str | None] | None = None  # split -> digest
@@ -154,7 +154,7 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunRecord:
-    """Everything that the files of a run say."""
+    """The content of a run's files."""
 
     folder: pathlib.Path
     config: dict[str, Any]  # the content of config.json
@@ -170,13 +170,13 @@ class RunRecord:
 
     @property
     def shape(self) -> Shape:
-        """Of the net."""
+        """The shape of the net."""
         net = self.config["net"]
         return Shape(net["num_heads"], net["width"], net["num_layers"])
 
     @property
     def name(self) -> str:
-        """For people: "bert 2x128x2 seed 0", "bert 2x128x2 on cola seed 0"."""
+        """The name in messages: "bert 2x128x2 seed 0", "bert 2x128x2 on cola seed 0"."""
         task = f" on {self.task}" if self.task else ""
         return f"{self.config['system']} {self.shape}{task} seed {self.config.get('seed')}"
 
@@ -226,7 +226,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class NetSizes:
-    """The part of a net's config that every reader takes for granted."""
+    """The fields of a net's config that every reader needs."""
 
     num_heads: int
     width: int
@@ -235,7 +235,7 @@ class NetSizes:
 
 @dataclasses.dataclass(frozen=True)
 class _Config:
-    """What every reader takes for granted in config.json."""
+    """The fields of config.json that every reader needs."""
 
     system: str
     seed: int
@@ -275,7 +275,7 @@ def write_result(folder: pathlib.Path, result: RunResult | TaskResult) -> None:
 
 
 def read_metrics(folder: pathlib.Path) -> tuple[Line, ...]:
-    """Returns the lines of metrics.jsonl, without a last one that is still being written.
+    """Returns the lines of metrics.jsonl, without a last line that is still being written.
 
     Raises:
       Unreadable: another line is damaged.

@@ -23,7 +23,7 @@ from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
 
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
-LATER_PHASE = 1e6  # lengths do not compare: in the ranking of checkpoints a later one is better
+LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
 
 class Recorder:
@@ -32,15 +32,15 @@ class Recorder:
     Args:
       workdir: the run folder.
       config: of the run.
-      data: what it trains on.
+      data: its training and validation data.
       costs: FLOPs of one step of each phase.
       plan: its budget, and where its phases end.
-      run: what changes while it trains.
+      run: the part that changes in training.
       checkpoints: of the folder.
 
     Attributes:
-      name: what messages call the run.
-      now: how far it is, on the budget's clock.
+      name: the run's name in messages.
+      now: the reading of the budget's clock.
       timers: seconds beside training.
       loss: mean loss of the last steps that were waited for.
       tokens_per_sec: of the last steps that were waited for.
@@ -64,13 +64,13 @@ class Recorder:
         self.timers = {f"{what}_secs": 0.0 for what in ("setup", "compile", "eval", "save")}
         self.loss, self.tokens_per_sec, self.steps_per_sec = math.nan, 0.0, 0.0
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=20)
-        self._settled = run.clocks.tokens, run.clocks.steps  # what `settle` has seen
+        self._settled = run.clocks.tokens, run.clocks.steps  # at the last `settle`
         self._writer: metrics.Writer | None = None
         if jax.process_index() == 0:  # writes; all processes save checkpoints
             self._writer = metrics.Writer(workdir, run.clocks.steps, run.num_lines)
             run.num_lines = self._writer.num_lines
 
-    # --- Where it is ----------------
+    # --- Position ----------------
 
     @property
     def over(self) -> bool:
@@ -79,7 +79,7 @@ class Recorder:
 
     @property
     def phase_over(self) -> bool:
-        """Whether the phase in progress is."""
+        """Whether the phase in progress is over."""
         return self.now >= self.plan.ends[self.run.phase]
 
     @property
@@ -118,7 +118,7 @@ class Recorder:
         return Batches(phase.train, phase.batch_size, phase.max_len, seed, rows, start)
 
     def is_due(self, num_steps: int) -> bool:
-        """Whether something is due that happens every `num_steps`, and when a phase ends."""
+        """Whether an event is due that happens every `num_steps` and at the end of a phase."""
         return self.run.clocks.steps % num_steps == 0 or self.phase_over
 
     def is_anything_due(self) -> bool:
@@ -145,7 +145,7 @@ class Recorder:
             self.now += secs_in_flight
 
     def settle(self, steps: Sequence[metrics.Pairs], secs: float) -> None:
-        """Takes the metrics of the last steps, and the seconds of training that they took.
+        """Adds the metrics and the training seconds of the last steps.
 
         Raises:
           cli.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
@@ -178,7 +178,7 @@ class Recorder:
         token_losses: Sequence[str],
         say: Callable[[str], object] = print,
     ) -> None:
-        """Writes a line, validates and saves, where that is due; no step may be in flight.
+        """Writes a line, validates and saves, if these are due; no step may be in flight.
 
         Args:
           evaluate: (params, global batches) -> metrics of each batch, on the host.

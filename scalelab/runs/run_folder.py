@@ -14,13 +14,13 @@ from scalelab.helpers.files import write_json, write_text
 from scalelab.runs import environment
 from scalelab.runs.json_files import read_object as read_json
 
-LOOK_SECS = 0.2  # longer than a look at a lock takes
+LOOK_SECS = 0.2  # longer than the run table holds a lock
 
 
 def claim(
     workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Checks that a run may use `workdir`, made if absent; a finished one needs no right to write.
+    """Makes `workdir` if absent and checks that a run may use it; a finished run may be read-only.
 
     Returns:
       The finished run's result if this very run has been completed there, else None.
@@ -81,7 +81,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
                         f"another process is training in {workdir} right now; wait for it, stop it,"
                         " or choose another --workdir"
                     ) from None
-            time.sleep(LOOK_SECS)  # the run table, which asks who trains, holds it for a moment
+            time.sleep(LOOK_SECS)  # the run table takes the lock for a moment
         yield
 
 

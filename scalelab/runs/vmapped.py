@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def stack(states: Sequence[Any]) -> Any:
-    """Stacks the states of runs at the same step, which they share.
+    """Stacks the states of runs at the same step; the step is not stacked.
 
     Args:
       states: struct dataclasses with a field `step`; all other leaves get the leading axis K.

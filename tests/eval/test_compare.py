@@ -174,7 +174,7 @@ def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words
 def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:
     a, b = two(tmp_path, 12, 10, recipe="small")
     line = fails(capsys, a, b)
-    assert "RTE: A was adapted by recipe thesis, B by small" in line and "--allow" in line
+    assert "RTE: A was fine-tuned by recipe thesis, B by small" in line and "--allow" in line
     lines = output(capsys, a, b, "--allow")
     assert any(line.startswith("RTE") for line in lines)
     assert "* B: System bert; recipe small; initial weights runs/gpt." in lines
