@@ -3,7 +3,7 @@
   python -m scalelab.fill_mask --run=RUN "The capital of France is [MASK]." [MORE TEXTS]
 
 RUN is a run folder of a bert or roberta: a pre-training, or an import from Hugging Face. A mask is
-written [MASK] or <mask>, or as in the run's tokenizer. Of several masks in a text each is filled on
+written [MASK] or <mask>, or as in the run's tokenizer. Each of several masks in a text is filled on
 its own; the others stay masks. Prints the likeliest tokens of each mask with their probability
 and the filled text; --json prints one object a mask and line.
 """

@@ -4,14 +4,14 @@
       [--device=h100 | --memory=24GiB]
 
 Compiles the real training step of each phase: its numbers are the compiler's own plan. It needs
-neither corpus nor tokenizer: the vocabulary is the config's. The step is compiled for what JAX
-runs on here. For a device that is not here the answer is an estimate, and says so: that device's
-compiler plans by other rules. A GPU counts with the three quarters of its memory that JAX takes
+neither corpus nor tokenizer: the vocabulary is the config's. The step is compiled for the local
+device. For another device the answer is an estimate, and says so, because that device's compiler
+plans by other rules. A GPU counts with the three quarters of its memory that JAX takes
 (XLA_PYTHON_CLIENT_MEM_FRACTION).
 
-Activations are what grows with the batch, from a second compilation; gradients and scratch are the
-rest, on CPU with a measured allowance for what the compiler does not count. On CPU training keeps
-freed buffers while there is plenty of memory; the most that this comes to is printed.
+Activations are the memory that grows with the batch, from a second compilation; gradients and
+scratch are the rest, on CPU with a measured allowance for memory that the compiler does not count.
+On CPU training keeps freed buffers while memory is plentiful; the program prints the largest total.
 """
 
 import sys
@@ -32,7 +32,7 @@ flags.adopt_module_key_flags(cli)
 DEVICE = flags.DEFINE_string(
     "device",
     None,
-    "An accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: what is here.",
+    "An accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: the local device.",
 )
 MEMORY = flags.DEFINE_string("memory", None, "Or the memory itself, such as 24GiB.")
 
@@ -42,7 +42,7 @@ HEADER = (
 
 
 def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tuple[float, str]:
-    """Returns the bytes there are for a step, and a description with the warning of an estimate.
+    """Returns the bytes available to a step, and a description, which marks estimates.
 
     Args:
       device: a name of devices.DEVICES.
@@ -50,20 +50,20 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
       here: a device of this process.
 
     Raises:
-      ValueError: both are given, or what is given is not known.
+      ValueError: both are given, or the given one is unknown.
     """
     from scalelab.resources import devices, malloc
     from scalelab.resources.memory import parse_bytes
 
     if device and memory:
-        raise ValueError("--device and --memory both say how much memory there is: give one")
+        raise ValueError("--device and --memory both set the memory: give one of them")
     if memory:
-        note = "\ncounted as a CPU's; for a GPU or TPU, name one that is like it with --device"
+        note = "\nplanned as for a CPU; for a GPU or TPU, name a similar one with --device"
         return parse_bytes(memory), f"--memory={memory}{note * (here.platform == 'cpu')}"
     if device:
         found, own = devices.named(device), devices.of_kind(here.device_kind)
         where = f"{found.name}: {_gib(found.num_bytes)} for a program"
-        note = f"\nan estimate: the compiler of {device} plans by other rules than that of this one"
+        note = f"\nan estimate: the compiler of {device} plans differently from the compiler here"
         return found.num_bytes, where + note * (own != found)
     if here.platform == "cpu":
         if (free := malloc.available()) is None:

@@ -5,7 +5,7 @@
   python -m scalelab.population ... --order_seeds=0,1,2,3
 
 DIR/seed0, DIR/seed1, ... (DIR/seed0-order1-rate0.001, ...) are run folders as `scalelab.train`
-leaves them for the same config; it can also continue one of them by itself. Start the same command
+leaves them for the same config; `train` can also continue one of them alone. Start the same command
 again to continue what was stopped. A run whose loss is not finite ends; the others go on.
 
 Every seed is trained in every order and at every rate. A seed decides parameters, examples, masks,
@@ -45,7 +45,7 @@ flags.adopt_module_key_flags(cli)
 def train(
     runs: Sequence[tuple[Config, pathlib.Path]], *, before_step: BeforeStep | None = None
 ) -> list[dict[str, Any]]:
-    """Runs, or continues, pre-trainings that one program can do.
+    """Runs or continues pre-trainings that can share one program.
 
     Runs at the same step train as one program. Runs that were stopped at different steps catch up:
     the ones behind train first.
@@ -58,7 +58,7 @@ def train(
       The content of the result.json of each.
 
     Raises:
-      ValueError: one program cannot do them, or a config, its data or a folder do not allow it.
+      ValueError: they cannot share one program, or a config, its data or a folder is wrong.
       OSError: the disk is full or a folder cannot be written.
       cli.Stopped: interrupted, or some ended early because loss or gradient were not finite.
     """
@@ -90,7 +90,7 @@ def train(
             recorder, model, placed = open_run(config, start, folder, mesh, say)
             print(f"{recorder.name} in {folder} from step {recorder.run.clocks.steps}")
             recorders.append(recorder)
-        begun.clear()  # whose memory is wanted
+        begun.clear()  # frees memory
         start = None
         for recorder in recorders:
             recorder.timers["setup_secs"] = (time.perf_counter() - started) / len(recorders)
@@ -137,7 +137,7 @@ def train(
 def _choose_group(going: "Sequence[Recorder]") -> "tuple[list[Recorder], int]":
     """Chooses the runs that train next, and the step at which another one may join them.
 
-    They are in one phase; runs at the same step can be in two, by a budget in tokens, say.
+    They are in one phase; with a budget in tokens, runs at the same step can be in two phases.
     """
     for recorder in going:
         recorder.enter_phase()
@@ -165,8 +165,8 @@ class _Trainer:
     def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
         """Trains to step `until`, or until every run has ended its phase or failed.
 
-        A run that ends before the others stays in the program, which keeps its size, but no longer
-        in the records.
+        A run that ends before the others stays in the program, which keeps its size, but is no
+        longer recorded.
 
         Returns:
           Run -> why it failed.
@@ -185,7 +185,7 @@ class _Trainer:
         state = vmapped.stack([recorder.run.state for recorder in group])
         state = jax.device_put(state, vmapped.shardings(self.placed, count))
         for recorder in group:
-            recorder.run.state = None  # whose memory is wanted
+            recorder.run.state = None  # frees memory
         train_step, evaluate = self._compile(group, state, batch_at(start))
         training, failed = dict(enumerate(group)), {}  # place in the program -> run; run -> why
 

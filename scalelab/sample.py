@@ -3,8 +3,8 @@
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
 RUN is the run folder of a pre-training, or of an import from Hugging Face. Without a temperature
-the best token is taken at each step; --num_beams searches further. An empty prompt begins with the
-token that ends texts. The texts drawn for a prompt depend only on --seed and the prompt.
+the best token is taken at each step; --num_beams searches further. An empty prompt starts from the
+end-of-text token. The texts drawn for a prompt depend only on --seed and the prompt.
 """
 
 import json
@@ -29,7 +29,7 @@ PROMPT = flags.DEFINE_multi_string("prompt", [], "A text to continue; may be giv
 FILE = flags.DEFINE_string("file", None, "A file with prompts, one a line.")
 NUM_SAMPLES = flags.DEFINE_integer("num_samples", 1, "Texts for each prompt.", lower_bound=1)
 MAX_NEW_TOKENS = flags.DEFINE_integer("max_new_tokens", 50, "Tokens to add at most.", lower_bound=1)
-TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "Of the draw; 0: take the best token.")
+TEMPERATURE = flags.DEFINE_float("temperature", 0.0, "Temperature of the draw; 0: the best token.")
 TOP_K = flags.DEFINE_integer("top_k", None, "Draw among the K best tokens.")
 TOP_P = flags.DEFINE_float(
     "top_p", None, "Draw among the fewest best tokens of this total probability."
@@ -39,9 +39,9 @@ REPETITION_PENALTY = flags.DEFINE_float(
     "repetition_penalty", None, "Lower the scores of tokens in the text; 1.2 is usual."
 )
 REPETITION_STOP = flags.DEFINE_integer(
-    "repetition_stop", None, "End a text when its last N tokens stand in it before."
+    "repetition_stop", None, "End a text when its last N tokens occur in it before."
 )
-SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
+SEED = flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 8, "Texts at a time.", lower_bound=1)
 TENSOR_PARALLEL = flags.DEFINE_integer(
     "tensor_parallel", 1, "Devices that share the net; texts are split over all others.",
@@ -115,7 +115,7 @@ def continuations(
     size = placed.round_up(min(BATCH_SIZE.value, len(rows)))
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
-        filled = part + part[-1:] * (size - len(part))  # the last ones keep the shape
+        filled = part + part[-1:] * (size - len(part))  # the last ones fill the batch
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         if searched:
             found = beam.search(made, ids, num_beams=NUM_BEAMS.value, **sizes)
@@ -150,8 +150,8 @@ def main(argv: list[str]) -> None:
     starts = [tokenizer.special_ids[r] for r in ("eos", "bos") if r in tokenizer.special_ids]
     if not starts and not all(map(len, ids)):
         raise ValueError(
-            f"an empty prompt: the tokenizer in {opened.tokenizer_dir} has no token that ends"
-            " texts, with which to begin; give at least a word"
+            f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
+            " token to start from: give at least a word"
         )
     begun = [row if len(row) else np.array(starts[:1], np.int32) for row in ids]
     for place, sample, found in continuations(begun, opened):

@@ -37,10 +37,10 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True)
 class PlannedRun:
-    """One pre-training that a study wants.
+    """One planned pre-training of a study.
 
-    The name is its folder's, such as "bert-2x128x2-half_steps-seed0"; where only the size of its
-    shape is known, such as "bert-compound:1-seed0".
+    Its name is its folder's, such as "bert-2x128x2-half_steps-seed0", or "bert-compound:1-seed0" if
+    only the size of its shape is known.
     """
 
     name: str
@@ -62,7 +62,7 @@ def expand_runs(
 ) -> list[PlannedRun]:
     """Expands a study into its runs; later stages depend on the runs in `workdir`.
 
-    A stage whose shapes are not known yet has none; if `foreseen`, a shape of the expected size.
+    A stage whose shapes are unknown has no runs; if `foreseen`, one shape of the expected size.
 
     Raises:
       ValueError: a config cannot be resolved; the message names the run.
@@ -147,7 +147,7 @@ def _config(
         if other not in spec.variants or other == variant or any(XPASS in x for x in lines):
             others = [name for name in spec.variants if name != variant]
             raise ValueError(
-                f"{value}: expected another variant, whose budget is not in passes of another:"
+                f"{value}: expected another variant, with a budget that is not in passes:"
                 f" {nearest(other, others)}"
             )
         # All seeds take the ratio of seed 0.
@@ -247,7 +247,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
 
 
 def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
-    """Refuses a study that wants a run of its folder differently; nothing is written before.
+    """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
     tasks, but config and fine-tuning of a shared run must agree.
@@ -256,7 +256,7 @@ def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
       ValueError: they do not agree; the message names the fields.
     """
     ours = {run["name"]: run["config"] for run in facts["runs"]}
-    compared = []  # (what, our fields, the fields that are there)
+    compared = []  # (place, fields of this study, fields in the folder)
     for path in sorted((workdir / "studies").glob("*.json")):
         other = study_runs.read_facts(path)
         theirs = {run["name"]: run["config"] for run in other["runs"] if run["name"] in ours}

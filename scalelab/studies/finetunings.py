@@ -14,7 +14,7 @@ from scalelab.studies.spec import Finetune, parse_fields
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
-PROBES = "probes"  # `finetune.data` of tasks that are made out of the study's own corpus
+PROBES = "probes"  # `finetune.data` of tasks that are made from the study's own corpus
 
 
 def base_values(recipe: str) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def task_fields(lines: Sequence[str], task: str) -> dict[str, Any]:
 
 
 def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
-    """Returns the nested fields of configs/finetune.py with those of recipe, study and task.
+    """Returns the nested fields of configs/finetune.py, as set by recipe, study and task.
 
     Raises:
       ValueError: the study sets a field that does not exist.
@@ -53,8 +53,8 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
     """Returns the fields of every fine-tuning of a study.
 
     Returns:
-      Task -> science field -> value; and the fields that each fine-tuning chooses on dev out of its
-      recipe's grid, which are not among those.
+      Task -> science field -> value; and, apart from these, the fields that each fine-tuning
+      chooses on dev from its recipe's grid.
 
     Raises:
       ValueError: an unknown field, or a value that is not allowed.

@@ -53,9 +53,9 @@ def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
 def list_jobs(study: Study) -> list[Job]:
     """Lists every job of a study, in the order in which they should be done.
 
-    Fine-tunings come before further pre-trainings, so that what is begun is soon finished; the
-    first seed of all runs comes before the second, so that every point has a run early. A folder
-    without checkpoints counts as done if nothing is left to be made of it.
+    Fine-tunings come before further pre-trainings, so that runs are finished early; the first seed
+    of all runs comes before the second, so that every point has a run early. A folder without
+    checkpoints counts as done if no job needs them.
     """
     pretrain, finetune = [], []
     for run in sorted(study.runs, key=lambda r: r.seed):
@@ -103,10 +103,7 @@ def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
 
 
 def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[Job]:
-    """Lists the pre-trainings in `left` that one program of `count` runs does with `job`.
-
-    They are other seeds of the same small net.
-    """
+    """Lists other seeds of `job`'s small net in `left`, for one program of `count` runs."""
     if count == 1 or job.kind != PRETRAIN:
         return []
     configs = {run.name: run.config for run in study.runs}

@@ -1,4 +1,4 @@
-"""Keeps what a study has finished, small enough to be committed: WORKDIR/ -> TO/."""
+"""Packs the finished runs of a study, small enough for git: WORKDIR/ -> TO/."""
 
 import pathlib
 import shutil
@@ -29,5 +29,5 @@ def pack(workdir: pathlib.Path, name: str | None, to: pathlib.Path) -> str:
     left = len({run.name for run in study.runs} & open_runs)
     return (
         f"{study.name}: packed {packed} runs into {to}, {kept} were there"
-        + f"; {left} are not wholly done" * bool(left)
+        + f"; {left} have unfinished jobs" * bool(left)
     )

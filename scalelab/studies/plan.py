@@ -1,7 +1,7 @@
 """The plan of a study: what every run will take on this machine, before anything starts.
 
 Times three steps of each distinct net, batch size and length, and one fine-tuning step of each
-distinct net, and adds up. Compiled programs are kept where the runs will find them.
+distinct net, and adds up. Compiled programs stay in the cache for the runs.
 """
 
 import functools
@@ -65,7 +65,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
 
 class TaskSize(NamedTuple):
-    """How much a task's fine-tuning computes."""
+    """The amount of computation of a task's fine-tuning."""
 
     batch_size: int
     length: float  # mean tokens of an example
@@ -89,7 +89,7 @@ def measure_task(splits: "Splits", spec: StudySpec, name: str) -> TaskSize:
 
 
 class Clock:
-    """Times each distinct step of a study, fine-tuned on some tasks, and loads its data, once."""
+    """Times each distinct step of a study on some tasks, and loads its data, each once."""
 
     def __init__(self, tasks: Sequence[TaskSize]) -> None:
         from scalelab.runs import environment
@@ -263,7 +263,7 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
     return tables.plain(HEADER, cells) + (
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
-        f" {num_workers}. Seconds are those of steps timed here, with compiling and without the"
-        " start of processes; fine-tuning is a rougher guess, and where a stage fine-tunes its"
-        " best:k, the mean over its runs."
+        f" {num_workers}. Seconds come from steps timed here, with compiling and without the start"
+        " of processes. Fine-tuning is a rougher estimate; for a stage that fine-tunes its best:k,"
+        " it is the mean over the stage's runs."
     )

@@ -1,12 +1,12 @@
-"""Does the jobs of a study: several processes at a time, each on cores of its own.
+"""Runs the jobs of a study: several processes at a time, each on its own cores.
 
-A lock on WORKDIR/locks/<job> claims a job. The job's process inherits the lock and holds it as long
-as it lives, even if whoever started it is killed. So a second `study run` of the same folder, here
-or on another machine that sees it, joins in and does what is not claimed. The output of a job goes
-to WORKDIR/logs/<job>.log. A job that fails is not tried again by this `run`; the others go on.
+A lock on WORKDIR/locks/<job> claims a job. The job's process inherits the lock and keeps it to its
+end, even if the process that started it is killed. So a second `study run` of the same folder, here
+or on another machine that sees the folder, takes the jobs that are not claimed. The output of a job
+goes to WORKDIR/logs/<job>.log. A `run` does not retry a job that failed; the others go on.
 
-On a GPU or TPU one process may train several seeds of a small net as one program, whose log is that
-of the first. If it fails, they are tried one by one.
+On a GPU or TPU one process may train several seeds of a small net as one program, with the log of
+the first seed. If the program fails, the seeds are trained one by one.
 """
 
 import contextlib
@@ -52,10 +52,10 @@ class Pool:
       workdir: holds studies/, runs/, locks/, logs/.
       name: the study's.
       num_workers: processes at a time.
-      refresh: called when a job has ended, because later stages may have got runs. If it raises
-        ValueError, which `refused` keeps, they get none and the rest goes on.
+      refresh: called when a job has ended, because later stages may have new runs. `refused` keeps
+        its ValueError; then there are no new runs, and the rest goes on.
       show: called with (study, jobs, names of working jobs, failed) to show progress.
-      num_vmapped: pre-trainings of one net that a process does at a time.
+      num_vmapped: largest number of pre-trainings of one net that a process trains together.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Pool:
             (workdir / folder).mkdir(parents=True, exist_ok=True)
 
     def run(self) -> dict[str, str]:
-        """Does everything that can be done; returns the jobs that failed, with the reason.
+        """Runs all jobs that can be run; returns the jobs that failed, with the reason.
 
         Raises:
           cli.Stopped: interrupted; the processes have saved where they were.
@@ -136,7 +136,7 @@ class Pool:
     def _start_jobs(self, study: Study, found: list[Job]) -> list[Job]:
         """Starts jobs that are ready on the free slots; returns the jobs that are left."""
         for job in found:
-            if job.damaged and job.state == READY:  # training would fail on it for ever
+            if job.damaged and job.state == READY:  # training would always fail on it
                 folder = self.workdir / "runs" / job.run
                 reason = f"damaged: {job.damaged}; move {folder} away, and it is made again"
                 self.failed[job.name] = reason
@@ -222,9 +222,9 @@ def describe_failure(code: int, log: pathlib.Path) -> str:
 
 
 def memory_share(num_workers: int) -> dict[str, str]:
-    """Returns the environment by which processes share a GPU's memory, unless the user has set it.
+    """Returns the environment that divides a GPU's memory, unless the user has set it.
 
-    JAX takes three quarters of it at the start, so a second process would find none.
+    JAX takes three quarters of the memory at its start, so a second process would find too little.
     """
     name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
     if num_workers == 1 or name in os.environ or not environment.has_accelerator():

@@ -15,10 +15,10 @@ HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", 
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
-    """Returns the seconds of one process that are left, by the plan; None without one.
+    """Returns the planned seconds that are left for one process; None without a plan.
 
-    The planned seconds are scaled by those that finished runs took. Runs that the plan does not
-    know are not counted; of a "best:k" stage that is not decided yet, k of its points are.
+    Planned seconds are scaled by the time of finished runs. Runs outside the plan are not counted;
+    an undecided "best:k" stage counts k of its points.
     """
     if not plan:
         return None
@@ -138,7 +138,7 @@ def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) 
     lines = [f"{study.name}: {done} of {len(found)} jobs are done in {study.workdir}"]
     lines += [f"  failed: {name}: {reason}" for name, reason in failed.items()]
     lost = {name.rpartition(".")[0] for name in failed if name.endswith(PRETRAIN)}
-    advice = ["start the same command again to retry what failed; its log says why it failed"]
+    advice = ["start the same command again to retry failed jobs; their logs give the reasons"]
     for stage, facts in study.facts["stages"].items():
         runs = {run.name: run for run in study.runs if run.stage == stage}
         waits = [
@@ -153,7 +153,7 @@ def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) 
             )
         if not runs:
             lines.append(
-                f"  waiting: stage {stage}: {', '.join(facts['shapes'])} comes out of all runs and"
+                f"  waiting: stage {stage}: {', '.join(facts['shapes'])} depends on all runs and"
                 " fine-tunings of the stage before"
             )
         bad = {str(run.shape) for run in runs.values() if run.name in lost}

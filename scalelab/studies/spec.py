@@ -1,7 +1,7 @@
 """The fields of a study: frozen dataclasses with defaults, filled strictly from a ConfigDict.
 
-A file of `configs/studies/` is one comparison, written as what it changes here; `configs/study.py`
-has the rules by which a scale shrinks it.
+A file of `configs/studies/` is one comparison and sets only the fields that it changes.
+`configs/study.py` has the rules by which a scale shrinks it.
 """
 
 import ast
@@ -37,15 +37,15 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """How every pre-trained net is adapted."""
+    """The fine-tuning of every pre-trained net."""
 
     tasks: tuple[str, ...] = GLUE_LARGE
     recipe: str = "thesis"
     seeds: Count = 1  # of each pre-training
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
-    scratch: bool = False  # also the net of each first seed from random weights
+    scratch: bool = False  # also fine-tune the first seed's net from random weights
     fields: tuple[str, ...] = ()  # of configs/finetune.py: "epochs=2"; of one task: "sst2.epochs=1"
-    keep: bool = False  # the parameters of fine-tuned nets, on disk
+    keep: bool = False  # keep the parameters of fine-tuned nets on disk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +54,8 @@ class StudySpec:
 
     name: str = "study"  # of its file and its report
     title: str = ""
-    question: str = ""  # that it is to answer, in a sentence
-    protocol: str | None = None  # section of the protocol; None: not of it
+    question: str = ""  # to be answered, one sentence
+    protocol: str | None = None  # section of the protocol, if it has one
     # Module with the study's statements, tables and figures: scalelab/lab/compare/evidence.py.
     comparison: str | None = None
     scale: str = "full"

@@ -1,8 +1,8 @@
 """The table of available and read data (Table 7.1 of the benchmark protocol).
 
-The protocol prints tokens and average length of one epoch of each partition, and so do we, with its
-numbers beside them; then follow the steps and tokens of the whole training, and how often it read
-its sequences, and its text. Formats repeat text within an epoch, so these are two things.
+Like the protocol, the table has tokens and average length of one epoch of each partition, with the
+protocol's numbers beside them. It adds steps and tokens of the whole training, and how often the
+training read its sequences and its text; these differ, as formats repeat text within an epoch.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def _rows_of(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Ce
     printed = published.epochs() if is_published else {}
     text = run.result.corpus.tokens if run.result and run.result.corpus else None
     if run.config["long"].get("epoch_rate") == 0:
-        text = None  # it left out the documents of the second phase: how much is not known
+        text = None  # the run left out an unknown amount of text
     parts = [(f"{phase.name} ({phase.max_len})", [phase], printed.get((system, phase.name)))
              for phase in found]  # fmt: skip
     rows = []

@@ -1,10 +1,10 @@
 """Observations 1 to 4 of the thesis as hypotheses: objectives, growth, and shapes of equal size.
 
-Each function states a hypothesis and what confirms it; its docstring says from which rows. Claims
-are few, means over all shapes or systems that enter; single cases are counted beside them without a
-test. Unless a docstring says otherwise: rows are of the baseline variant, the score is GLUE-Large,
-the statement is confirmed if all its claims are and refuted if one of them is, and cases are the
-comparisons that a claim is the mean of.
+Each function states a hypothesis and what confirms it; its docstring names the rows. A hypothesis
+has few claims, which are means over shapes or systems; single cases are counted without a test.
+Unless a docstring says otherwise, rows are of the baseline variant, the score is GLUE-Large, a
+statement is confirmed if all its claims are confirmed and refuted if one is refuted, and cases are
+the single comparisons of a claim's mean.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Observations 5 and 6 of the thesis as hypotheses: losses beside scores, and losses at one time.
 
-Docstrings are to be read as in hypotheses.py.
+Docstrings follow the conventions of hypotheses.py.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ LARGER = 1.5  # ratio of N from which one net is the larger
 def unreliable_loss(evidence: Evidence, score: str) -> Finding:
     """5: the validation loss is no reliable indicator of the fine-tuned score.
 
-    Rows: of one system and one variant, those with both, four shapes at least. Claim: Spearman's
-    correlation of the score with the negative loss over shapes, mean over such groups, is below
-    RELIABLE. Noise lowers a rank correlation, so the claim asks for less than noise explains: the
-    scores' isotonic fit to the loss, with noise on both as wide as their intervals, gives the
-    correlations to beat; p is the larger of the two tests'. Refuted: the correlation is above
-    RELIABLE. Cases: pairs of shapes; the lower loss has not the higher score.
+    Rows: of one system and one variant, with loss and score, at least four shapes. Claim:
+    Spearman's correlation of the score with the negative loss over shapes, mean over such groups,
+    is below RELIABLE. Noise lowers a rank correlation, so the correlation must also be below the
+    ones that noise alone gives: those of the scores' isotonic fit to the loss, with noise on both
+    as wide as their intervals. p is the larger of the two tests'. Refuted: the correlation is above
+    RELIABLE. Cases: pairs of shapes in which the lower loss does not have the higher score.
     """
     groups = [
         [r for r in rows if all(value(evidence, r, x) is not None for x in ("loss", score))]
@@ -101,10 +101,10 @@ def larger_for_less(evidence: Evidence, score: str) -> Finding:
 
     Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
     loss of the larger minus that of the smaller net, N at least LARGER times as large, is below 0,
-    at the latest time at which all runs of both were validated at one maximum length, read off
-    their curves by straight lines; mean over such pairs, then over systems. Where all runs have
-    equal seconds, that is their end. Cases: pairs. Where seconds are not equal, the smaller net's
-    learning rate has usually decayed further by then, to the disadvantage of the statement.
+    at the latest time at which all runs of both were validated at one maximum length, interpolated
+    on their curves; mean over such pairs, then over systems. Where all runs have equal seconds,
+    that is their end. Cases: pairs. Where seconds are not equal, the smaller net's learning rate
+    has usually decayed further by then, to the disadvantage of the statement.
     """
     del score
     groups = []

@@ -1,7 +1,7 @@
 """The benchmark protocol field by field, and where a study departs from it.
 
-Published numbers stand beside ours only where a study departs in nothing. Brackets name sections of
-the thesis. What it leaves open is ours:
+Published numbers stand beside ours only if a study departs in nothing. Brackets name sections of
+the thesis. Our choices where the thesis is open:
 
 | open in the thesis | ours |
 |---|---|
@@ -16,8 +16,8 @@ the thesis. What it leaves open is ours:
 | QQP in GLUE-Large | accuracy ("large") and F1 ("large_f1"), both reported |
 | seeds | one, as the thesis; statements need two or more |
 
-A corpus is recognised by its layout and by the examples of an epoch; the data of a task by the
-remarks of its fine-tunings.
+A corpus is recognised by its layout and by the number of examples of an epoch, the data of a task
+by the remarks of its fine-tunings.
 """
 
 import math
@@ -74,7 +74,7 @@ FINETUNING = {  # 7.4
     "optim.warmup_rate": 0.0, "optim.layer_decay": None,
 }  # fmt: skip
 OWN = ("system", "seed", "net.num_heads", "net.width", "net.num_layers", "data.corpus")
-# Another splitter of sentences, or tokenizer, gives other counts; another corpus others still.
+# Another sentence splitter or tokenizer changes counts by less, another corpus by more.
 COUNT_CLOSE = 0.1
 HARMLESS = re.compile("empty texts|broken lines left out")  # the official files have them
 
@@ -82,8 +82,8 @@ HARMLESS = re.compile("empty texts|broken lines left out")  # the official files
 def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     """Returns where a study departs from the protocol; []: published numbers may stand beside it.
 
-    Only rows that have a published number are checked. Of the footnotes, which the check of
-    comparability returns, those on what is not known to be equal are no departure.
+    Only rows with a published number are checked. `footnotes` come from the check of comparability;
+    footnotes on fields that are not known to be equal are no departure.
     """
     facts = study.facts
     if facts["scale"] != "full":
@@ -120,7 +120,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
         remarks = [remark for seed in seeds if seed.result for remark in seed.result.remarks]
         found += [remark for remark in remarks if not HARMLESS.search(remark)]
     if any(note.startswith(comparability.ALLOWED) for note in footnotes):
-        found.append("runs differ in what --allow names")
+        found.append("runs differ in fields that --allow names")
     return list(dict.fromkeys(found))
 
 

@@ -1,4 +1,4 @@
-"""The numbers that the benchmark's thesis printed, to compare ours with.
+"""The published numbers of the benchmark's thesis.
 
 Table 7.1, `epochs`, describes the corpus. Tables 7.2 to 7.8 and B.1 to B.5, one file each in
 published/, have one run a row: system, shape and variant, then scores as printed, in percent. Each
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """As study_runs.Point has it."""
+        """The name in tables, as of study_runs.Point."""
         variant = "" if self.variant == BASELINE else f" {self.variant}"
         return f"{self.system} {self.shape}{variant}"
 
@@ -57,7 +57,7 @@ class Cell(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What one epoch of a phase has (Table 7.1); sequences are total by average, not printed."""
+    """The size of one epoch of a phase (Table 7.1); sequences are total by average, not printed."""
 
     sequences: int
     tokens: int
@@ -86,7 +86,7 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
                 value = float(text) / (1.0 if score in ("loss", "seconds") else 100.0)
                 doubt = doubts.pop((row.system, str(shape), row.variant, score), None)
                 cells[score] = Cell(value, text, doubt)
-    assert not doubts, f"doubts.csv names cells that table {name} has not: {list(doubts)}"
+    assert not doubts, f"doubts.csv names cells that table {name} lacks: {list(doubts)}"
     return rows
 
 
@@ -102,7 +102,7 @@ class Published(Evidence):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """In the order of the tables."""
+        """All rows, in the order of the tables."""
         return tuple(self.cells)
 
     def value(self, row: Row, score: str) -> Estimate | None:
@@ -136,7 +136,7 @@ class Published(Evidence):
 
 @functools.cache
 def epochs() -> dict[tuple[str, str], Epoch]:
-    """Returns Table 7.1: (system, "short" or "long") -> what an epoch of it has."""
+    """Returns Table 7.1: (system, "short" or "long") -> the size of an epoch."""
     return {
         (line["system"], line["phase"]): Epoch(
             int(line["sequences"]), int(line["tokens"]), float(line["average"])

@@ -39,7 +39,7 @@ def by_shape(evidence: Evidence, systems: Sequence[str]) -> list[dict[str, Row]]
 
 
 def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
-    """Returns the most rows that differ in "width" or "num_layers" alone; [] if no two do."""
+    """Returns the longest list of rows that differ only in "width" or "num_layers", or []."""
     others = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
     groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in others))
     best = max(groups.values(), key=len, default=[])

@@ -1,17 +1,17 @@
 """Hypotheses 7a, 7b and f1 to f5: variants of one net beside each other.
 
-Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 it leaves open
-(8.2): which part of MLM + NSP's lead is the objective, and which the format. The study `formats`
-crosses the two. Its variants: "baseline" is MLM + NSP on segment pairs, "mlm_on_pairs" MLM alone on
-the same pairs, "mlm_on_sentences" MLM on sentences of one document; "pairs_unique" and
-"mlm_on_pairs_unique" train on so many more pairs that they pass over the corpus as often as the
-sentences; "left_to_right" is a net that sees one side only, on the same sentences.
+Observation 7 of the thesis is about its variants of steps and batches. f1 to f5 are a question that
+it leaves open (8.2): how much of MLM + NSP's lead comes from the objective, and how much from the
+format. The study `formats` crosses the two. Its variants: "baseline" is MLM + NSP on segment pairs,
+"mlm_on_pairs" MLM alone on the same pairs, "mlm_on_sentences" MLM on sentences of one document;
+"pairs_unique" and "mlm_on_pairs_unique" train on more pairs, so that they pass over the corpus as
+often as the sentences; "left_to_right" is a net that sees one side only, on the same sentences.
 
 Rows: of one system and shape, for f5 of one shape. Each hypothesis has one claim, the mean over all
-rows with both variants; cases are these.
+rows with both variants; cases are these rows.
 
-f3 and f4 are of equal unique text, counted in passes over the corpus. They are undecided where the
-runs do not record their passes, or record ones that differ by more than comparability.TOLERANCE.
+f3 and f4 compare at equal unique text, counted in passes over the corpus. They are undecided if the
+passes are not recorded or differ by more than comparability.TOLERANCE.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class VariantHypothesis:
       what: the comparison in words; empty: the pairs' names.
       region: where the difference is claimed to lie.
       weight: of the second.
-      score: instead of the one that is asked for.
+      score: replaces the requested score.
       equal_text: whether both must have read equally much unique text.
       any_system: whether the two may be of different systems, of one shape.
     """

@@ -7,7 +7,7 @@ the same, in other words. The last participant of a sentence is the subject of t
 probability CHAIN_RATE; otherwise the subject is drawn anew, and may be the same.
 
 A text determines all choices: the first word of a sentence its stage, the closing one the end. So
-the entropy of texts is that of the choices, one term each in `facts`.
+the entropy of texts is the entropy of the choices, one term each in `facts`.
 """
 
 import dataclasses

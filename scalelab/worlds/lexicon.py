@@ -24,7 +24,7 @@ ZIPF = 0.5  # the probability of word i of a class is proportional to 1 / (i + 1
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of words; all but topics and qualities are those of a topic."""
+    """Numbers of words; all but topics and qualities are for each topic."""
 
     num_topics: int = 6
     num_nouns: int = 16

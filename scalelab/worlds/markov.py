@@ -1,6 +1,6 @@
 """Markov sources of order k: a token depends only on the k tokens before it.
 
-The entropy rate is that of Shannon 1948 (section 7): the entropy of the next token in each context,
+The entropy rate follows Shannon 1948 (section 7): the entropy of the next token in each context,
 weighted by the context's frequency. The bound of a net that sees fewer than k tokens is exact too.
 """
 

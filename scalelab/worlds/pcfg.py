@@ -5,8 +5,8 @@ that of derivations (Soule 1974, "Entropies of probabilistic grammars", Informat
 
   H(A) = h(A) + sum over rules r of A, p_r * (sum over symbols B right of r, H(B))
 
-with h(A) the entropy of the choice among A's rules. Of texts it is the entropy too if each text has
-one derivation.
+with h(A) the entropy of the choice among A's rules. The entropy of texts is the same if each text
+has one derivation.
 """
 
 import bisect
@@ -61,7 +61,7 @@ class Pcfg:
         )
 
     def lengths(self, measure: Callable[[str], float] = lambda word: 1) -> dict[Symbol, float]:
-        """Returns the expected length of the text of each symbol; `measure` is that of a word."""
+        """Returns the expected length of the text of each symbol; `measure` is a word's length."""
         return self.expected(
             lambda symbol: sum(
                 p * sum(measure(r) for r in right if isinstance(r, str))
@@ -85,5 +85,5 @@ class Pcfg:
         while change > CLOSE * np.abs(sums).max():
             following = here + np.bincount(rows, chances * sums[columns], len(here))
             change, sums = np.abs(following - sums).max(), following
-            assert np.isfinite(sums).all(), "the grammar's rules go on for ever"
+            assert np.isfinite(sums).all(), "the grammar's derivations do not end"
         return dict(zip(self.rules, sums.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Nine tasks of the grammar corpus, one for each of GLUE's, with labels that the text decides.
+"""Nine tasks of the grammar corpus, one for each of GLUE's; the text decides the label.
 
 In all but STS-B, the words without their order do not reveal the label:
 

@@ -180,7 +180,7 @@ def test_what_departs_is_named_and_no_published_number_shown(name: str, tmp_path
 def test_what_was_allowed_to_differ_departs(tmp_path) -> None:
     study = write(tmp_path)
     cells, notes, _ = shown(study, [f"{comparability.ALLOWED}: numerics: version 2 in a."])
-    assert cells == [] and "runs differ in what --allow names" in notes
+    assert cells == [] and "runs differ in fields that --allow names" in notes
     cells, notes, _ = shown(study, ["Not known to be equal: no run tells its texts."])
     assert cells and "this study differs" not in notes
 
