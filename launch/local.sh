@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One run of N processes on this machine: launch/local.sh N --config=... --workdir=...
-# For trying out what a pod will do; a single process uses all local devices by itself.
+# This rehearses a pod. A single process already uses all local devices.
 set -euo pipefail
 count=${1:?"usage: launch/local.sh NUM_PROCESSES --config=... --workdir=..."}
 shift
