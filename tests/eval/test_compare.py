@@ -116,7 +116,7 @@ def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
     lines = output(capsys, a, b)
     row = next(line for line in lines if line.startswith("RTE")).split()
     assert row[-2:] == ["undecided", "-"]
-    assert any("With a single seed nothing can be said" in line for line in lines)
+    assert any("With a single seed, p holds for these runs only" in line for line in lines)
 
 
 def test_the_table_and_its_notes(tmp_path, capsys) -> None:
@@ -214,7 +214,7 @@ def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     assert "seed1/predictions.tsv" in fails(capsys, a, c)
     assert "a folder of B has no finished run" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
     d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
-    assert "RTE: the folders of B have 3, 2 seeds" in fails(capsys, a, f"{a},{d}")
+    assert "RTE: folders of B differ in number of seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
 
 
 def test_the_binary(tmp_path) -> None:
