@@ -35,7 +35,7 @@ MIN_SPAN = 4.0  # a fit needs this ratio of the largest x to the smallest
 MAX_EXTRAPOLATION = 10.0  # factor beyond the measured x
 LIMIT = 1e-6  # a parameter this close to a bound is at the bound
 NEGLIGIBLE = math.log(10)  # a floor this close to its lower bound is at the bound too
-TOLERANCE = 1e-6  # relative change of loss and parameters at which the fit of a resample stops
+TOLERANCE = 1e-6  # relative change of loss and parameters at which a fit stops
 ENDS = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
 
 

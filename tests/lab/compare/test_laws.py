@@ -31,7 +31,7 @@ def test_scores_are_means_of_tasks_below_the_run(tmp_path) -> None:
         (point,), notes = run_points.read([tmp_path], measure)
         assert point.value == pytest.approx(right / 60)
         assert point.shape == "2x16x2" and point.clocks["tokens"] == 1000
-        assert notes == [f"1 runs have no {measure}, and are left out"]
+        assert notes == [f"1 runs have no {measure} and are left out"]
     with pytest.raises(ValueError, match="no finished run with glue in"):
         run_points.read([tmp_path], "glue")
 
