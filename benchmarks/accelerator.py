@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarks import common
 from scalelab.config import cli
+from scalelab.helpers.files import write_text
 
 SHAPES = ["2x256x9", "13x832x5", "2x128x2", "7x448x4", "7x469x4", "2x128x36"]
 SEEDS = 8
@@ -165,9 +166,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             found["left"] = [dataclasses.asdict(c) for c in [*cases[number:], *todo]]
             print(case, f"{row['ms']:.3f} ms" if "ms" in row else row["error"], flush=True)
             for suffix, text in (("json", json.dumps(found, indent=1)), ("md", markdown(found))):
-                path = given.out / f"accelerator.{suffix}"
-                path.with_suffix(".new").write_text(text + "\n", encoding="utf-8")
-                path.with_suffix(".new").replace(path)
+                write_text(given.out / f"accelerator.{suffix}", text + "\n")
     if not any("ms" in row for row in found["rows"]):
         raise cli.Stopped(f"no line was measured; {given.out}/accelerator.md says why", 1)
     return found

@@ -25,7 +25,12 @@ from scalelab.config import exits
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import results
 from scalelab.finetuning.plan import Options, grid_points, plan, read_choice, write_choice
-from scalelab.finetuning.progress import Progress, checkpoint_folder, remove_checkpoints
+from scalelab.finetuning.progress import (
+    Progress,
+    checkpoint_folder,
+    describe_unused,
+    remove_checkpoints,
+)
 from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import FinetuneState, Metrics, Params, Program, compiled
@@ -135,11 +140,14 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
             state, meta = restored
             progress = [Progress.from_json(values) for values in meta["progress"]]
         step = int(state.step)
+        if restored is None:
+            for note in describe_unused(run.workdir, seeds, directory):
+                print(note)
         writers = []
-        for seed in seeds:
+        for seed, each in zip(seeds, progress, strict=True):
             run.claim(seed)
             run_folder.describe(run.folder(seed), run.describe(seed))
-            writers.append(metrics.Writer(run.folder(seed), step))
+            writers.append(metrics.Writer(run.folder(seed), step, each.num_lines))
             files.callback(writers[-1].close)
         if step:
             print(f"{name}: continuing from step {step}")
@@ -204,6 +212,8 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
                         writers[k].write(progress[k].clocks, values)
                     if run.trained.keep_best:
                         state = state.replace(best=_keep(better, state.params, state.best))
+                for each, writer in zip(progress, writers, strict=True):
+                    each.num_lines = writer.num_lines
                 if saves:
                     _save(checkpoints, state, progress)
                 if logs or evaluates or saves:

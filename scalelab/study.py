@@ -150,7 +150,8 @@ def num_workers() -> int:
 
 def command() -> str:
     """Returns the command line, for the report."""
-    return shlex.join(["python", "-m", "scalelab.study", "run", *sys.argv[1:]])
+    given = environment.mask_secrets(sys.argv[1:])
+    return shlex.join(["python", "-m", "scalelab.study", "run", *given])
 
 
 def take_command(arguments: list[str]) -> str:

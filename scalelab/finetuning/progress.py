@@ -28,6 +28,7 @@ class Progress:
     stopped: int | None = None  # step at which early stopping ended it; None: it did not
     failed: str | None = None  # the reason of a failure
     over: bool = False  # an evaluation found it stopped or failed: it takes no more steps
+    num_lines: int = 0  # of metrics.jsonl
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Progress":
@@ -76,6 +77,20 @@ def checkpoint_folder(
     content = json.dumps([science, None if rows is None else rows.size], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return workdir / f".resume-{'-'.join(map(str, seeds))}.{digest}"
+
+
+def describe_unused(workdir: pathlib.Path, seeds: Sequence[int], used: pathlib.Path) -> list[str]:
+    """Returns a note for each folder with checkpoints of these seeds that cannot be continued."""
+    notes = []
+    for folder in sorted(set(workdir.glob(".resume-*")) - {used}):
+        names = folder.name.split(".")[1].split("-")[1:]
+        steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+        if steps and {*map(str, seeds)} & {*names}:
+            notes.append(
+                f"note: {folder} keeps step {max(steps)} of seed {','.join(names)}, saved with"
+                " another --seeds_together or config; it is not continued"
+            )
+    return notes
 
 
 def remove_checkpoints(workdir: pathlib.Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from scalelab.formats import Frame
 from scalelab.nets.classifier import Classifier
 from scalelab.optim import adamw
 from scalelab.resources import flops
-from scalelab.runs import run_folder
+from scalelab.runs import json_files, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks import examples
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
@@ -256,8 +255,15 @@ class TaskRun:
         return run_folder.claim(self.folder(seed), self.describe(seed))
 
     def result(self, seed: int) -> dict[str, Any]:
-        """Reads the result.json of a finished seed."""
-        return json.loads((self.folder(seed) / "result.json").read_text())
+        """Reads the result.json of a finished seed.
+
+        Raises:
+          ValueError: it is missing or damaged.
+        """
+        result = records.read_result(self.folder(seed))
+        if result is None:
+            raise ValueError(f"{self.folder(seed)} has no result.json")
+        return json_files.dump(result)
 
     def save(self, seed: int, step: int, params: Params) -> None:
         """Keeps the parameters of a finished seed, and the tokenizer that goes with them."""

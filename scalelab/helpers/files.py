@@ -31,8 +31,9 @@ def write_bytes(path: pathlib.Path, data: bytes) -> None:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a UTF-8 file atomically."""
-    write_bytes(path, text.encode())
+    """Writes a UTF-8 file atomically; a file with this content stays, as on a read-only disk."""
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_bytes(path, text.encode())
 
 
 def write_json(path: pathlib.Path, value: object) -> None:

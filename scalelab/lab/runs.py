@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from scalelab.config import cli, pretraining
+from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.load import run_table
 from scalelab.runs import records
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             text = card.write(given.run)
             if given.to:
-                given.to.write_text(text, encoding="utf-8")
+                write_text(given.to, text)
                 text = f"wrote {given.to}\n"
         print(text, end="", flush=True)
 

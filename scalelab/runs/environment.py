@@ -71,7 +71,7 @@ def mask_secrets(arguments: Sequence[str]) -> list[str]:
     masked, is_secret = [], False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
-        if is_secret and not argument.startswith("-"):
+        if is_secret and not argument.startswith("--"):
             argument = "***"
         is_secret = argument.startswith("-") and SECRET.search(name) is not None
         if is_secret and equals:

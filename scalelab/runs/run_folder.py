@@ -11,7 +11,7 @@ from typing import Any
 
 from scalelab.config import pretraining as config_lib
 from scalelab.helpers.files import write_json, write_text
-from scalelab.runs import environment
+from scalelab.runs import environment, json_files, records
 from scalelab.runs.json_files import read_object as read_json
 
 LOOK_SECS = 0.2  # longer than the run table holds a lock
@@ -41,7 +41,7 @@ def claim(
         )
     try:
         before = read_json(workdir / "config.json")
-        result = read_json(workdir / "result.json")
+        result = records.read_result(workdir)
     except ValueError:
         raise refusal or sys.exception() from None
     differing = [] if before is None else config_lib.science_diff(config, before)
@@ -52,7 +52,7 @@ def claim(
         )
     if result is None and refusal is not None:
         raise refusal
-    return result
+    return None if result is None else json_files.dump(result)
 
 
 def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
@@ -90,6 +90,7 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
     write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
     earlier = read_json(path) or {}
+    json_files.fill(records.Environment, earlier, path)
     starts = [*earlier.pop("earlier_starts", []), earlier] if earlier else []
     write_json(path, environment.describe() | {"earlier_starts": starts})
 

@@ -8,7 +8,6 @@ stopped by a signal, to be continued; else failed, with one message.
 """
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import sys
@@ -20,6 +19,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import compatibility, environment
+from scalelab.runs.json_files import parse_numbers
 
 PRETRAIN, FINETUNE = "pretrain", "finetune"
 WAITING, READY, DONE = "waiting", "ready", "done"
@@ -75,7 +75,7 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
     """Lists the fine-tunings of a run that are not finished: "sst2", "scratch/sst2"."""
     left = []
     for prefix, found in (("", run.tasks), ("scratch/", run.scratch)):
-        if prefix and not (study.facts["finetune"]["scratch"] and run.seed == 0):
+        if prefix and not (study.facts["finetune"].get("scratch") and run.seed == 0):
             continue
         for task in study.facts["tasks"]:
             done = {r.seed for r in found[task].runs if not r.unfinished} if task in found else ()
@@ -135,7 +135,7 @@ def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | Non
     try:
         with (run_folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
-            last = json.loads(file.read().decode(errors="replace").split("\n")[-2])
+            last = parse_numbers(file.read().decode(errors="replace").split("\n")[-2])
         names = {"steps": "step", "tokens": "tokens", "flops": "flops", "secs": "seconds"}
         totals = {name: config["optim"][f"total_{clock}"] for clock, name in names.items()}
         return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)

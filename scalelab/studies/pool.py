@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO
 
 from scalelab.config import cli
+from scalelab.helpers.files import write_text
 from scalelab.lab.load.study_runs import Study
 from scalelab.runs import environment
 from scalelab.studies import jobs
@@ -125,7 +126,7 @@ class Pool:
             elif working.process.returncode:
                 (name,) = working.names
                 self.failed[name] = describe_failure(working.process.returncode, working.log)
-                (self.workdir / "logs" / f"{name}.failed").write_text(self.failed[name])
+                write_text(self.workdir / "logs" / f"{name}.failed", self.failed[name])
         if ended:
             self.refused = None
             try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scalelab.helpers.files import whole
 from scalelab.tasks.task import Splits, Task, load_task, task_names
 
 HEADER = "index\tprediction\n"
@@ -71,15 +72,13 @@ def pack(workdir: Path) -> None:
     if not there:
         print(f"no {path}: none of the test sets is there")
         return
-    part = path.with_name(f".{path.name}.part")
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+    with whole(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in there.items():
             entry = zipfile.ZipInfo(name, EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = 3  # Unix, on whatever system this runs
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes())
-    part.replace(path)
     absent = [name for name in wanted if name not in there]
     lacks = [f"absent: {', '.join(absent)}"] if absent else []
     for name, file in there.items():

@@ -12,7 +12,7 @@ import pathlib
 import sys
 from typing import Any
 
-LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 2))  # data, fsdp, tensor
+LAYOUTS = ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2))  # data, fsdp, tensor
 
 
 def fine_tune(run: str, cache_dir: str, folder: pathlib.Path) -> dict[str, Any]:

@@ -24,4 +24,4 @@ def test_several_devices_equal_one(pretrained_runs, cache_dir, tmp_path) -> None
         timeout=550,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("equal") == 3
+    assert done.stdout.count("equal") == 4

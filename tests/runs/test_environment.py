@@ -52,6 +52,7 @@ def test_the_changelog_names_the_version() -> None:
     (["--api-key", "abc", "--config=x"], ["--api-key", "***", "--config=x"]),
     (["--config.Secret=abc"], ["--config.Secret=***"]),
     (["-password=abc"], ["-password=***"]),
+    (["--password", "-abc"], ["--password", "***"]),
     (["--token", "--seed=1"], ["--token", "--seed=1"]),
     (["--config.optim.total_tokens=9"], ["--config.optim.total_tokens=9"]),
     (["--config.tokenizer.kind=bpe"], ["--config.tokenizer.kind=bpe"]),

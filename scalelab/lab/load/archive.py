@@ -15,7 +15,7 @@ import pathlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scalelab.helpers import files
 from scalelab.runs import predictions, records
@@ -126,20 +126,20 @@ def _copy_files(source: pathlib.Path, to: pathlib.Path, max_lines: int) -> recor
     for name in FILES:
         if (source / name).exists():
             shutil.copyfile(source / name, to / name)
-    metrics = source / "metrics.jsonl"
-    if metrics.exists():
-        (to / metrics.name).write_text(thin(metrics.read_text(), max_lines))
+    if record.lines:
+        kept = "".join(json.dumps(line) + "\n" for line in thin(record.lines, max_lines))
+        (to / "metrics.jsonl").write_text(kept)
     return record
 
 
-def thin(text: str, max_lines: int) -> str:
-    """Returns the content of metrics.jsonl with at most `max_lines` lines of training.
+def thin(lines: Sequence[records.Line], max_lines: int) -> list[records.Line]:
+    """Returns the lines of metrics.jsonl with at most `max_lines` of training.
 
     Keeps all evaluations. Of the other lines it keeps every k-th, counted back from the last.
     """
-    lines = text.splitlines(keepends=True)
-    trained = [i for i, line in enumerate(lines)
-               if not any(name.startswith("eval/") for name in json.loads(line))]  # fmt: skip
+    trained = [
+        i for i, line in enumerate(lines) if not any(name.startswith("eval/") for name in line)
+    ]
     every = max(1, -(-len(trained) // max_lines))
     dropped = set(trained) - set(trained[::-1][::every])
-    return "".join(line for i, line in enumerate(lines) if i not in dropped)
+    return [line for i, line in enumerate(lines) if i not in dropped]

@@ -201,12 +201,37 @@ class _Run:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Finetune:
+    scratch: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    finetune: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    name: str
+    stage: str
+    n_model: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    runs: tuple[_Planned, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class _Facts:
     """The fields that name folders or files, and the nets of the runs."""
 
     name: str
     tasks: tuple[str, ...]
     runs: tuple[_Run, ...]
+    finetune: _Finetune
+    finetune_seeds: int
+    stages: dict[str, _Stage]
     rows: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -234,8 +259,14 @@ Plan = Mapping[str, Mapping[str, Any]]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
-    """Returns the estimates of `study plan` by the run's name; empty without a plan."""
-    plan = json_files.read_object(workdir / "plans" / f"{name}.json") or {"runs": []}
+    """Returns the estimates of `study plan` by the run's name; empty without a plan.
+
+    Raises:
+      Unreadable: the file is damaged.
+    """
+    path = workdir / "plans" / f"{name}.json"
+    plan = json_files.read_object(path) or {"runs": []}
+    json_files.fill(_Plan, plan, path)
     return {run["name"]: run for run in plan["runs"]}
 
 

@@ -1,0 +1,63 @@
+"""A folder whose files are damaged, or wrong in type, is refused with the file's name."""
+
+import json
+import pathlib
+
+import pytest
+
+from scalelab.finetuning import progress
+from scalelab.helpers import files
+from scalelab.lab.load import study_runs
+from scalelab.runs import run_folder
+from scalelab.studies import jobs
+
+
+@pytest.mark.parametrize("content", [{}, {"eval": 3}, {"status": 7}], ids=str)
+def test_no_result_of_another_form_counts_as_finished(tmp_path: pathlib.Path, content) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"result\.json"):
+        run_folder.claim(tmp_path, {})
+
+
+def test_a_wrong_environment_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "environment.json").write_text('{"earlier_starts": 5}')
+    with pytest.raises(ValueError, match=r"environment\.json"):
+        run_folder.describe(tmp_path, {})
+
+
+@pytest.mark.parametrize("line", ['{"step": ' + "9" * 3000 + "}", "[" * 4000 + "]" * 4000])
+def test_the_status_of_a_study_survives_a_damaged_line(tmp_path: pathlib.Path, line: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    assert jobs.progress(tmp_path, {"optim": {"total_steps": 5}}) is None
+
+
+@pytest.mark.parametrize("content", [{"runs": 5}, {"runs": [{"name": 3}]}], ids=str)
+def test_a_wrong_plan_is_named(tmp_path: pathlib.Path, content) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans/s.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"s\.json"):
+        study_runs.read_plan(tmp_path, "s")
+
+
+def test_a_study_file_without_its_fields_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "s.json").write_text('{"name": "s", "tasks": [], "runs": []}')
+    with pytest.raises(ValueError, match="finetune"):
+        study_runs.read_facts(tmp_path / "s.json")
+
+
+def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:
+    """So a finished run on a read-only disk can be started again."""
+    path = tmp_path / "grid.json"
+    files.write_json(path, {"a": 1})
+    before = path.stat()
+    files.write_json(path, {"a": 1})
+    assert path.stat().st_ino == before.st_ino
+    files.write_json(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 2}
+
+
+def test_steps_that_another_grouping_loses_are_named(tmp_path: pathlib.Path) -> None:
+    for name in (".resume-0-1.aaaa/6", ".resume-2.aaaa/4", ".resume-0.bbbb"):
+        (tmp_path / name).mkdir(parents=True)
+    (note,) = progress.describe_unused(tmp_path, [0], tmp_path / ".resume-0.bbbb")
+    assert ".resume-0-1.aaaa" in note and "step 6" in note
