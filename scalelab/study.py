@@ -111,10 +111,12 @@ def list_studies(workdir: pathlib.Path) -> None:
 
 def report(workdir: pathlib.Path) -> None:
     """Writes the report and says where it is."""
+    from scalelab import objectives
     from scalelab.lab.show import report as report_lib
 
     folder = pathlib.Path(TO.value) if TO.value else None
-    print(report_lib.make(workdir, study_name(), folder, ALLOW.value))
+    baselines = objectives.load_baselines()
+    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines))
 
 
 def pack(workdir: pathlib.Path) -> None:

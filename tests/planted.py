@@ -1,4 +1,4 @@
-"""Invented evidence: scores with a planted truth; of each statement one where it holds, one not."""
+"""Invented scores with a planted truth, for each hypothesis one where it holds and one not."""
 
 import functools
 import zlib
@@ -28,7 +28,7 @@ def thesis_rows() -> list[Row]:
 
 
 class Invented:
-    """Evidence over rows, each score with a truth and normal noise over seeds."""
+    """Scores over rows, each score with a truth and normal noise over seeds."""
 
     counts_only = False
 
@@ -60,8 +60,8 @@ class Invented:
         parts = [(w, dict(enumerate(self.numbers[row, score]))) for row, w in weights.items()]
         return estimates.contrast_numbers(parts)
 
-    def untestable(self, rows, score):
-        return ""
+    def check_treatment(self, rows, score):
+        return "", ""
 
     def curves(self, row):
         return self.found_curves.get(row, {})
@@ -93,7 +93,7 @@ def falling(row, better: float):
 
 
 RATE = by_system(0.03, 0.01, 0.0)
-# Statement -> a truth where it holds, and one where it does not.
+# Hypothesis -> a truth where it holds, and one where it does not.
 PLANTED = {
     "1a": (only("large", by_system(0.7, 0.65, 0.6)), only("large", by_system(0.6, 0.65, 0.7))),
     "1b": (only("large", by_system(0.7, 0.65, 0.6)), only("large", by_system(0.6, 0.65, 0.7))),

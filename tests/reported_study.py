@@ -208,10 +208,10 @@ def write(
     return workdir
 
 
-def build_tables(study, evidence, *, published=None, footnotes=()) -> list[Table]:
+def build_tables(study, scores, *, published=None, footnotes=()) -> list[Table]:
     """The tables of a study as its report makes them."""
     departing = comparison.departures(study, footnotes)
-    request = TableRequest(study, evidence, published, departing, footnotes)
+    request = TableRequest(study, scores, published, departing, footnotes)
     return score_tables.build(request, score_tables.TABLES | comparison.TABLES)
 
 

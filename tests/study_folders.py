@@ -14,6 +14,8 @@ FACTS = {
     "departures": {}, "variants": {}, "stages": {},
 }  # fmt: skip
 
+OBJECTIVES = {"bert": "mlm+nsp", "roberta": "mlm", "gpt2": "clm"}
+
 
 def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
     """Writes a study's file and the run folders of its pre-trainings.
@@ -32,6 +34,7 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         shape = dict(zip("AHL", map(int, run["shape"].split("x")), strict=True))
         net = dict(zip(("num_heads", "width", "num_layers"), shape.values(), strict=True))
         config = {"system": run["system"], "seed": run["seed"], "net": net}
+        config["objective"] = OBJECTIVES.get(run["system"])
         planned.append(
             {"name": name, "stage": "main", "system": run["system"], "shape": shape,
              "variant": variant, "seed": run["seed"], "finetune": True, "config": config}

@@ -36,7 +36,7 @@ lab: config helpers runs tasks
 thesis: config helpers lab
 studies: config data finetune finetuning helpers lab nets nn population resources runs sharding
   systems tasks train
-study: config helpers lab resources runs studies
+study: config helpers lab objectives resources runs studies
 worlds: config helpers tasks
 interop: config data finetuning helpers lab nets nn objectives resources runs state systems
 """

@@ -15,7 +15,7 @@ import pandas as pd
 
 from scalelab.helpers import files
 from scalelab.lab import tables
-from scalelab.lab.compare import bootstrap, evidence
+from scalelab.lab.compare import bootstrap, scores
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import DEV_SIZES, SHORT, TITLES, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
@@ -155,10 +155,10 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
     scored = {name: [r for r in rows if r["task"] == name and r["seeds"]] for name in TITLES}
     tasks = [own for own in scored.values() if own]
     found = {"GLUE average" if whole else f"mean of {len(tasks)} tasks": tasks * (len(tasks) > 1)}
-    for name, parts in evidence.MEANS.items():
-        found[evidence.TITLES[name]] = [
+    for name, parts in scores.MEANS.items():
+        found[scores.TITLES[name]] = [
             [r for r in scored[task] if (r["split"], r["metric"]) == (split, metric)]
-            for task, split, metric in (evidence.OF_TASKS[part] for part in parts)
+            for task, split, metric in (scores.OF_TASKS[part] for part in parts)
         ]
     return [
         {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),

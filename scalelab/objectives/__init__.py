@@ -2,17 +2,27 @@
 
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.helpers.names import load_module, nearest
+from scalelab.helpers.names import load_module, module_names, nearest
+
+SHARED = ("xent",)  # modules here that are no objective
 
 Batch = dict[str, jax.Array]
 Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
+
+
+class Baseline(NamedTuple):
+    """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
+
+    metric: str  # of `Objective.terms`: "loss" or "accuracy"
+    value: float | None  # None: the unigram entropy of the training text
+    margin: float
 
 
 class Objective(Protocol):
@@ -63,10 +73,12 @@ class ObjectiveModule(Protocol):
     Attributes:
       NEEDS_PAIRS: whether examples must be pairs of segments with labels.
       NEEDS_CAUSAL: whether the net must (True) or must not (False) be causal; None: either.
+      BASELINE: the trivial baseline.
     """
 
     NEEDS_PAIRS: bool
     NEEDS_CAUSAL: bool | None
+    BASELINE: Baseline
 
     @staticmethod
     def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> Objective:
@@ -86,7 +98,12 @@ def load(name: str) -> ObjectiveModule:
     Raises:
       ValueError: there is no such objective; the message names the nearest.
     """
-    return cast(ObjectiveModule, load_module("objectives", name, but=("xent",)))
+    return cast(ObjectiveModule, load_module("objectives", name, but=SHARED))
+
+
+def load_baselines() -> dict[str, Baseline]:
+    """Returns the trivial baseline of every objective."""
+    return {x: load(x).BASELINE for x in module_names("objectives") if x not in SHARED}
 
 
 def make(

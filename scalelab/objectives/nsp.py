@@ -8,8 +8,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from scalelab.objectives import Baseline
+
 NEEDS_PAIRS = True
 NEEDS_CAUSAL = False
+BASELINE = Baseline("accuracy", 0.5, 0.05)  # two standard errors of 500 validation examples
 
 Batch = dict[str, jax.Array]
 

@@ -56,7 +56,7 @@ class StudySpec:
     title: str = ""
     question: str = ""  # to be answered, one sentence
     protocol: str | None = None  # section of the protocol, if it has one
-    # Module with the study's statements, tables and figures: scalelab/lab/compare/evidence.py.
+    # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
     comparison: str | None = None
     scale: str = "full"
     seeds: Count = 1  # pre-training seeds: 0, 1, ...
@@ -139,7 +139,7 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
 def _check_report(spec: StudySpec) -> None:
     """Refuses clocks, tables, figures, hypotheses and fields that a report does not know."""
     from scalelab.lab.compare import comparability
-    from scalelab.lab.compare.evidence import load_comparison
+    from scalelab.lab.compare.scores import load_comparison
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 

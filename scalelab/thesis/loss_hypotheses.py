@@ -17,8 +17,8 @@ from scalelab.lab.compare import estimates
 from scalelab.lab.compare.claims import BELOW, Case, Claim, Finding, Region, claim
 from scalelab.lab.compare.comparability import TOLERANCE
 from scalelab.lab.compare.estimates import LEVEL, Estimate
-from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.compare.hypotheses import Row, make_finding, value, weighted
+from scalelab.lab.compare.hypotheses import make_finding, value, weighted
+from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
 
 RELIABLE = 0.9  # a rank correlation above it makes the loss a reliable indicator
@@ -26,7 +26,7 @@ LEAST_SHAPES = 4  # for a rank correlation
 LARGER = 1.5  # ratio of N from which one net is the larger
 
 
-def unreliable_loss(evidence: Evidence, score: str) -> Finding:
+def unreliable_loss(scores: Scores, score: str) -> Finding:
     """5: the validation loss is no reliable indicator of the fine-tuned score.
 
     Rows: of one system and one variant, with loss and score, at least four shapes. Claim:
@@ -37,22 +37,22 @@ def unreliable_loss(evidence: Evidence, score: str) -> Finding:
     RELIABLE. Cases: pairs of shapes in which the lower loss does not have the higher score.
     """
     groups = [
-        [r for r in rows if all(value(evidence, r, x) is not None for x in ("loss", score))]
-        for rows in select.by_variant(evidence).values()
+        [r for r in rows if all(value(scores, r, x) is not None for x in ("loss", score))]
+        for rows in select.by_variant(scores).values()
     ]
     cases = []
     for b, a in (pair for rows in groups for pair in itertools.combinations(rows, 2)):
-        gain, rise = (weighted(evidence, {a: 1.0, b: -1.0}, x) for x in (score, "loss"))
+        gain, rise = (weighted(scores, {a: 1.0, b: -1.0}, x) for x in (score, "loss"))
         if gain is not None and rise is not None:
             cases.append(Case(f"{b.label} against {a.label}", gain * rise >= 0))
     return make_finding(
-        evidence, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
+        scores, "5", "The validation loss is no reliable indicator of the fine-tuned score.",
         f"their rank correlation over shapes is below {RELIABLE:g}, by more than noise makes it",
-        [_rank_claim(evidence, groups, score)], cases, score,
+        [_rank_claim(scores, groups, score)], cases, score,
     )  # fmt: skip
 
 
-def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str) -> Claim:
+def _rank_claim(scores: Scores, groups: Sequence[Sequence[Row]], score: str) -> Claim:
     """Makes the claim of observation 5."""
     groups = [rows for rows in groups if len(rows) >= LEAST_SHAPES]
     what = f"rank correlation of {score} and negative loss over shapes"
@@ -61,17 +61,17 @@ def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str)
         missing = f"no system with loss and {score} of {LEAST_SHAPES} shapes in this study"
         return claim(what, region, missing)
     what += f", mean of {len(groups)}" * (len(groups) > 1)
-    untestable = evidence.untestable([row for rows in groups for row in rows], score)
+    checks = scores.check_treatment([row for rows in groups for row in rows], score)
     at_hand, noisy, in_order = [], [], []
     for rows in groups:
-        loss, scores = (
-            [e for row in rows if (e := evidence.value(row, name))] for name in ("loss", score)
+        losses, tuned = (
+            [e for row in rows if (e := scores.value(row, name))] for name in ("loss", score)
         )
-        x, y = (np.array([e.value for e in own]) for own in (loss, scores))
+        x, y = (np.array([e.value for e in own]) for own in (losses, tuned))
         at_hand.append(float(_spearman(-x[None], y[None])[0]))
-        num = min(len(e.resamples) for e in (*loss, *scores))
+        num = min(len(e.resamples) for e in (*losses, *tuned))
         noise = [np.stack([e.resamples[:num] - e.value for e in own], axis=1)
-                 for own in (loss, scores)]  # fmt: skip
+                 for own in (losses, tuned)]  # fmt: skip
         order = np.argsort(-x)
         ideal = np.empty_like(y)
         ideal[order] = scipy.optimize.isotonic_regression(y[order]).x
@@ -79,24 +79,24 @@ def _rank_claim(evidence: Evidence, groups: Sequence[Sequence[Row]], score: str)
         in_order.append(_spearman(-(x + noise[0]), ideal + noise[1]))
     effect, num = float(np.mean(at_hand)), min(map(len, noisy))
     if not num:
-        return claim(what, region, estimates.without_interval(effect), untestable)
+        return claim(what, region, estimates.without_interval(effect), *checks)
     resamples, exact = (np.mean([x[:num] for x in own], axis=0) for own in (noisy, in_order))
     low, high = np.quantile(resamples, [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2])
     found = Estimate(effect, float(low), float(high), float(resamples.std()), math.inf, resamples)
-    made = claim(what, region, found, untestable)
+    made = claim(what, region, found, *checks)
     by_noise = 2 * float((exact <= effect + 1e-9).sum() + 1) / (len(exact) + 1)
     return dataclasses.replace(made, p_for=min(1.0, max(made.p_for or 0.0, by_noise)))
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Returns Spearman's correlation of the rows of x and y, [R, k]; 0 where one is constant."""
-    one, two = (scipy.stats.rankdata(z, axis=1) for z in (x, y))
-    one, two = (z - z.mean(axis=1, keepdims=True) for z in (one, two))
-    scale = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-    return np.divide((one * two).sum(axis=1), scale, out=np.zeros(len(x)), where=scale > 0)
+    ranks = (scipy.stats.rankdata(z, axis=1) for z in (x, y))
+    x, y = (z - z.mean(axis=1, keepdims=True) for z in ranks)
+    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return np.divide((x * y).sum(axis=1), scale, out=np.zeros(len(x)), where=scale > 0)
 
 
-def larger_for_less(evidence: Evidence, score: str) -> Finding:
+def larger_for_less(scores: Scores, score: str) -> Finding:
     """6: at a fixed time, a larger net trained for fewer steps wins.
 
     Rows: of one system and one variant, with curves of validation loss against seconds. Claim: the
@@ -104,13 +104,13 @@ def larger_for_less(evidence: Evidence, score: str) -> Finding:
     at the latest time at which all runs of both were validated at one maximum length, interpolated
     on their curves; mean over such pairs, then over systems. Where all runs have equal seconds,
     that is their end. Cases: pairs. Where seconds are not equal, the smaller net's learning rate
-    has usually decayed further by then, to the disadvantage of the statement.
+    has usually decayed further by then, to the disadvantage of the hypothesis.
     """
     del score
     groups = []
-    for rows in select.by_variant(evidence).values():
-        timed = sorted((r for r in rows if evidence.curves(r)), key=lambda r: r.shape.n_model)
-        found = [_at_common_time(evidence, a, b) for a, b in itertools.combinations(timed, 2)
+    for rows in select.by_variant(scores).values():
+        timed = sorted((r for r in rows if scores.curves(r)), key=lambda r: r.shape.n_model)
+        found = [_at_common_time(scores, a, b) for a, b in itertools.combinations(timed, 2)
                  if b.shape.n_model >= LARGER * a.shape.n_model]  # fmt: skip
         groups.append([pair for pair in found if pair is not None])
     groups = [own for own in groups if own]
@@ -127,9 +127,9 @@ def larger_for_less(evidence: Evidence, score: str) -> Finding:
     found = estimates.contrast_numbers(parts) if parts else None
     missing = "no curves of loss against seconds of two sizes in this study"
     rows = [row for p in pairs for row in (p.small, p.large)]
-    made = claim(what, BELOW, found or missing, evidence.untestable(rows, "loss") if rows else "")
+    made = claim(what, BELOW, found or missing, *scores.check_treatment(rows, "loss"))
     return make_finding(
-        evidence, "6", "At a fixed time, a larger net trained for fewer steps wins.",
+        scores, "6", "At a fixed time, a larger net trained for fewer steps wins.",
         "at the latest time that both reached at one length, the larger net has the lower"
         " validation loss",
         [made], cases, "seconds",
@@ -146,9 +146,9 @@ class TimedPair(NamedTuple):
     gains: Mapping[int, float]
 
 
-def _at_common_time(evidence: Evidence, small: Row, large: Row) -> TimedPair | None:
+def _at_common_time(scores: Scores, small: Row, large: Row) -> TimedPair | None:
     """Returns two nets at the latest time at which all runs of both have a loss at one length."""
-    sides = [evidence.curves(row) for row in (small, large)]
+    sides = [scores.curves(row) for row in (small, large)]
     runs = [run for side in sides for run in side.values()]
     seeds = sorted(sides[0].keys() & sides[1].keys())
     found: list[tuple[float, int]] = []

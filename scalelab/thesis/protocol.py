@@ -14,7 +14,7 @@ the thesis. Our choices where the thesis is open:
 | fine-tuning optimizer, schedule, batching | see the table in scalelab/tasks/recipes.py |
 | auxiliary LM loss of GPT-2-style (5.4) | weight 0.5, as Radford et al. 2018 |
 | QQP in GLUE-Large | accuracy ("large") and F1 ("large_f1"), both reported |
-| seeds | one, as the thesis; statements need two or more |
+| seeds | one, as the thesis; hypotheses need two or more |
 
 A corpus is recognised by its layout and by the number of examples of an epoch, the data of a task
 by the remarks of its fine-tunings.
@@ -53,7 +53,7 @@ _OF_SYSTEM = {  # 5, 6.2.1, 7.2, 7.3
     "roberta": ("mlm", "bytebpe", "doc_sentences", 1e-4, 10.0, 0.08713),
     "gpt2": ("clm", "bytebpe", "doc_sentences", 2.5e-4, 10.0, 0.08713),
 }
-SYSTEMS = {name: dict(zip(_FIELDS, of, strict=True)) for name, of in _OF_SYSTEM.items()}
+SYSTEMS = {name: dict(zip(_FIELDS, values, strict=True)) for name, values in _OF_SYSTEM.items()}
 VARIANTS = {  # 7.5.4, 7.5.5; "x0.5" multiplies
     "baseline": {},
     "half_steps": {"optim.total_epochs": "x0.5"},

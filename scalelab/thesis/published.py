@@ -23,7 +23,7 @@ import numpy as np
 from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import Estimate, without_interval
-from scalelab.lab.compare.evidence import LARGE, Evidence
+from scalelab.lab.compare.scores import LARGE, Scores
 from scalelab.lab.load.study_runs import BASELINE
 
 TABLES = ("7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8", "B.1", "B.2", "B.3", "B.4", "B.5")
@@ -90,8 +90,8 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
     return rows
 
 
-class Published(Evidence):
-    """All tables as Evidence; if two print the same number, the first counts."""
+class Published(Scores):
+    """All tables as Scores; if two print the same number, the first counts."""
 
     counts_only = True
 
@@ -147,7 +147,7 @@ def epochs() -> dict[tuple[str, str], Epoch]:
 
 @functools.cache
 def read_scores() -> Published:
-    """Returns all tables as Evidence."""
+    """Returns all tables as Scores."""
     return Published()
 
 

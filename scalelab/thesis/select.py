@@ -1,44 +1,44 @@
-"""Selects rows that belong together: ladders of one dimension, equal sizes, one shape."""
+"""Selects rows that belong together: shape groups that grow in one dimension, equal sizes."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load.study_runs import BASELINE
 
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
 
-Row = Any  # evidence.Row, of one Evidence
+T = TypeVar("T")
 
 
-def group(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+def group(rows: Iterable[T], key: Callable[[T], Hashable]) -> dict[Any, list[T]]:
     """Returns rows by a key, in their order."""
-    found: dict[Any, list[Row]] = {}
+    found: dict[Any, list[T]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
 
 
-def baselines(evidence: Evidence) -> dict[str, list[Row]]:
+def baselines(scores: Scores) -> dict[str, list[Row]]:
     """Returns the rows of the baseline variant by system, small to large."""
-    rows = [row for row in evidence.rows if row.variant == BASELINE]
+    rows = [row for row in scores.rows if row.variant == BASELINE]
     return group(sorted(rows, key=lambda row: row.shape.n_model), lambda row: row.system)
 
 
-def by_variant(evidence: Evidence) -> dict[tuple[str, str], list[Row]]:
+def by_variant(scores: Scores) -> dict[tuple[str, str], list[Row]]:
     """Groups rows by system and variant; rows of a group differ only in shape."""
-    return group(evidence.rows, lambda row: (row.system, row.variant))
+    return group(scores.rows, lambda row: (row.system, row.variant))
 
 
-def by_shape(evidence: Evidence, systems: Sequence[str]) -> list[dict[str, Row]]:
+def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
     """Returns, for each shape that all the systems have, their baseline rows by system."""
-    rows = [row for row in evidence.rows if row.variant == BASELINE and row.system in systems]
+    rows = [row for row in scores.rows if row.variant == BASELINE and row.system in systems]
     found = ({row.system: row for row in own} for own in group(rows, lambda r: r.shape).values())
     return [own for own in found if len(own) == len(systems)]
 
 
-def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
+def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
     """Returns the longest list of rows that differ only in "width" or "num_layers", or []."""
     others = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
     groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in others))
@@ -47,15 +47,15 @@ def ladder(rows: Sequence[Row], dimension: str) -> list[Row]:
 
 
 def balanced(rows: Sequence[Row], dimension: str) -> list[tuple[Row, Row]]:
-    """Returns pairs of equal N and A: a row of the ladder and one less extreme in its dimension.
+    """Returns pairs of equal N and A: a row of the shape group, and a less extreme one.
 
     The second is, against a wide row, narrower and deeper; against a deep row, shallower and wider;
-    and it stands in neither ladder, so that it has grown in both dimensions.
+    and it stands in neither group, so that it has grown in both dimensions.
     """
-    ladders = {name: ladder(rows, name) for name in ("width", "num_layers")}
-    free = [row for row in rows if row not in ladders["width"] and row not in ladders["num_layers"]]
+    groups = {name: shape_group(rows, name) for name in ("width", "num_layers")}
+    free = [row for row in rows if row not in groups["width"] and row not in groups["num_layers"]]
     found = []
-    for single in ladders[dimension]:
+    for single in groups[dimension]:
         fits = [
             row for row in free
             if row.shape.num_heads == single.shape.num_heads and near(row, single)
@@ -94,8 +94,8 @@ def more_heads(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 def near(a: Row, b: Row) -> bool:
     """Returns whether two rows have equal N."""
-    one, two = sorted((a.shape.n_model, b.shape.n_model))
-    return two <= shape_rules.EQUAL * one
+    small, large = sorted((a.shape.n_model, b.shape.n_model))
+    return large <= shape_rules.EQUAL * small
 
 
 def _head(row: Row) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.lab.compare.estimates import with_bars
-from scalelab.lab.compare.evidence import Evidence
+from scalelab.lab.compare.scores import Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import plots, score_tables
 from scalelab.thesis import select
@@ -22,9 +22,9 @@ APART, ALONE_APART = 1.04, 1.08  # factors of N between neighbours of one size
 RANGE = 4  # an axis of N spans such a factor at least
 
 
-def draw(study: Study, evidence: Evidence, published: Evidence | None = None) -> "Figure | None":
+def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws GLUE-Large against N with error bars, and published scores hollow; None: no score."""
-    scored = [p for p in study.points if evidence.value(p, SCORE)]
+    scored = [p for p in study.points if scores.value(p, SCORE)]
     of_variant = select.group(scored, lambda p: p.variant)
     several = {v for v, own in of_variant.items() if len({p.shape for p in own}) > 1}
     panels = panels_of([p for p in scored if p.variant in several | {BASELINE}])
@@ -43,7 +43,7 @@ def draw(study: Study, evidence: Evidence, published: Evidence | None = None) ->
                 aside = ALONE_APART ** (near.index(line[0]) - (len(near) - 1) / 2)
                 look["linestyle"] = "none"
             sizes = [p.shape.n_model * aside for p in line]
-            estimates = [evidence.value(p, SCORE) for p in line]
+            estimates = [scores.value(p, SCORE) for p in line]
             values, bars = with_bars([e for e in estimates if e])
             axis.errorbar(sizes, values, yerr=bars, **look)
             if len(line) == 1:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from scalelab.lab.compare import claims
 from scalelab.lab.compare.claims import ABOVE, BELOW, Finding, Region
 from scalelab.lab.compare.comparability import TOLERANCE, are_equal
-from scalelab.lab.compare.evidence import Evidence
-from scalelab.lab.compare.hypotheses import Row, block_cases, build_claim, make_finding
+from scalelab.lab.compare.hypotheses import block_cases, build_claim, make_finding
+from scalelab.lab.compare.scores import Row, Scores
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import select
 from scalelab.thesis.hypotheses import MARGIN, SIMILAR
@@ -49,7 +49,7 @@ class VariantHypothesis:
     """
 
     id: str
-    statement: str
+    text: str
     pairs: tuple[tuple[str, str], ...]
     rule: str = ""
     what: str = ""
@@ -59,32 +59,32 @@ class VariantHypothesis:
     equal_text: bool = False
     any_system: bool = False
 
-    def __call__(self, evidence: Evidence, score: str) -> Finding:
+    def __call__(self, scores: Scores, score: str) -> Finding:
         """Returns the finding, undecided where unique text had to be equal and is not."""
         score = self.score or score
         what = self.what or " and ".join(f"{better} minus {worse}" for better, worse in self.pairs)
-        names = (self.id, self.statement, self.rule or f"{what} is above 0 in the mean")
+        names = (self.id, self.text, self.rule or f"{what} is above 0 in the mean")
         rows = select.group(
-            evidence.rows, lambda row: ("" if self.any_system else row.system, row.shape)
+            scores.rows, lambda row: ("" if self.any_system else row.system, row.shape)
         )
         named = [{row.variant: row for row in own} for own in rows.values()]
-        blocks = [{own[one]: 1.0, own[two]: -self.weight}
-                  for one, two in self.pairs
-                  for own in named if one in own and two in own]  # fmt: skip
-        unequal = [_unequal_text(evidence, list(block)) for block in blocks if self.equal_text]
+        blocks = [{own[better]: 1.0, own[worse]: -self.weight}
+                  for better, worse in self.pairs
+                  for own in named if better in own and worse in own]  # fmt: skip
+        unequal = [_unequal_text(scores, list(block)) for block in blocks if self.equal_text]
         if any(unequal):
             refused = claims.claim(what, self.region, "; ".join(filter(None, unequal)))
-            return make_finding(evidence, *names, [refused], [], score)
-        claim = build_claim(evidence, what, self.region, blocks, score, "no row with both variants")
-        cases = block_cases(evidence, blocks, self.region, score)
-        found = make_finding(evidence, *names, [claim], cases, score)
-        read = [x for block in blocks for row in block for x in evidence.passes(row) if x]
+            return make_finding(scores, *names, [refused], [], score)
+        claim = build_claim(scores, what, self.region, blocks, score, "no row with both variants")
+        cases = block_cases(scores, blocks, self.region, score)
+        found = make_finding(scores, *names, [claim], cases, score)
+        read = [x for block in blocks for row in block for x in scores.passes(row) if x]
         if not self.equal_text or not read or min(read) >= 1 / (1 + TOLERANCE):
             return found
         return dataclasses.replace(found, remarks=(*found.remarks, PARTIAL.format(min(read))))
 
 
-HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
+HYPOTHESES: dict[str, Callable[[Scores, str], Finding]] = {
     made.id: made
     for made in (
         VariantHypothesis(
@@ -122,9 +122,9 @@ HYPOTHESES: dict[str, Callable[[Evidence, str], Finding]] = {
 }  # fmt: skip
 
 
-def _unequal_text(evidence: Evidence, rows: Sequence[Row]) -> str:
+def _unequal_text(scores: Scores, rows: Sequence[Row]) -> str:
     """Returns why rows are not of equal unique text; "": they are, or have no run."""
-    read = {row.label: evidence.passes(row) for row in rows}
+    read = {row.label: scores.passes(row) for row in rows}
     unknown = [label for label, found in read.items() if None in found]
     if unknown:
         return f"the files of {' and '.join(unknown)} do not record passes over the corpus"

@@ -7,7 +7,7 @@ learn. Three kinds:
   neighbours  every second word is a function of its two neighbours (`neighbours`)
   grammar     documents of sentences with topics, order, agreement, gold annotations (`pcfg`,
               `lexicon`, `grammar`, `discourse`, `gold`) and nine tasks in GLUE's layout
-              (`statements`, `tasks`, `glue_files`)
+              (`tasks`, `glue_files`)
 
 `python -m scalelab.worlds` writes them to disk. Entropies are in nats. This room needs only numpy;
 only its program, tests and studies import it.

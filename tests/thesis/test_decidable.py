@@ -1,6 +1,6 @@
-"""Every statement that a study names can come out either way there, with the seeds that it plans.
+"""Every hypothesis that a study names can come out either way there, with the seeds that it plans.
 
-The evidence is invented and without noise, so what stays undecided is so by the study's design: a
+The scores are invented and without noise, so what stays undecided is so by the study's design: a
 shape that is not there, or a single number of which nobody knows how much another would differ.
 """
 
@@ -11,7 +11,7 @@ import tiny
 from planted import PLANTED, Invented
 
 from scalelab.lab.compare import hypotheses
-from scalelab.lab.compare.evidence import LARGE, OF_TASKS
+from scalelab.lab.compare.scores import LARGE, OF_TASKS
 from scalelab.studies import expand, spec
 from scalelab.thesis import comparison
 from scalelab.thesis.published import Row
@@ -61,7 +61,7 @@ def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
 
 
 def verdicts(made: spec.StudySpec, name: str, path, without=()) -> tuple[str, str]:
-    """Of evidence where the statement holds, and where it does not."""
+    """Verdicts on scores where the hypothesis holds, and where it does not."""
     found = [hypotheses.evaluate(comparison, invent(made, truth, path, without), [name])[0]
              for truth in PLANTED[name]]  # fmt: skip
     return found[0].verdict, found[1].verdict
@@ -88,7 +88,7 @@ def test_what_a_study_names_it_can_confirm_and_refute(name, arguments, tmp_path)
     ],
 )
 def test_without_one_shape_a_study_cannot(study, arguments, name, without, tmp_path) -> None:
-    """So the test above would tell: these rows are what the statements rest on."""
+    """So the test above would tell: these rows are what the hypotheses rest on."""
     assert "undecided" in verdicts(load(study, arguments), name, tmp_path, without)
 
 

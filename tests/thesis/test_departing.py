@@ -27,7 +27,7 @@ STEPS, LONG_STEPS = 6 * 1_007_708 // 64, 6 * 115_240 // 16
 
 
 class Flat:
-    """Evidence: every score is one half."""
+    """Scores: every score is one half."""
 
     def value(self, row, score):
         return Estimate(0.5, 0.4, 0.6, 0.01, math.inf, np.zeros(1))

@@ -11,8 +11,8 @@ from scalelab.thesis import comparison, published
 from scalelab.thesis.published import Row
 
 
-def evaluate(evidence, ids=None):
-    return hypotheses.evaluate(comparison, evidence, ids)
+def evaluate(scores, ids=None):
+    return hypotheses.evaluate(comparison, scores, ids)
 
 
 # Counted by hand in the tables.
@@ -63,10 +63,10 @@ def test_effects_on_the_published_tables() -> None:
 
 
 def test_ids_are_chosen() -> None:
-    evidence = published.read_scores()
-    assert [f.id for f in evaluate(evidence, ["7a", "1b"])] == ["1b", "7a"]
+    scores = published.read_scores()
+    assert [f.id for f in evaluate(scores, ["7a", "1b"])] == ["1b", "7a"]
     with pytest.raises(ValueError, match="no hypothesis '8'"):
-        evaluate(evidence, ["8"])
+        evaluate(scores, ["8"])
 
 
 # --- Invented studies -----------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_one_pretraining_each_decides_nothing() -> None:
     truth = only("large", by_system(0.7, 0.65, 0.6))
     found = evaluate(Invented(truth, 0.01, num_seeds=1), ["1a", "4b", "5"])
     assert {f.verdict for f in found} == {"undecided"}
-    assert all(estimates.ALONE in f.why for f in found)
+    assert all(estimates.SINGLE_SEED in f.why for f in found)
 
 
 def test_an_empty_study_says_what_it_lacks() -> None:
@@ -104,11 +104,11 @@ def test_null_studies_confirm_nothing() -> None:
     names = ("1a", "1b", "2a", "2b", "2c", "2d", "3", "4b")
     num, told = 60, 0
     for seed in range(num):
-        evidence = Invented(only("large", lambda row: 0.65), 0.02, seed=seed)
-        evidence.value = lambda row, score, e=evidence: estimates.without_interval(
+        scores = Invented(only("large", lambda row: 0.65), 0.02, seed=seed)
+        scores.value = lambda row, score, e=scores: estimates.without_interval(
             float(e.numbers[row, score].mean())
         )
-        found = evaluate(evidence, names)
+        found = evaluate(scores, names)
         told += any(
             c.verdict != "undecided" and not (c.region.low < 0 < c.region.high)
             for f in found for c in f.claims
@@ -131,29 +131,29 @@ def test_a_reliable_loss_is_seldom_called_unreliable() -> None:
 def test_equal_seconds_are_read_where_both_end_at_one_length() -> None:
     """Ahead in the short phase, behind at the end of the budget; or ended before the other's."""
     small, large = (Row("bert", shape, BASELINE) for shape in (Shape(2, 64, 2), Shape(2, 128, 2)))
-    evidence = Invented(lambda row, score: None, 0.0, rows=[small, large])
+    scores = Invented(lambda row, score: None, 0.0, rows=[small, large])
     short = np.array([(1.0, 9.0), (10.0, 8.0)])
 
     def both(curve):
         return dict.fromkeys((0, 1), curve)
 
-    evidence.found_curves = {
+    scores.found_curves = {
         small: both({128: short, 512: np.array([(11.0, 9.0), (20.0, 8.5)])}),
         large: both({128: short - [0, 1], 512: np.array([(12.0, 9.0), (20.0, 8.7)])}),
     }
 
     def found() -> tuple[float, str]:
-        (made,) = evaluate(evidence, ["6"])[0].claims
+        (made,) = evaluate(scores, ["6"])[0].claims
         return made.effect, made.what
 
     effect, what = found()
     assert effect == pytest.approx(0.2) and what.endswith("(20 s, length 512)")
-    evidence.found_curves[small] = both({128: short, 512: np.array([(20.1, 8.5)])})
+    scores.found_curves[small] = both({128: short, 512: np.array([(20.1, 8.5)])})
     assert found() == (pytest.approx(0.2), what)
-    evidence.found_curves[small] = both({128: short, 512: np.array([(11.0, 9.0), (11.3, 8.5)])})
+    scores.found_curves[small] = both({128: short, 512: np.array([(11.0, 9.0), (11.3, 8.5)])})
     effect, what = found()
     assert effect == pytest.approx(-1) and what.endswith("(10 s, length 128)")
     slow = Row("bert", Shape(2, 256, 2), BASELINE)
-    evidence.rows.append(slow)
-    evidence.found_curves[slow] = both({128: short * [0.8, 1]})
+    scores.rows.append(slow)
+    scores.found_curves[slow] = both({128: short * [0.8, 1]})
     assert found()[1].endswith("(8 to 10 s, length 128)")

@@ -16,7 +16,7 @@ VARIANTS = ("mlm_on_sentences", "mlm_on_pairs_unique")
 
 
 class Reading(Invented):
-    """Invented evidence whose rows read so many passes, by variant; others one."""
+    """Invented scores whose rows read so many passes, by variant; others one."""
 
     read: dict[str, list[float | None]] = {}
 
@@ -39,9 +39,9 @@ class Reading(Invented):
     ("name", "variant"), [("f3", "mlm_on_pairs_unique"), ("f4", "pairs_unique")]
 )
 def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
-    evidence = Reading(PLANTED[name][0], 0.001)
-    evidence.read = {variant: passes}
-    (found,) = hypotheses.evaluate(comparison, evidence, [name])
+    scores = Reading(PLANTED[name][0], 0.001)
+    scores.read = {variant: passes}
+    (found,) = hypotheses.evaluate(comparison, scores, [name])
     assert found.verdict == verdict
     if passes == [None]:
         assert f"the files of bert 2x128x2 {variant} do not record" in found.why
@@ -52,9 +52,9 @@ def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
 
 def test_below_one_pass_a_finding_says_what_that_means() -> None:
     for read, num in ((0.01, 1), (0.99, 0), (3.0, 0)):
-        evidence = Reading(PLANTED["f3"][0], 0.001)
-        evidence.read = {x: [read] for x in VARIANTS}
-        (found,) = hypotheses.evaluate(comparison, evidence, ["f3"])
+        scores = Reading(PLANTED["f3"][0], 0.001)
+        scores.read = {x: [read] for x in VARIANTS}
+        (found,) = hypotheses.evaluate(comparison, scores, ["f3"])
         assert found.verdict == "confirmed"
         assert sum("below one pass" in remark for remark in found.remarks) == num
 

@@ -6,7 +6,7 @@ import setuptools
 import tiny
 
 from scalelab.config.pretraining import Shape
-from scalelab.lab.compare.evidence import LARGE, SCORES
+from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.load.study_runs import BASELINE
 from scalelab.thesis import published
 from scalelab.thesis.published import Row
@@ -88,30 +88,30 @@ def test_tables_agree_where_they_print_one_number_twice() -> None:
 
 
 def test_doubtful_cells_are_not_used() -> None:
-    evidence = published.read_scores()
-    assert evidence.counts_only
+    scores = published.read_scores()
+    assert scores.counts_only
     assert published.read_table("7.3")[BERT_5]["large"].doubt
-    assert evidence.value(BERT_5, "large").value == pytest.approx((0.621 + 0.750 + 0.686) / 3)
+    assert scores.value(BERT_5, "large").value == pytest.approx((0.621 + 0.750 + 0.686) / 3)
     roberta = Row("roberta", Shape(2, 256, 9), BASELINE)
-    assert evidence.value(roberta, "sst2") is None
-    assert evidence.value(roberta, "large").value == pytest.approx(0.750)
-    assert evidence.difference(roberta, BERT_5, "sst2") is None
-    assert evidence.contrast({roberta: 1.0, BERT_5: -1.0}, "sst2") is None
-    assert len(evidence.remarks(SCORES)) == 7
-    (remark,) = evidence.remarks(["large"])
+    assert scores.value(roberta, "sst2") is None
+    assert scores.value(roberta, "large").value == pytest.approx(0.750)
+    assert scores.difference(roberta, BERT_5, "sst2") is None
+    assert scores.contrast({roberta: 1.0, BERT_5: -1.0}, "sst2") is None
+    assert len(scores.remarks(SCORES)) == 7
+    (remark,) = scores.remarks(["large"])
     assert "large 68.9: not the mean of its parts" in remark
 
 
 def test_evidence_has_values_without_intervals() -> None:
-    evidence = published.read_scores()
+    scores = published.read_scores()
     a, b = (Row(system, Shape(2, 256, 9), BASELINE) for system in ("roberta", "bert"))
-    assert len(evidence.rows) == 27 + 9 + 4 + 9 + 3  # 7.2 with 7.3, 7.4, 7.5, 7.6, 7.7 with 7.8
-    assert evidence.difference(a, b, "large").value == pytest.approx(0.036)
-    found = evidence.contrast({b: 0.5, a: -0.5, BERT_5: 0.5}, "qnli")
+    assert len(scores.rows) == 27 + 9 + 4 + 9 + 3  # 7.2 with 7.3, 7.4, 7.5, 7.6, 7.7 with 7.8
+    assert scores.difference(a, b, "large").value == pytest.approx(0.036)
+    found = scores.contrast({b: 0.5, a: -0.5, BERT_5: 0.5}, "qnli")
     assert found.value == pytest.approx(((0.825 - 0.783) + 0.686) / 2)
     assert not len(found.resamples)
-    assert evidence.value(b, "loss").value == 3.24
-    assert evidence.value(a, "loss") is None
+    assert scores.value(b, "loss").value == 3.24
+    assert scores.value(a, "loss") is None
 
 
 def test_an_installed_package_has_the_tables(monkeypatch) -> None:

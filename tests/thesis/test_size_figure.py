@@ -16,16 +16,16 @@ def test_score_by_size_draws_the_estimates(tmp_path) -> None:
         tmp_path, systems=("bert",), shapes=shapes, seeds=1, tasks=("mnli", "qqp", "qnli")
     )
     study = study_runs.read(tmp_path)
-    evidence = StudyScores(study)
-    figure = size_figure.draw(study, evidence)
+    scores = StudyScores(study)
+    figure = size_figure.draw(study, scores)
     panels = {axis.get_title(): axis for axis in figure.axes}
     assert list(panels) == ["width", "depth", "other shapes"]
     width = panels["width"].containers[0].lines[0]
-    scores = [100 * evidence.value(p, "large").value for p in study.points[:2]]
+    expected = [100 * scores.value(p, "large").value for p in study.points[:2]]
     assert list(width.get_xdata()) == [12 * 2 * 16**2, 12 * 2 * 32**2]
-    assert list(width.get_ydata()) == scores
+    assert list(width.get_ydata()) == expected
     bars = panels["width"].containers[0].lines[2][0].get_segments()
-    ends = [evidence.value(p, "large") for p in study.points[:2]]
+    ends = [scores.value(p, "large") for p in study.points[:2]]
     for bar, end in zip(bars, ends, strict=True):
         assert bar[:, 1] == pytest.approx([100 * end.low, 100 * end.high])
 

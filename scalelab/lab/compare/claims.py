@@ -20,12 +20,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.lab.compare.estimates import ALONE, LEVEL, ROUNDING, Estimate, holm
+from scalelab.lab.compare.estimates import LEVEL, ROUNDING, SINGLE_SEED, Estimate, holm
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_TESTABLE = "not testable at this scale"
 LEAST_CASES = 2  # for a verdict from counts
-ALL, MOST, ANY = "all", "most", "any"  # of a statement's claims or cases must hold
+ALL, MOST, ANY = "all", "most", "any"  # of a hypothesis's claims or cases must hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Claim:
     # The smaller of the two after Holm's correction; None before `decide`.
     corrected: float | None = None
     untestable: str = ""  # why the treatment of its rows did not take; "": it took
+    unchecked: str = ""  # the checks of the treatment that lacked a number; "": none
 
     @property
     def p_value(self) -> float | None:
@@ -107,15 +108,15 @@ class Case:
     """One of the comparisons that are counted."""
 
     label: str  # what is compared
-    holds: bool  # whether the statement holds there, as the numbers stand
+    holds: bool  # whether the hypothesis holds there, as the numbers stand
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Finding:
-    """A statement, and the verdict of a study on it."""
+    """A hypothesis, and the verdict of a study on it."""
 
     id: str  # such as "1a"
-    statement: str  # in words
+    text: str  # the hypothesis in words
     rule: str  # what makes it confirmed and what refuted, in words
     claims: tuple[Claim, ...]  # they decide the verdict
     cases: tuple[Case, ...]  # they are counted
@@ -130,14 +131,17 @@ class Finding:
         return f"holds in {sum(case.holds for case in self.cases)} of {len(self.cases)}"
 
 
-def claim(what: str, region: Region, found: Estimate | str, untestable: str = "") -> Claim:
+def claim(
+    what: str, region: Region, found: Estimate | str, untestable: str = "", unchecked: str = ""
+) -> Claim:
     """Makes a claim from an estimate, or from the reason why there is none."""
+    checks = (None, untestable, unchecked)
     if isinstance(found, str):
-        return Claim(what, region, None, None, found, untestable=untestable)
+        return Claim(what, region, None, None, found, None, None, *checks)
     if not len(found.resamples):
-        return Claim(what, region, found.value, None, ALONE, untestable=untestable)
+        return Claim(what, region, found.value, None, SINGLE_SEED, None, None, *checks)
     p = region.p_values(found.resamples)
-    return Claim(what, region, found.value, found, "", *p, untestable=untestable)
+    return Claim(what, region, found.value, found, "", *p, *checks)
 
 
 def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Finding]:
@@ -147,7 +151,7 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
       findings: of one report; a claim that two of them share (the same words and region) counts
         once.
       counts_only: True if no value has an interval. Verdicts then count cases, two at least. ALL:
-        confirmed if the statement holds in all, refuted if in none. MOST: confirmed if it holds in
+        confirmed if the hypothesis holds in all, refuted if in none. MOST: confirmed if it holds in
         more than half, refuted if it fails in more than half. ANY: in two at least, or in none.
 
     Returns:
@@ -160,7 +164,9 @@ def decide(findings: Sequence[Finding], *, counts_only: bool = False) -> list[Fi
     for finding in findings:
         made = [(c, corrected.get((c.what, c.region))) for c in finding.claims]
         claims = tuple(dataclasses.replace(c, corrected=p) for c, p in made)
-        finding = dataclasses.replace(finding, claims=claims)
+        unchecked = (f"Not checked: {c.unchecked}." for c in claims if c.unchecked)
+        remarks = tuple(dict.fromkeys((*finding.remarks, *unchecked)))
+        finding = dataclasses.replace(finding, claims=claims, remarks=remarks)
         verdict, why = _by_counts(finding) if counts_only else _by_claims(finding, len(p_values))
         decided.append(dataclasses.replace(finding, verdict=verdict, why=why))
     return decided
@@ -181,14 +187,14 @@ def _by_counts(finding: Finding) -> tuple[str, str]:
 
 def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
     """Returns the verdict that a finding's claims give, and why; `num_claims` were corrected."""
-    one, every = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
-    by_one, by_every = ([c.what for c in finding.claims if c.verdict == v] for v in (one, every))
-    if by_one:
-        return one, "; ".join(by_one)
+    any_of, all_of = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
+    by_any, by_all = ([c.what for c in finding.claims if c.verdict == v] for v in (any_of, all_of))
+    if by_any:
+        return any_of, "; ".join(by_any)
     if not finding.claims:
         return UNDECIDED, "nothing to compare"
-    if len(by_every) == len(finding.claims):
-        return every, "; ".join(by_every)
+    if len(by_all) == len(finding.claims):
+        return all_of, "; ".join(by_all)
     untestable = dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
     if untestable:
         return NOT_TESTABLE, "; ".join(untestable)

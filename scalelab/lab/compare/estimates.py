@@ -20,7 +20,7 @@ POWER = 0.8  # with which the smallest detectable difference is found
 ROUNDING = 1e-12  # equal resamples may differ by this much
 HALF = 1000  # resamples on each side of the value
 GRID = 20_000  # quantiles of each term of a sum of Student's
-ALONE = "a single pre-training seed: how much another would differ is unknown"
+SINGLE_SEED = "a single pre-training seed: how much another would differ is unknown"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

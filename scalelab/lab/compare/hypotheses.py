@@ -1,7 +1,7 @@
 """Hypotheses of a study: makes claims from rows, and the findings of a report.
 
-A hypothesis is a function of the evidence that returns a finding. A study's comparison brings its
-own hypotheses (evidence.py). Every two systems give one more: the first scores higher than the
+A hypothesis is a function of scores that returns a finding. A study's comparison brings its
+own hypotheses (scores.py). Every two systems give one more: the first scores higher than the
 second in the mean over the shapes and variants that both have. All claims of a report are corrected
 together (Holm).
 
@@ -12,17 +12,17 @@ fine-tunings is degenerate, each finding also gives its verdict without such row
 import dataclasses
 import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import claims
 from scalelab.lab.compare.claims import ABOVE, ALL, UNDECIDED, Case, Claim, Finding, Region
-from scalelab.lab.compare.evidence import (
+from scalelab.lab.compare.scores import (
     LARGE_TASKS,
     OF_TASKS,
     TITLES,
     Comparison,
-    Evidence,
+    Row,
+    Scores,
     parts_of,
 )
 from scalelab.lab.compare.study_scores import StudyScores
@@ -31,25 +31,24 @@ from scalelab.lab.load.study_runs import Point, Study
 COLLAPSED = 0.2  # share of a row's fine-tunings that are degenerate
 RULE = "the first scores higher on every score named, refuted if it scores lower on one"
 
-Row = Any  # evidence.Row of one Evidence
 Block = Mapping[Row, float]  # weights of rows
 
 
-def value(evidence: Evidence, row: Row, score: str) -> float | None:
+def value(scores: Scores, row: Row, score: str) -> float | None:
     """Returns a score without its interval."""
-    found = evidence.value(row, score)
+    found = scores.value(row, score)
     return None if found is None else found.value
 
 
-def weighted(evidence: Evidence, block: Block, score: str) -> float | None:
+def weighted(scores: Scores, block: Block, score: str) -> float | None:
     """Returns the weighted sum of a block's scores; None if one is missing."""
-    found = [(weight, value(evidence, row, score)) for row, weight in block.items()]
+    found = [(weight, value(scores, row, score)) for row, weight in block.items()]
     values = [weight * x for weight, x in found if x is not None]
     return sum(values) if len(values) == len(found) else None
 
 
 def build_claim(
-    evidence: Evidence, what: str, region: Region, blocks: Sequence[Block], score: str, missing: str
+    scores: Scores, what: str, region: Region, blocks: Sequence[Block], score: str, missing: str
 ) -> Claim:
     """Makes the claim that the mean over blocks of a weighted sum of scores lies in a region.
 
@@ -57,7 +56,7 @@ def build_claim(
     the reason if there is no block.
     """
     title = TITLES.get(score, score)
-    usable = [b for b in blocks if weighted(evidence, b, score) is not None]
+    usable = [b for b in blocks if weighted(scores, b, score) is not None]
     label = f"{what}, {title}, mean of {len(usable)}" if len(usable) > 1 else f"{what}, {title}"
     if len(usable) < len(blocks):
         label += f" ({len(blocks) - len(usable)} without)"
@@ -66,7 +65,7 @@ def build_claim(
     if not usable:
         absent = [
             part for part in parts_of(score)
-            if all(value(evidence, row, part) is None for row in evidence.rows)
+            if all(value(scores, row, part) is None for row in scores.rows)
         ]  # fmt: skip
         of_rows = not absent or absent == [score]
         lacking = f"{title} of these rows" if of_rows else ", ".join(absent)
@@ -75,19 +74,19 @@ def build_claim(
     for block in usable:
         for row, weight in block.items():
             weights[row] = weights.get(row, 0.0) + weight / len(usable)
-    found = evidence.contrast(weights, score)
+    found = scores.contrast(weights, score)
     reason = f"{title} of these rows is not comparable, see the notes"
-    untestable = evidence.untestable(weights, score)
-    return claims.claim(label, region, reason if found is None else found, untestable)
+    checks = scores.check_treatment(weights, score)
+    return claims.claim(label, region, reason if found is None else found, *checks)
 
 
 def block_cases(
-    evidence: Evidence, blocks: Iterable[Block], region: Region, score: str, name: str = ""
+    scores: Scores, blocks: Iterable[Block], region: Region, score: str, name: str = ""
 ) -> list[Case]:
     """Checks for each block with scores whether its value lies in the region."""
     cases = []
     for block in blocks:
-        found = weighted(evidence, block, score)
+        found = weighted(scores, block, score)
         rows = list(block)
         label = f"{rows[0].system} {name}" if name else " against ".join(r.label for r in rows)
         if found is not None:
@@ -96,9 +95,9 @@ def block_cases(
 
 
 def make_finding(
-    evidence: Evidence,
+    scores: Scores,
     name: str,
-    statement: str,
+    text: str,
     rule: str,
     made: Sequence[Claim],
     cases: Sequence[Case],
@@ -107,13 +106,13 @@ def make_finding(
     needs: str = ALL,
 ) -> Finding:
     """Makes a finding without verdict, with the remarks on its score."""
-    remarks = tuple(evidence.remarks([score]))
-    return Finding(name, statement, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
+    remarks = tuple(scores.remarks([score]))
+    return Finding(name, text, rule, tuple(made), tuple(cases), needs=needs, remarks=remarks)
 
 
 def evaluate(
     comparison: Comparison,
-    evidence: Evidence,
+    scores: Scores,
     ids: Iterable[str] | None = None,
     *,
     score: str = "large",
@@ -122,9 +121,9 @@ def evaluate(
 
     Args:
       comparison: brings the hypotheses.
-      evidence: the scores.
+      scores: the scores.
       ids: of hypotheses, such as "1a"; None: all.
-      score: to use instead of GLUE-Large, a name in evidence.SCORES.
+      score: to use instead of GLUE-Large, a name in scores.SCORES.
 
     Raises:
       ValueError: an unknown id or score.
@@ -134,11 +133,11 @@ def evaluate(
     for name in ids:
         if name not in known:
             raise ValueError(f"no hypothesis {name!r}: {nearest(name, known)}")
-    findings = [known[name](evidence, score) for name in known if name in ids]
-    return claims.decide(findings, counts_only=evidence.counts_only)
+    findings = [known[name](scores, score) for name in known if name in ids]
+    return claims.decide(findings, counts_only=scores.counts_only)
 
 
-def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:
+def judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
     """Returns findings with verdicts: the study's hypotheses, then one for every two systems.
 
     The remarks of a finding give the verdict on the comparison's published numbers, and the verdict
@@ -147,9 +146,9 @@ def judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[F
     Raises:
       ValueError: the study asks for an unknown hypothesis.
     """
-    found = _judge(study, evidence, comparison)
-    left_out = collapsed_rows(evidence.rows)
-    fewer = evidence.without(left_out)
+    found = _judge(study, scores, comparison)
+    left_out = collapsed_rows(scores.rows)
+    fewer = scores.without(left_out)
     if not left_out or not any(point.finished for point in fewer.rows):
         return found
     again = {finding.id: finding for finding in _judge(study, fewer, comparison)}
@@ -180,14 +179,14 @@ def collapsed_rows(points: Iterable[Point]) -> list[Point]:
     return found
 
 
-def _judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[Finding]:
+def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
     ids = study.facts["hypotheses"]
-    asked = evaluate(comparison, evidence, ids) if ids else []
+    asked = evaluate(comparison, scores, ids) if ids else []
     published = comparison.published() if ids else None
     before = {f.id: f for f in evaluate(comparison, published, ids)} if published else {}
     stated = {c.what.partition(",")[0] for finding in asked for c in finding.claims}
     found = []
-    for finding in claims.decide([*asked, *_between_systems(study, evidence, stated)]):
+    for finding in claims.decide([*asked, *_between_systems(study, scores, stated)]):
         if printed := before.get(finding.id):
             remark = f"On the published tables: {printed.verdict}, {printed.why}."
             finding = dataclasses.replace(finding, remarks=(*finding.remarks, remark))
@@ -195,7 +194,7 @@ def _judge(study: Study, evidence: StudyScores, comparison: Comparison) -> list[
     return found
 
 
-def _between_systems(study: Study, evidence: StudyScores, stated: Container[str]) -> list[Finding]:
+def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
     The score is GLUE-Large where the study has its tasks, else the main score of each task. A
@@ -204,22 +203,23 @@ def _between_systems(study: Study, evidence: StudyScores, stated: Container[str]
     tasks, main = set(study.facts["tasks"]), dict[str, str]()
     for score, (task, _, _) in OF_TASKS.items():
         main.setdefault(task, score)
-    scores = [score for task, score in main.items() if task in tasks]
-    scores = ["large"] if tasks.issuperset(LARGE_TASKS) else scores
+    shown = [score for task, score in main.items() if task in tasks]
+    shown = ["large"] if tasks.issuperset(LARGE_TASKS) else shown
     found = []
-    systems = dict.fromkeys(point.system for point in evidence.rows)
-    for one, two in itertools.combinations(systems, 2):
-        if f"{two} minus {one}" in stated:
-            one, two = two, one
+    systems = dict.fromkeys(point.system for point in scores.rows)
+    for first, second in itertools.combinations(systems, 2):
+        if f"{second} minus {first}" in stated:
+            first, second = second, first
         ours, theirs = (
-            {(p.shape, p.variant): p for p in evidence.rows if p.system == system}
-            for system in (one, two)
+            {(p.shape, p.variant): p for p in scores.rows if p.system == system}
+            for system in (first, second)
         )
-        blocks = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
+        blocks: list[Block] = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
         made = tuple(
-            build_claim(evidence, f"{one} minus {two}", ABOVE, blocks, score, "no shape of both")
-            for score in scores
+            build_claim(scores, f"{first} minus {second}", ABOVE, blocks, score, "no shape of both")
+            for score in shown
         )
         if blocks and made:
-            found.append(Finding(f"{one}/{two}", f"{one} scores higher than {two}", RULE, made, ()))
+            text = f"{first} scores higher than {second}"
+            found.append(Finding(f"{first}/{second}", text, RULE, made, ()))
     return found

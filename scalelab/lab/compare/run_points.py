@@ -23,7 +23,7 @@ from scalelab.config.fields import science
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
-from scalelab.lab.compare.evidence import LARGE_TASKS
+from scalelab.lab.compare.scores import LARGE_TASKS
 from scalelab.lab.load import run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import TITLES

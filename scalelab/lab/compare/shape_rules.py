@@ -162,7 +162,7 @@ def find_base(
     A score is the mean main score over GLUE-Large's tasks (all tasks if the study has none of
     these) and `num_seeds` fine-tunings each. Without tasks the least loss wins.
     """
-    from scalelab.lab.compare.evidence import LARGE_TASKS
+    from scalelab.lab.compare.scores import LARGE_TASKS
 
     losses, scores = dict[Shape, float](), dict[Shape, float]()
     for shape, runs in grid.items():

@@ -6,12 +6,14 @@ pre-trainings themselves: mean and Student's interval over seeds. Seeds that row
 jointly, and a contrast uses the seeds that all of its rows have finished.
 
 A study whose nets have learnt nothing beyond a trivial baseline cannot test what pre-training does.
-`untestable` asks three things of the rows that a claim compares:
+`check_treatment` asks three things of the rows that a claim compares:
 
-1. Every objective beats its trivial baseline, in the mean over seeds, by a stated margin: a loss
-   over tokens lies below the entropy of the unigram distribution, an accuracy above chance.
+1. Every objective beats its trivial baseline, in the mean over seeds, by the margin that the
+   objective declares: a loss lies below the unigram entropy, an accuracy above chance.
 2. The best row's score is off the floor: above that of the best constant answer by FLOOR_MARGIN.
-3. Where the same nets were fine-tuned from random weights, the pre-trained ones are ahead of them.
+3. The nets are ahead of the same nets fine-tuned from random weights.
+
+A number that is missing is not checked, and the finding says so.
 """
 
 import copy
@@ -19,7 +21,7 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -27,13 +29,12 @@ import pandas as pd
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
-from scalelab.lab.compare.evidence import (
+from scalelab.lab.compare.scores import (
     OF_PRETRAINING,
     OF_TASKS,
     TITLES,
-    UNIGRAM,
-    Evidence,
-    Treatment,
+    Row,
+    Scores,
     check,
     parts_of,
 )
@@ -45,17 +46,21 @@ NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
 FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
 
-Parts = tuple[tuple[Point, float], ...]  # rows with their weights
+UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
+
+# Metric, its trivial value (None: the unigram entropy) and the margin, as an objective declares it.
+Baseline = tuple[str, float | None, float]
+Parts = tuple[tuple[Row, float], ...]  # rows with their weights
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
 
 
-class StudyScores(Evidence):
+class StudyScores(Scores):
     """The scores of a study.
 
     Args:
       study: the result of `study_runs.read`.
       part: "tasks", or "scratch" for the fine-tunings from random weights.
-      treatments: the checks of pre-training objectives that claims must pass.
+      baselines: objective -> the trivial baseline that it must beat.
 
     Attributes:
       notes: what could not be used, and why; grows as scores are asked for.
@@ -64,9 +69,9 @@ class StudyScores(Evidence):
     counts_only = False
 
     def __init__(
-        self, study: Study, part: str = "tasks", treatments: Sequence[Treatment] = ()
+        self, study: Study, part: str = "tasks", baselines: Mapping[str, Baseline] | None = None
     ) -> None:
-        self.study, self.part, self.treatments = study, part, treatments
+        self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []
         self._stack = functools.cache(StudyPredictions(study, part, self._note).stack)
         self._estimate = functools.cache(self._make_estimate)
@@ -83,15 +88,15 @@ class StudyScores(Evidence):
         fewer.study = dataclasses.replace(self.study, points=points)
         return fewer
 
-    def value(self, row: Point, score: str) -> Estimate | None:
+    def value(self, row: Row, score: str) -> Estimate | None:
         """Returns a score of a row, over the seeds that all its runs and tasks have finished."""
         return self._estimate(((row, 1.0),), score)
 
-    def difference(self, a: Point, b: Point, score: str) -> Estimate | None:
+    def difference(self, a: Row, b: Row, score: str) -> Estimate | None:
         """Returns score(B) - score(A); None if one is missing or they do not compare."""
         return self._estimate(((a, -1.0), (b, 1.0)), score)
 
-    def contrast(self, weights: Mapping[Point, float], score: str) -> Estimate | None:
+    def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores; it has an interval if rows share two seeds or more."""
         found = self._estimate(tuple(weights.items()), score)
         if found is None or score in OF_PRETRAINING:
@@ -99,44 +104,74 @@ class StudyScores(Evidence):
         several = len(self._seeds([*weights], score)[0]) > 1
         return found if several else estimates.without_interval(found.value)
 
-    def untestable(self, rows: Iterable[Point], score: str) -> str:
-        """Returns why the treatment of some rows did not take; "": it did, or time is compared."""
+    def check_treatment(self, rows: Iterable[Row], score: str) -> tuple[str, str]:
+        """Returns why the treatment of some rows did not take, and what was not checked.
+
+        Both are "" if all checks passed, or if time is compared.
+        """
         check(score)
         if score == "seconds":
-            return ""
+            return "", ""
         rows, title = list(rows), TITLES.get(score, score)
+        failed: dict[str, dict[str, str]] = {}  # objective -> row -> how it misses the baseline
+        missing: dict[str, list[str]] = {}  # number -> the rows without it
+        for row in map(_point, rows):
+            for objective, failure, lacking in self._check_objectives(row):
+                if failure:
+                    failed.setdefault(objective, {})[row.label] = failure
+                if lacking:
+                    missing.setdefault(lacking, []).append(row.label)
         reasons = []
-        for treatment in self.treatments:
-            failures = {row.label: treatment.failure(_validation(row)) for row in rows}
-            failed = [(label, how) for label, how in failures.items() if how]
-            if failed:
-                more = f", and in {len(failed) - 1} more rows" if len(failed) > 1 else ""
-                label, how = failed[0]
-                reasons.append(f"the objective of {label} did not take ({how}{more})")
-        if score in OF_PRETRAINING:
-            return "; ".join(reasons)
+        for by_row in failed.values():
+            label, failure = next(iter(by_row.items()))
+            more = f", and in {len(by_row) - 1} more rows" if len(by_row) > 1 else ""
+            reasons.append(f"the objective of {label} did not take ({failure}{more})")
         values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
-        best, floor = max(values.values(), default=None), self.floor(score)
-        if best is not None and floor is not None and best - floor < FLOOR_MARGIN:
-            reasons.append(
-                f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
-                f" constant answer, margin {FLOOR_MARGIN:g}"
-            )
-        pairs = ((x, self._scratch.value(row, score)) for row, x in values.items())
-        gains = [x - other.value for x, other in pairs if other is not None]
-        if gains and np.mean(gains) <= 0:
-            gain = f"{np.mean(gains):+.3f}"
-            reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
-        return "; ".join(reasons)
+        if values and score not in OF_PRETRAINING:
+            best, floor = max(values.values()), self.floor(score)
+            if floor is not None and best - floor < FLOOR_MARGIN:
+                reasons.append(
+                    f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
+                    f" constant answer, margin {FLOOR_MARGIN:g}"
+                )
+            others = {row: self._scratch.value(row, score) for row in values}
+            gains = [values[row] - x.value for row, x in others.items() if x is not None]
+            if gains and np.mean(gains) <= 0:
+                gain = f"{np.mean(gains):+.3f}"
+                reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
+            if untrained := [row.label for row, x in others.items() if x is None]:
+                missing[f"{title} against the same nets from scratch"] = untrained
+        unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
+        return "; ".join(reasons), "; ".join(unchecked)
 
-    def passes(self, row: Point) -> list[float | None]:
+    def _check_objectives(self, row: Point) -> Iterator[tuple[str, str, str]]:
+        """Yields each objective, how it misses its baseline or "", and the missing number or ""."""
+        metrics, names = _validation(row), row.runs[0].config.get("objective")
+        for objective in str(names).split("+"):
+            if objective not in self.baselines:
+                yield objective, "", f"the trivial baseline of the objective {objective!r}"
+                continue
+            metric, trivial, margin = self.baselines[objective]
+            name = "chance"
+            if trivial is None:
+                name, trivial = "the unigram entropy", metrics.get(UNIGRAM)
+            metric = f"{objective}_{metric}"
+            value = metrics.get(metric)
+            if value is None or trivial is None:
+                yield objective, "", metric if value is None else UNIGRAM
+                continue
+            gain = trivial - value if metric.endswith("_loss") else value - trivial
+            text = f"{metric} {value:.3g} against {trivial:.3g} of {name}, margin {margin:g}"
+            yield objective, "" if gain >= margin else text, ""
+
+    def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
-        return [run.result.passes for run in row.finished if run.result]
+        return [run.result.passes for run in _point(row).finished if run.result]
 
-    def curves(self, row: Point) -> dict[int, dict[int, np.ndarray]]:
+    def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds."""
         found = {}
-        for run in row.finished:
+        for run in _point(row).finished:
             if not run.curves:
                 self._note(f"{row.label}, loss: {run.name} has no validation in metrics.jsonl")
                 continue
@@ -182,7 +217,7 @@ class StudyScores(Evidence):
         if score in OF_PRETRAINING:
             numbers = []
             for row, weight in parts:
-                known = {run.seed: getattr(run.result, score) for run in row.finished}
+                known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
                 numbers.append((weight, {s: x for s, x in known.items() if x is not None}))
             return estimates.contrast_numbers(numbers, seed=seed)
         seeds = self._seeds([row for row, _ in parts], score)
@@ -198,7 +233,7 @@ class StudyScores(Evidence):
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._stack(row, name, OF_TASKS[name], *seeds)
+            stack = self._stack(_point(row), name, OF_TASKS[name], *seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -209,13 +244,13 @@ class StudyScores(Evidence):
         assert first is not None
         return first.gold, rows, OF_TASKS[name][2]
 
-    def _seeds(self, rows: Sequence[Point], score: str) -> Seeds:
+    def _seeds(self, rows: Sequence[Row], score: str) -> Seeds:
         """Returns the seeds that all rows have finished in all tasks."""
         tasks = [OF_TASKS[part][0] for part in parts_of(score)]
         there = []
         for row in rows:
             found = {}
-            for run in row.finished:
+            for run in _point(row).finished:
                 of_run = getattr(run, self.part)
                 tuned = [{r.seed for r in of_run[t].finished} for t in tasks if t in of_run]
                 if len(tuned) == len(tasks) and (common := set.intersection(*tuned)):
@@ -250,6 +285,16 @@ def _constant(metric: str, gold: np.ndarray) -> float:
         return float(np.unique(gold, return_counts=True)[1].max() / len(gold))
     share = float(np.mean(gold == 1)) if metric == "f1" else 0.0  # a correlation has 0
     return 2 * share / (1 + share)
+
+
+def _shorten(labels: Sequence[str]) -> str:
+    more = len(labels) - 1
+    return labels[0] + (f" and {more} more row{'s' * (more > 1)}" if more else "")
+
+
+def _point(row: Row) -> Point:
+    assert isinstance(row, Point), "a row of another study or table"
+    return row
 
 
 def _validation(row: Point) -> dict[str, float]:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import with_bars
-from scalelab.lab.compare.evidence import OF_TASKS, Evidence
+from scalelab.lab.compare.scores import OF_TASKS, Scores
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
 from scalelab.lab.show.score_tables import TASKS
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from altair import Chart
     from matplotlib.figure import Figure
 
-MakeFigure = Callable[[Study, Evidence, Evidence | None], "Figure | None"]
+MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
 CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
-    "score_by_size": "Scores against N with 95% intervals; rows of equal N stand slightly apart.",
     "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer.",
 } | dict.fromkeys(
     (f"loss_by_{name}" for name in CLOCKS),
@@ -40,18 +39,13 @@ CAPTIONS = {
 MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
 
 
-def caption(name: str) -> str:
-    """Returns the caption of a figure."""
-    return CAPTIONS.get(name, name.replace("_", " "))
-
-
 def write(
     study: Study,
-    evidence: Evidence,
+    scores: Scores,
     folder: pathlib.Path,
     *,
     makers: Mapping[str, MakeFigure],
-    published: Evidence | None = None,
+    published: Scores | None = None,
 ) -> list[str]:
     """Draws the figures that a study asks for and returns their names; empty ones are left out.
 
@@ -63,7 +57,7 @@ def write(
         if name not in makers:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
-        figure = makers[name](study, evidence, published)
+        figure = makers[name](study, scores, published)
         if figure is not None:
             drawn.append(name)
             for ending in ("png", "svg"):
@@ -84,7 +78,7 @@ def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
 
 
 def draw_losses(
-    study: Study, evidence: Evidence | None = None, published: Evidence | None = None, *, clock: str
+    study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: str
 ) -> "Figure | None":
     """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
     curves = read_curves(study)
@@ -118,16 +112,14 @@ def draw_losses(
     return figure
 
 
-def draw_tasks(
-    study: Study, evidence: Evidence, published: Evidence | None = None
-) -> "Figure | None":
+def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws a panel a task and a row a net: scores with 95% intervals; None without any score.
 
     A dashed line is the score of the best constant answer, such as the most frequent class.
     """
     tasks = [column for column in TASKS if column.key in OF_TASKS
-             and any(evidence.value(point, column.key) for point in study.points)]  # fmt: skip
-    points = [p for p in study.points if any(evidence.value(p, c.key) for c in tasks)]
+             and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
+    points = [p for p in study.points if any(scores.value(p, c.key) for c in tasks)]
     if not points:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
@@ -136,11 +128,11 @@ def draw_tasks(
     dashed: dict[str, Any] = {"color": "black", "lw": 1, "ls": (0, (4, 2))}
     for axis, column in zip(panels, tasks, strict=True):
         for place, point in enumerate(points):
-            if (found := evidence.value(point, column.key)) is not None:
+            if (found := scores.value(point, column.key)) is not None:
                 look = plots.style(systems.index(point.system), linestyle="none", ms=6, capsize=3)
                 x, bars = with_bars([found])
                 axis.errorbar(x, [place], xerr=bars, **look)
-        if (constant := evidence.floor(column.key)) is not None:
+        if (constant := scores.floor(column.key)) is not None:
             axis.axvline(100 * constant, **dashed)
         axis.set_title(column.title, fontsize="medium")
         axis.set_xlabel(f"{OF_TASKS[column.key][2]} x 100")

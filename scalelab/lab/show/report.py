@@ -17,15 +17,15 @@ import json
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scalelab.config.fields import flatten
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability, hypotheses
 from scalelab.lab.compare.claims import Finding
-from scalelab.lab.compare.evidence import SCORES, Evidence, load_comparison
-from scalelab.lab.compare.study_scores import StudyScores
+from scalelab.lab.compare.scores import SCORES, Scores, load_comparison
+from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import card, figures, notes, score_tables
@@ -66,6 +66,7 @@ def make(
     name: str | None = None,
     folder: pathlib.Path | None = None,
     allow: Sequence[str] = (),
+    baselines: Mapping[str, Baseline] | None = None,
 ) -> pathlib.Path:
     """Reads a study, finished or not, checks that its runs are comparable, and reports it.
 
@@ -74,6 +75,7 @@ def make(
       name: of the study; None where there is only one.
       folder: for the report; None: WORKDIR/reports/<name>.
       allow: fields that may differ beyond those of the study; every table repeats them.
+      baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
 
     Returns:
       The path of report.html.
@@ -94,12 +96,12 @@ def make(
         )
     footnotes = comparability.check(study, allow)
     comparison = load_comparison(study.facts.get("comparison"))
-    evidence = StudyScores(study, treatments=comparison.TREATMENTS)
-    findings = hypotheses.judge(study, evidence, comparison)
+    scores = StudyScores(study, baselines=baselines)
+    findings = hypotheses.judge(study, scores, comparison)
     departing, published = comparison.departures(study, footnotes), comparison.published()
-    request = TableRequest(study, evidence, published, departing, footnotes)
+    request = TableRequest(study, scores, published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
-    claims = _tabulate_claims(findings, evidence, footnotes)
+    claims = _tabulate_claims(findings, scores, footnotes)
     departures = _tabulate_departures(study)
     folder = folder or workdir / "reports" / study.name
     for part in ("tables", "figures", "cards"):
@@ -109,8 +111,9 @@ def make(
     for run in finished:
         write_text(folder / "cards" / f"{run.name}.md", card.write(run.folder))
     makers = figures.FIGURES | {**comparison.FIGURES}
+    captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     beside = None if departing else published
-    drawn = figures.write(study, evidence, folder / "figures", makers=makers, published=beside)
+    drawn = figures.write(study, scores, folder / "figures", makers=makers, published=beside)
     chart = figures.chart_losses(study)
     values = {
         "study": study, "facts": describe_study(study), "tables": made,
@@ -119,7 +122,7 @@ def make(
         "findings": [(finding, _claims_of(finding, claims)) for finding in findings],
         "claims": claims, "departures": departures, "footnotes": footnotes,
         "runs": _tabulate_runs(study, footnotes), "commands": _list_commands(study),
-        "figures": {name: figures.caption(name) for name in drawn},
+        "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
         "several_losses": len({notes.loss_kind(point) for point in study.points}) > 1,
     }  # fmt: skip
     text = render(
@@ -179,6 +182,7 @@ def describe_study(study: Study) -> dict[str, str]:
         "Unfinished": ", ".join(notes.unfinished(study.points)),
         "Damaged": "; ".join(notes.damaged(study, study.points)),
         "Fine-tuned on": tuned,
+        "Numerics version": ", ".join(sorted({e.numerics_versions for e in environments})),
         "Commits": _count(map(_describe_commit, [*environments, *tunings])),
         "Devices": _count((", ".join(e.devices) for e in environments), "; "),
     }
@@ -197,7 +201,7 @@ def _describe_commit(environment: Environment) -> str:
 
 
 def _tabulate_claims(
-    findings: Sequence[Finding], evidence: Evidence, footnotes: Sequence[str]
+    findings: Sequence[Finding], scores: Scores, footnotes: Sequence[str]
 ) -> Table:
     """Returns the claims of all findings."""
     rows: list[tuple[Cell, ...]] = []
@@ -208,7 +212,7 @@ def _tabulate_claims(
             effect = None if claim.effect is None else Value(claim.effect, *ends)
             numbers = (effect, claim.corrected, claim.detectable)
             rows.append((finding.id, claim.what, str(claim.region), *numbers, claim.verdict))
-    remarks = (*CLAIM_NOTES, *evidence.remarks(SCORES), *footnotes)
+    remarks = (*CLAIM_NOTES, *scores.remarks(SCORES), *footnotes)
     title = "Claims of the hypotheses"
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.compare.evidence import LARGE_TASKS, Evidence
+from scalelab.lab.compare.scores import LARGE_TASKS, Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
@@ -56,8 +56,8 @@ class TableRequest:
     """
 
     study: Study
-    evidence: Evidence
-    published: Evidence | None = None
+    scores: Scores
+    published: Scores | None = None
     departing: Sequence[str] = ()
     footnotes: Sequence[str] = ()
     points: Sequence[Point] = ()
@@ -117,39 +117,39 @@ def build_scores(
     is None. If `by_variant`, it has only the nets with several variants, net by net. If `scaling`,
     the notes give the base and coefficients of compound scaling.
     """
-    study, evidence, points = request.study, request.evidence, list(request.points)
+    study, scores, points = request.study, request.scores, list(request.points)
     if by_variant:
         points = order_by_net(points)
     planned = set(study.facts["tasks"])
-    scores = [c for c in columns if planned.issuperset(c.tasks)]
-    if not points or (needs_tasks and not any(c.tasks for c in scores)):
+    scored = [c for c in columns if planned.issuperset(c.tasks)]
+    if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None
     if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
-        scores = [c for c in scores if c is not EPOCHS]
+        scored = [c for c in scored if c is not EPOCHS]
     if len({notes_lib.loss_length(p) for p in points} - {None}) > 1:
-        scores = [x for c in scores for x in ((c, LENGTH) if c is LOSS else (c,))]
+        scored = [x for c in scored for x in ((c, LENGTH) if c is LOSS else (c,))]
     names = [SYSTEM, *SHAPE]
     if by_variant:
         names = [SYSTEM, VARIANT, *SHAPE]
     elif any(p.variant != BASELINE for p in points):
         names.append(VARIANT)
-    shown = (*names, SEEDS, *scores)
+    shown = (*names, SEEDS, *scored)
     rows = tuple(tuple(_make_cell(c, p, request) for c in shown) for p in points)
-    detectable = [_detectable(c, points, evidence) for c in shown]
+    detectable = [_detectable(c, points, scores) for c in shown]
     footer = (DETECTABLE, *detectable[1:]) if any(x is not None for x in detectable) else None
 
-    scores, tasks = [c for c in scores if c.scored], {t for c in scores for t in c.tasks}
-    notes = notes_lib.describe_scores(study, points, scores)
+    scored, tasks = [c for c in scored if c.scored], {t for c in scored for t in c.tasks}
+    notes = notes_lib.describe_scores(study, points, scored)
     notes += notes_lib.describe_published(request.departing, rows)
     left_out = [c.title for c in columns if not planned.issuperset(c.tasks)]
     if left_out and columns is not TASKS:
         notes.append(f"Not in this study: {', '.join(left_out)}.")
     if request.published:
-        doubtful = request.published.remarks([c.key for c in scores])
+        doubtful = request.published.remarks([c.key for c in scored])
         notes += [text for text in doubtful if any(f" {p.label}, " in text for p in points)]
     notes += [notes_lib.DETECTABLE] if footer else []
     notes += notes_lib.describe_study(study, points, request.footnotes, tasks)
-    notes += evidence.remarks([c.key for c in scores])
+    notes += scores.remarks([c.key for c in scored])
     notes += shape_rules.describe_bases(study, points) if scaling else []
     return Table("", title, shown, rows, footer, tuple(notes), tuple(request.footnotes))
 
@@ -178,7 +178,7 @@ def order_by_net(points: Sequence[Point]) -> list[Point]:
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))
 
 
-def find_published(published: Evidence | None, point: Point, score: str) -> float | None:
+def find_published(published: Scores | None, point: Point, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
     rows = [row for row in published.rows if row.label == point.label] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
@@ -187,7 +187,7 @@ def find_published(published: Evidence | None, point: Point, score: str) -> floa
 
 def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     if column.scored:
-        estimate = request.evidence.value(point, column.key)
+        estimate = request.scores.value(point, column.key)
         if estimate is None:
             return None
         low, high = (None if math.isnan(x) else x for x in (estimate.low, estimate.high))
@@ -204,12 +204,12 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     return cells[column.key]
 
 
-def _detectable(column: Column, points: Sequence[Point], evidence: Evidence) -> float | None:
+def _detectable(column: Column, points: Sequence[Point], scores: Scores) -> float | None:
     """Returns the largest detectable difference to the first row, over comparable rows."""
-    known = [p for p in points if column.scored and evidence.value(p, column.key)]
+    known = [p for p in points if column.scored and scores.value(p, column.key)]
     if column is LOSS:
         alike = [(notes_lib.loss_kind(p), notes_lib.loss_length(p)) for p in known]
         known = [p for p, kind in zip(known, alike, strict=True) if kind == alike[0]]
-    differences = [evidence.difference(known[0], p, column.key) for p in known[1:]]
+    differences = [scores.difference(known[0], p, column.key) for p in known[1:]]
     sizes = [d.detectable for d in differences if d is not None and d.detectable is not None]
     return max(filter(math.isfinite, sizes), default=None)

@@ -93,7 +93,7 @@ def test_what_cannot_be_compared_says_so() -> None:
     alone = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
     (found,) = claims.decide([finding(missing, alone, of([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
-    assert found.why == f"x: no MNLI in this study; y: {estimates.ALONE}"
+    assert found.why == f"x: no MNLI in this study; y: {estimates.SINGLE_SEED}"
     assert found.claims[0].corrected is None
 
 

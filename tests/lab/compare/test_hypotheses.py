@@ -7,15 +7,16 @@ import pathlib
 import pytest
 import study_folders
 
-from scalelab.lab.compare import claims, evidence, hypotheses
-from scalelab.lab.compare.evidence import load_comparison
+from scalelab import objectives
+from scalelab.lab.compare import claims, hypotheses, scores
+from scalelab.lab.compare.scores import load_comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
 
 THESIS = load_comparison("scalelab.thesis.comparison")
 TASKS = ("mnli", "qqp", "qnli")
-OBJECTIVES = {"bert": ("mlm", "nsp"), "roberta": ("mlm",), "gpt2": ("clm",)}
+BASELINES = objectives.load_baselines()
 
 
 BEST = {"bert": 5, "roberta": 12, "gpt2": 25}
@@ -34,15 +35,15 @@ def write(
     study_folders.write_study(workdir, runs, tasks=list(TASKS), hypotheses=["1a", "1b"])
     for path in workdir.glob("runs/*/result.json"):
         result = json.loads(path.read_text()) | {"unigram_nats": 7.0}
-        for name in OBJECTIVES[result["system"]]:
+        for name in study_folders.OBJECTIVES[result["system"]].split("+"):
             readings = {"nsp_accuracy": nsp} if name == "nsp" else {f"{name}_loss": 5.0}
             result["eval"]["512"] |= readings
         path.write_text(json.dumps(result))
     return study_runs.read(workdir)
 
 
-def evaluate(study: Study) -> list[claims.Finding]:
-    return hypotheses.judge(study, StudyScores(study, treatments=THESIS.TREATMENTS), THESIS)
+def evaluate(study: Study, comparison=THESIS) -> list[claims.Finding]:
+    return hypotheses.judge(study, StudyScores(study, baselines=BASELINES), comparison)
 
 
 def test_a_planted_truth_is_confirmed_and_its_opposite_refuted(tmp_path) -> None:
@@ -61,6 +62,29 @@ def test_nsp_at_chance_is_not_testable_and_never_refuted(tmp_path) -> None:
     assert found["1a"].verdict == found["bert/gpt2"].verdict == claims.NOT_TESTABLE
     assert "nsp_accuracy 0.5" in found["1a"].why
     assert found["roberta/gpt2"].verdict == "refuted"  # neither has NSP
+
+
+def test_a_study_without_comparison_checks_objectives_too(tmp_path) -> None:
+    write(tmp_path, WORST, 0.5)
+    path = tmp_path / "studies/invented.json"
+    facts = json.loads(path.read_text()) | {"comparison": None, "hypotheses": []}
+    path.write_text(json.dumps(facts))
+    found = {f.id: f for f in evaluate(study_runs.read(tmp_path), load_comparison(None))}
+    assert found["bert/gpt2"].verdict == claims.NOT_TESTABLE
+    assert "nsp_accuracy 0.5" in found["bert/gpt2"].why
+
+
+@pytest.mark.parametrize("missing", ["nsp_accuracy", "unigram_nats"])
+def test_missing_numbers_are_named_in_the_remarks(missing: str, tmp_path) -> None:
+    write(tmp_path, BEST)
+    for path in tmp_path.glob("runs/*/result.json"):
+        result = json.loads(path.read_text())
+        (result if missing in result else result["eval"]["512"]).pop(missing, None)
+        path.write_text(json.dumps(result))
+    found = {f.id: f for f in evaluate(study_runs.read(tmp_path))}
+    (remark,) = (x for x in found["bert/gpt2"].remarks if x.startswith("Not checked: "))
+    assert missing in remark and "from scratch" in remark  # no net was trained from scratch
+    assert found["bert/gpt2"].verdict == "confirmed"
 
 
 def test_scores_on_their_floor_are_not_testable(tmp_path) -> None:
@@ -94,10 +118,10 @@ def test_collapsed_rows(num_collapsed: int, remarked: bool, tmp_path) -> None:
 
 
 def test_comparisons_are_loaded_by_name() -> None:
-    assert THESIS.TREATMENTS and "1a" in THESIS.HYPOTHESES
+    assert THESIS.CAPTIONS and "1a" in THESIS.HYPOTHESES
     assert not load_comparison(None).HYPOTHESES
     with pytest.raises(ValueError, match="scalelab.thesys"):
         load_comparison("scalelab.thesys")
     with pytest.raises(ValueError, match="HYPOTHESES"):
         load_comparison("scalelab.thesis.select")
-    assert set(evidence.MEMBERS) <= set(dir(THESIS))
+    assert set(scores.REQUIRED) <= set(dir(THESIS))

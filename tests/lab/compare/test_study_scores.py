@@ -10,7 +10,7 @@ import study_folders
 import task_folders
 
 from scalelab.lab.compare import bootstrap
-from scalelab.lab.compare.evidence import LARGE, SCORES, Treatment
+from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 
@@ -216,8 +216,7 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
 
 # --- Whether the treatment took -------------------------------------------------------------------
 
-NSP = Treatment("nsp_accuracy", 0.5, 0.05, higher_is_better=True)
-MLM = Treatment("mlm_loss", None, 0.5)
+BASELINES = {"nsp": ("accuracy", 0.5, 0.05), "mlm": ("loss", None, 0.5)}
 
 
 def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = None) -> str:
@@ -230,8 +229,8 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
         result = json.loads(path.read_text())
         result["eval"]["512"] |= {"nsp_accuracy": nsp, "mlm_loss": mlm}
         path.write_text(json.dumps(result | {"unigram_nats": 7.0}))
-    scores = StudyScores(study_runs.read(workdir), treatments=(NSP, MLM))
-    return scores.untestable(scores.rows, "qnli")
+    scores = StudyScores(study_runs.read(workdir), baselines=BASELINES)
+    return scores.check_treatment(scores.rows, "qnli")[0]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +252,6 @@ def test_what_makes_scores_untestable(fields, names, tmp_path) -> None:
 
 def test_time_needs_no_treatment(tmp_path) -> None:
     treated(tmp_path, 0.5, 7.0, 30)
-    scores = StudyScores(study_runs.read(tmp_path), treatments=(NSP, MLM))
-    assert scores.untestable(scores.rows, "seconds") == ""
-    assert "nsp_accuracy" in scores.untestable(scores.rows, "loss")
+    scores = StudyScores(study_runs.read(tmp_path), baselines=BASELINES)
+    assert scores.check_treatment(scores.rows, "seconds") == ("", "")
+    assert "nsp_accuracy" in scores.check_treatment(scores.rows, "loss")[0]

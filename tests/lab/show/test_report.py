@@ -112,21 +112,21 @@ def test_tasks_stand_beside_constant_answers(tmp_path) -> None:
     tasks = ("mnli", "qqp", "qnli", "sst2")
     reported_study.write(tmp_path, seeds=1, tasks=tasks, figures=["score_by_task"])
     study = study_runs.read(tmp_path)
-    evidence = StudyScores(study)
+    scores = StudyScores(study)
     for score, constant in (("qnli", 0.5), ("mnli_m", 1 / 3), ("qqp_f1", 2 / 3)):
-        assert evidence.floor(score) == pytest.approx(constant)
-    assert evidence.floor("cola") is None
-    figure = figures.draw_tasks(study, evidence)
+        assert scores.floor(score) == pytest.approx(constant)
+    assert scores.floor("cola") is None
+    figure = figures.draw_tasks(study, scores)
     assert [a.get_title() for a in figure.axes] == ["MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2"]
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == [p.label for p in study.points]
     for axis, score in zip(figure.axes, ("mnli_m", "mnli_mm", "qqp", "qnli", "sst2"), strict=True):
         for place, (point, drawn) in enumerate(zip(study.points, axis.containers, strict=True)):
-            found = evidence.value(point, score)
+            found = scores.value(point, score)
             assert drawn.lines[0].get_xydata()[0] == pytest.approx((100 * found.value, place))
             (bar,) = drawn.lines[2][0].get_segments()
             assert bar[:, 0] == pytest.approx([100 * found.low, 100 * found.high])
-        constant = 100 * evidence.floor(score)
+        constant = 100 * scores.floor(score)
         assert any(list(line.get_xdata()) == [constant, constant] for line in axis.get_lines())
 
 

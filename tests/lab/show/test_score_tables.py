@@ -24,7 +24,7 @@ from scalelab.lab.tables import Column, Table, Value
 
 
 class Fixed:
-    """Evidence: the score of a row is its width in percent; of every difference the error is 1."""
+    """Scores: the score of a row is its width in percent; of every difference the error is 1."""
 
     def __init__(self, rows, doubts=()):
         self.rows, self.doubts = rows, doubts
@@ -61,10 +61,10 @@ def column(table: Table, key: str) -> list:
 
 
 def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
-    evidence = StudyScores(study)
+    scores = StudyScores(study)
     for key in ("large", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2"):
         for point, cell in zip(study.points, column(built["large"], key), strict=True):
-            expected = evidence.value(point, key)
+            expected = scores.value(point, key)
             assert cell == Value(expected.value, expected.low, expected.high, None)
     line = next(csv.DictReader(io.StringIO(tables.csv(built["large"]))))
     assert float(line["qqp_low"]) == column(built["large"], "qqp")[0].low
@@ -244,13 +244,13 @@ def test_losses_of_other_lengths_have_their_length_beside_them(tmp_path) -> None
         del result["eval"]["64"]
         path.write_text(json.dumps(result))
     study = study_runs.read(tmp_path)
-    evidence = StudyScores(study)
-    (table,) = reported_study.build_tables(study, evidence)
+    scores = StudyScores(study)
+    (table,) = reported_study.build_tables(study, scores)
     assert column(table, "loss_length") == [64, 32, 64, 32]
     assert table.columns[-1].title == "at length"
     assert "Losses at different lengths do not compare" in "".join(table.notes)
     # The first row's length alone: 2x32x2 against 2x16x2, both without short_only.
-    difference = evidence.difference(study.points[0], study.points[2], "loss")
+    difference = scores.difference(study.points[0], study.points[2], "loss")
     assert table.footer[-2] == pytest.approx(difference.detectable)
     assert "| 64 |" in " ".join(tables.with_notes(table).split())
 

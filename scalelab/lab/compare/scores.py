@@ -1,14 +1,13 @@
-"""The interface between a study and its comparison: rows, scores by name, statements.
+"""The interface between a study and its comparison: rows, scores by name, hypotheses.
 
 `config.comparison` of a study is the dotted name of a module that satisfies `Comparison`, such as
 "scalelab.thesis.comparison" or a user's own. The lab imports it by that name and renders its
 hypotheses with their verdicts, its tables and figures, and published numbers to print beside.
 """
 
-import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -50,8 +49,7 @@ TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large with QQP's F1", "loss": "validation loss",
     "seconds": "seconds of pre-training",
 }  # fmt: skip
-UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
-MEMBERS = ("HYPOTHESES", "TREATMENTS", "TABLES", "FIGURES", "published", "departures")
+REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
 
 
 class Row(Protocol):
@@ -78,7 +76,7 @@ class Row(Protocol):
         ...
 
 
-class Evidence(Protocol):
+class Scores(Protocol):
     """The scores of a study, or printed ones.
 
     Attributes:
@@ -92,27 +90,27 @@ class Evidence(Protocol):
         """All rows, in the order of tables."""
         ...
 
-    def value(self, row: Any, score: str) -> Estimate | None:
+    def value(self, row: Row, score: str) -> Estimate | None:
         """Returns the score of a row; None if there is none."""
         ...
 
-    def contrast(self, weights: Mapping[Any, float], score: str) -> Estimate | None:
+    def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores; None if one is missing or they do not compare."""
         ...
 
-    def difference(self, a: Any, b: Any, score: str) -> Estimate | None:
+    def difference(self, a: Row, b: Row, score: str) -> Estimate | None:
         """Returns score(B) - score(A); None if one is missing or they do not compare."""
         return self.contrast({b: 1.0, a: -1.0}, score)
 
-    def untestable(self, rows: Iterable[Any], score: str) -> str:
-        """Returns the reason why the rows' scores cannot test anything; "": they can."""
-        return ""
+    def check_treatment(self, rows: Iterable[Row], score: str) -> tuple[str, str]:
+        """Returns why the rows' scores can test nothing, and what was not checked; "": nothing."""
+        return "", ""
 
-    def curves(self, row: Any) -> dict[int, dict[int, np.ndarray]]:
+    def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds, of a row."""
         return {}
 
-    def passes(self, row: Any) -> list[float | None]:
+    def passes(self, row: Row) -> list[float | None]:
         """Returns each pre-training's passes over its corpus; None: that is not recorded."""
         return []
 
@@ -125,44 +123,22 @@ class Evidence(Protocol):
         return []
 
 
-@dataclasses.dataclass(frozen=True)
-class Treatment:
-    """An objective's validation metric and the trivial baseline that it must beat."""
-
-    metric: str  # a name in a run's validation, such as "nsp_accuracy"
-    baseline: float | None  # the trivial value; None: the unigram entropy of the run's corpus
-    margin: float  # by which the metric must be better
-    higher_is_better: bool = False  # whether it must lie above the baseline
-
-    def failure(self, metrics: Mapping[str, float]) -> str:
-        """Returns how the metric misses its baseline; "" if it beats it or cannot be checked."""
-        value = metrics.get(self.metric)
-        trivial = metrics.get(UNIGRAM) if self.baseline is None else self.baseline
-        if value is None or trivial is None:
-            return ""
-        gain = value - trivial if self.higher_is_better else trivial - value
-        if gain >= self.margin:
-            return ""
-        name = "chance" if self.baseline is not None else "the unigram entropy"
-        return f"{self.metric} {value:.3g} against {trivial:.3g} of {name}, margin {self.margin:g}"
-
-
 class Comparison(Protocol):
     """The members of a comparison's module.
 
     Attributes:
-      HYPOTHESES: id -> (evidence, score) -> finding without verdict.
-      TREATMENTS: checks that each pre-training objective beats its trivial baseline.
+      HYPOTHESES: id -> (scores, score) -> finding without verdict.
       TABLES: kind -> request -> table; None: nothing to show.
-      FIGURES: name -> (study, evidence, published) -> figure; None: nothing to show.
+      FIGURES: name -> (study, scores, published) -> figure; None: nothing to show.
+      CAPTIONS: figure -> its caption.
     """
 
-    HYPOTHESES: Mapping[str, Callable[[Evidence, str], Finding]] = {}
-    TREATMENTS: Sequence[Treatment] = ()
+    HYPOTHESES: Mapping[str, Callable[[Scores, str], Finding]] = {}
     TABLES: "Mapping[str, Callable[[TableRequest], Table | None]]" = {}
-    FIGURES: "Mapping[str, Callable[[Study, Evidence, Evidence | None], Figure | None]]" = {}
+    FIGURES: "Mapping[str, Callable[[Study, Scores, Scores | None], Figure | None]]" = {}
+    CAPTIONS: Mapping[str, str] = {}
 
-    def published(self) -> Evidence | None:
+    def published(self) -> Scores | None:
         """Returns published numbers to show beside the study's; None if there are none."""
 
     def departures(self, study: Study, footnotes: Sequence[str]) -> list[str]:
@@ -171,11 +147,11 @@ class Comparison(Protocol):
 
 
 class NoComparison(Comparison):
-    """The comparison of a study that names none: no statements, no tables or figures of its own."""
+    """The comparison of a study that names none: no hypotheses, tables or figures of its own."""
 
 
 def load_comparison(name: str | None) -> Comparison:
-    """Imports the comparison that a study names; None: one without statements.
+    """Imports the comparison that a study names; None: an empty one.
 
     Raises:
       ValueError: there is no such module, or it lacks a member of `Comparison`.
@@ -188,7 +164,7 @@ def load_comparison(name: str | None) -> Comparison:
         module = importlib.import_module(name)
     except (ImportError, ValueError) as error:
         raise ValueError(f"config.comparison {name!r} cannot be imported: {error}") from None
-    missing = [member for member in MEMBERS if not hasattr(module, member)]
+    missing = [member for member in REQUIRED if not hasattr(module, member)]
     if missing:
         raise ValueError(f"config.comparison {name!r} lacks {', '.join(missing)}")
     return cast(Comparison, module)
