@@ -8,22 +8,15 @@ import tiny
 from scalelab.studies import spec
 
 SMALL = {
-    "pretrain.tokenizer.vocab_size": 300,
-    "pretrain.net.max_len": 32,
-    "pretrain.short.max_len": 32,
-    "pretrain.short.batch_size": 8,
-    "pretrain.long.example_rate": 0.0,
-    "pretrain.optim.total_epochs": None,
-    "pretrain.optim.total_steps": 6,
-    "pretrain.optim.warmup_steps": 2,
-    "pretrain.eval.every_steps": 3,
-    "pretrain.eval.num_examples": 16,
-    "pretrain.machine.loader": "numpy",
-    "pretrain.machine.num_workers": 1,
-    "pretrain.machine.log_every_steps": 1,
-    "pretrain.machine.checkpoint_every_steps": 2,
+    "pretrain.tokenizer.vocab_size": 300, "pretrain.net.max_len": 32,
+    "pretrain.short.max_len": 32, "pretrain.short.batch_size": 8,
+    "pretrain.long.example_rate": 0.0, "pretrain.optim.total_epochs": None,
+    "pretrain.optim.total_steps": 6, "pretrain.optim.warmup_steps": 2,
+    "pretrain.eval.every_steps": 3, "pretrain.eval.num_examples": 16,
+    "pretrain.machine.loader": "numpy", "pretrain.machine.num_workers": 1,
+    "pretrain.machine.log_every_steps": 1, "pretrain.machine.checkpoint_every_steps": 2,
     "pretrain.machine.compile_cache_dir": None,
-}
+}  # fmt: skip
 
 
 def values(**changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from scalelab import objectives, sharding, state, step
 from scalelab.config.pretraining import Config
-from scalelab.resources import flops
+from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
 from scalelab.state import Model, TrainState
 
@@ -113,7 +113,12 @@ UNTIMED, TIMED = 2, 3  # steps: in its first few, a process meets new pages of m
 
 
 def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> StepTime:
-    """Compiles the training step of a batch and times three steps on random tokens."""
+    """Compiles the training step of a batch and times three steps on random tokens.
+
+    Raises:
+      ValueError: the net needs more memory than there is.
+    """
+    state.check_memory(plan, length, mesh, malloc.available())
     begun = time.perf_counter()
     run = plan.compile(length, batch_size, mesh)
     compile_secs = time.perf_counter() - begun

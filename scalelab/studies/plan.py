@@ -120,19 +120,14 @@ class Clock:
         return self._once(key, lambda: load_data(c, systems.load(run.system)))
 
     def pretraining(self, run: PlannedRun) -> list["StepTime"]:
-        """Returns the time of a step of each phase of a run.
-
-        Raises:
-          ValueError: the net needs more memory than there is.
-        """
-        from scalelab import sharding, state
-        from scalelab.resources import blueprint, malloc
+        """Returns the time of a step of each phase of a run."""
+        from scalelab import sharding
+        from scalelab.resources import blueprint
 
         found, plan, machine = [], self.draw(run), run.config.machine
         mesh = sharding.make_mesh(
             machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
         )
-        state.check_memory(plan, run.config.short.max_len, mesh, malloc.available())
         for phase in plan.phases:
             size = phase.length, phase.batch_size
             time_steps = functools.partial(blueprint.time_steps, plan, *size, mesh)

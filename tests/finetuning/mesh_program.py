@@ -2,8 +2,7 @@
 
   python mesh_program.py GPT2_RUN BERT_RUN CACHE_DIR OUT
 
-Start-up fixes the number of devices, so that a process of its own is needed. Asserts that every
-layout of the devices gives what one device gives, to 1e-5.
+Asserts that every layout of the devices gives what one device gives, to 1e-5.
 """
 
 import functools

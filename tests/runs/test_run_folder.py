@@ -40,18 +40,16 @@ def test_a_wrong_plan_is_named(tmp_path: pathlib.Path, content) -> None:
 
 
 def test_a_study_file_without_its_fields_is_named(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "s.json").write_text('{"name": "s", "tasks": [], "runs": []}')
+    (path := tmp_path / "s.json").write_text('{"name": "s", "tasks": [], "runs": []}')
     with pytest.raises(ValueError, match="finetune"):
-        study_runs.read_facts(tmp_path / "s.json")
+        study_runs.read_facts(path)
 
 
 def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:
-    """So a finished run on a read-only disk can be started again."""
-    path = tmp_path / "grid.json"
+    files.write_json(path := tmp_path / "grid.json", {"a": 1})
+    before = path.stat().st_ino
     files.write_json(path, {"a": 1})
-    before = path.stat()
-    files.write_json(path, {"a": 1})
-    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_ino == before
     files.write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
 

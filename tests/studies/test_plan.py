@@ -72,6 +72,12 @@ def test_a_plan_adds_up_what_training_would_do(tmp_path) -> None:
     assert plan.expect(made, again, clock, 0.0)["start_secs"] == 0
 
 
+def test_a_net_that_cannot_fit_is_refused_before_steps_are_timed(tmp_path) -> None:
+    made = a_study.make(fields=("tokenizer.vocab_size=1000000000",))
+    with pytest.raises(ValueError, match="GB are free"):
+        plan.Clock([]).pretraining(expand.expand_runs(made, tmp_path)[0])
+
+
 def test_only_the_chosen_are_counted() -> None:
     made = staged()
     planned = expand.expand_runs(made, pathlib.Path("/nowhere"), foreseen=True)

@@ -5,7 +5,7 @@
   name, title, question   words for people
   protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
   comparison              name of the module with its hypotheses (compare/scores.py), or null
-  matched                 the clock that is held equal, one of comparability.CLOCKS
+  matched                 the clock that is held equal, one of comparability.MATCHED
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
   tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"
@@ -201,20 +201,8 @@ class _Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Finetune:
-    scratch: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stage:
-    finetune: str
-
-
-@dataclasses.dataclass(frozen=True)
 class _Planned:
     name: str
-    stage: str
-    n_model: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,9 +217,9 @@ class _Facts:
     name: str
     tasks: tuple[str, ...]
     runs: tuple[_Run, ...]
-    finetune: _Finetune
+    finetune: dict[str, Any]
     finetune_seeds: int
-    stages: dict[str, _Stage]
+    stages: dict[str, dict[str, Any]]
     rows: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -259,11 +247,7 @@ Plan = Mapping[str, Mapping[str, Any]]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
-    """Returns the estimates of `study plan` by the run's name; empty without a plan.
-
-    Raises:
-      Unreadable: the file is damaged.
-    """
+    """Returns the estimates of `study plan` by the run's name; empty without a plan."""
     path = workdir / "plans" / f"{name}.json"
     plan = json_files.read_object(path) or {"runs": []}
     json_files.fill(_Plan, plan, path)
