@@ -176,7 +176,7 @@ def test_the_head_is_of_the_kind_of_the_import(
     start = dataclasses.replace(start, classifier=as_if)
     for asked in (None, "double"):
         of = values(cache_dir, head__kind=asked)
-        with pytest.raises(FileNotFoundError):  # nothing was trained
+        with pytest.raises(ValueError, match="no result.json"):  # nothing was trained
             finetune.fine_tune(load_task("mnli"), start, of, tmp_path / "run", options)
     assert kinds == ["single", "double"]
 
