@@ -68,8 +68,7 @@ from scalelab.config import files
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-GLUE_LARGE = spec.GLUE_LARGE
-GLUE_SMALL = ("stsb", "mrpc", "rte", "wnli")
+GLUE = (*spec.FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
-        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+        config.finetune.tasks = study.GLUE
     base = "16" if config.scale == "tiny" else "128"
     config.rows.width = study.rows("Width alone", shapes=("2x*x2",))
     config.rows.depth = study.rows("Depth alone", shapes=(f"2x{base}x*",))

@@ -38,7 +38,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         variants=("baseline",), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
-        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+        config.finetune.tasks = study.GLUE
     several = study.of_scale(SEVERAL, config.scale)
     beside = tuple(x for x in study.of_scale(SHAPES, config.scale) if x not in several)
     config.rows.several = study.rows("Several dimensions", shapes=several)

@@ -32,7 +32,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
         variants=("baseline", "half_steps", "half_batch"), finetune="all",
     )  # fmt: skip
     if config.scale == "full":
-        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+        config.finetune.tasks = study.GLUE
     config.tables = ("strategies", "strategies_small")
     config.figures = ("loss_by_time", "loss_by_tokens")
     config.hypotheses = ("7a", "7b") if config.seeds > 1 else ()

@@ -81,7 +81,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     if config.scale == "full":
         config.variants.fewer_epochs = ("optim.total_epochs=5.0",)
         config.variants.fewer_long_epochs = ("optim.total_epochs=5.0", "long.epoch_rate=0.6")
-        config.finetune.tasks = study.GLUE_LARGE + study.GLUE_SMALL
+        config.finetune.tasks = study.GLUE
     tables = FULL_ROWS if config.scale == "full" else ROWS
     for table, (title, stages) in tables.items():
         config.rows[table.partition(":")[2]] = study.rows(title, stages=stages)

@@ -2,12 +2,26 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from scalelab.config.pretraining import Config, Optim
 
-CLOCKS = ("steps", "tokens", "flops", "secs")
+
+class Clock(NamedTuple):
+    """The names of a clock; its name in configs is its key in CLOCKS."""
+
+    logged: str  # in metrics.jsonl
+    result: str  # in result.json
+    label: str  # on axes and in sentences
+
+
+CLOCKS = {
+    "steps": Clock("step", "steps", "steps"),
+    "tokens": Clock("tokens", "tokens", "tokens"),
+    "flops": Clock("flops", "flops", "training FLOPs"),
+    "secs": Clock("seconds", "seconds", "seconds of training"),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from scalelab.config import fields
 from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill, flatten
 from scalelab.config.pretraining import AdamW
 from scalelab.helpers.names import nearest
@@ -95,9 +96,7 @@ def with_head_kind(values: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 def settings(config: FinetuneConfig) -> dict[str, Any]:
     """Returns every field that may move a score; the optimizer's without their prefix."""
-    values = dataclasses.asdict(config)
-    optim = values.pop("optim")
-    return optim | flatten({k: v for k, v in values.items() if k not in ("recipe", "machine")})
+    return {k.removeprefix("optim."): v for k, v in fields.science(config).items() if k != "recipe"}
 
 
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scalelab.config.fields import science
 from scalelab.finetuning.rows import NamedRows
 from scalelab.runs import metrics
 from scalelab.runs.metrics import Clocks
@@ -72,8 +73,8 @@ def checkpoint_folder(
     workdir: pathlib.Path, seeds: Sequence[int], config: Mapping[str, Any], rows: NamedRows | None
 ) -> pathlib.Path:
     """Returns the folder of the checkpoints of seeds; another config or token table has another."""
-    science = {k: v for k, v in config.items() if k not in ("machine", "seed")}
-    content = json.dumps([science, None if rows is None else rows.size], sort_keys=True)
+    fields = science(config) | {"seed": None}
+    content = json.dumps([fields, None if rows is None else rows.size], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return workdir / f".resume-{'-'.join(map(str, seeds))}.{digest}"
 

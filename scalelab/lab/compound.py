@@ -56,14 +56,14 @@ def read_results(
     if path.is_dir():
         parts = []
         for name in columns:
-            measure = run_points.LOSS if name in run_points.CLOCKS else name
+            measure = run_points.LOSS if name in run_points.AXES else name
             points, remarks = run_points.read([path], measure, where)
             allowed = run_points.parse_allowed(allow, points)
             place = f"{path}" + (f" where {where}" if where else "")
             remarks += run_points.check_one_pool(points, run_points.SHAPE, allowed, place)
             notes += [remark for remark in remarks if remark not in notes]
             for p in points:
-                y = p.clocks.get(name) if name in run_points.CLOCKS else p.value
+                y = p.clocks.get(name) if name in run_points.AXES else p.value
                 parts.append({"shape": p.shape, "n_model": p.clocks["n_model"], name: y})
         return pd.DataFrame(parts)
     try:

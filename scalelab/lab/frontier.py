@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from scalelab.config import cli
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
-from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
 from scalelab.lab.show import plots
 
 SHORT_NAME = 12  # characters of a legend entry; six such entries fit side by side
@@ -50,7 +50,7 @@ def group_runs(points: Sequence[RunPoint], allow: Collection[str] = ()) -> tuple
     nets = run_points.means(points)
     found: Pools = {}
     notes: dict[str, list[str]] = {}
-    for clock, title in CLOCKS.items():
+    for clock, title in AXES.items():
         free = run_points.SHAPE if clock == "n_model" else run_points.SHAPE | run_points.BUDGET
         found[clock], remarks = {}, []
         for own in run_points.by_system(nets).values():
@@ -76,7 +76,7 @@ def draw(
     """
     found, _ = group_runs(points, allow)
     points = run_points.means(points)
-    known = [name for name in CLOCKS if any(name in p.clocks for p in points)]
+    known = [name for name in AXES if any(name in p.clocks for p in points)]
     clocks = [name for name in known if run_points.clock_differs(points, name)] or known[:1]
     names = list(dict.fromkeys(name for clock in clocks for name in found[clock]))
     titles = {p.objective: f"{p.objective} loss (nats)".strip() for p in points}
@@ -108,10 +108,10 @@ def draw(
                         fontsize=7, color=look["color"],
                     )  # fmt: skip
                     numbers = [f"{cost[i]:.4g}", f"{values[i]:.4f}", str(own[i].num_seeds)]
-                    lines.append([CLOCKS[clock], name, own[i].shape, *numbers])
+                    lines.append([AXES[clock], name, own[i].shape, *numbers])
         for row, title in enumerate(rows):
             axis = panels[row, column]
-            plots.label_clock(axis, CLOCKS[clock], log=True)
+            plots.label_clock(axis, AXES[clock], log=True)
             axis.set_ylabel(title if column == 0 else "")
             axis.margins(0.24, 0.1)
     plots.add_legend(figure, 6 if max(map(len, names)) < SHORT_NAME else 2)

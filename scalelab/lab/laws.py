@@ -36,7 +36,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import law_fits, law_forms, run_points
 from scalelab.lab.compare.law_fits import HeldOut, Interval, Law
 from scalelab.lab.compare.law_forms import FORMS
-from scalelab.lab.compare.run_points import CLOCKS, LOSS, RunPoint
+from scalelab.lab.compare.run_points import AXES, LOSS, RunPoint
 from scalelab.lab.show import plots
 
 JOINT = ("n_model", "tokens")
@@ -176,7 +176,7 @@ def draw(fits: Mapping[str, Fit], clocks: Sequence[str], measure: str, path: pat
     if len(clocks) == 1:
         axis.set_xscale("log")
         axis.set_title("black: the largest size, predicted from the others", fontsize=9)
-    axis.set_xlabel("predicted by the law" if len(clocks) > 1 else CLOCKS[clocks[0]])
+    axis.set_xlabel("predicted by the law" if len(clocks) > 1 else AXES[clocks[0]])
     axis.set_ylabel("loss (nats)" if measure == LOSS else f"{measure} (dev)")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # fmt: skip
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
-    add("--x", choices=tuple(CLOCKS), help="default: n_model")
+    add("--x", choices=tuple(AXES), help="default: n_model")
     add("--y", default=LOSS, help="default: loss")
     add("--form", choices=tuple(FORMS))
     add("--predict", default="", metavar="X,X", help="such as 10M,20M")

@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.command == "list":
             text = show(given)
         elif given.command == "compare":
-            from scalelab.lab.compare import pair
+            from scalelab.lab.show import pair
 
             a, b = records.read_run(given.a), records.read_run(given.b)
             text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from scalelab.config.durations import CLOCKS
 from scalelab.helpers import files
 from scalelab.runs import json_files
 
@@ -198,8 +199,8 @@ class Writer:
 
         A number that is not finite is left out, because JSON has none.
         """
-        line = {"step": clocks.steps, "tokens": clocks.tokens, "flops": clocks.flops}
-        line |= {"seconds": round(clocks.secs, 4)}
+        line = {clock.logged: getattr(clocks, name) for name, clock in CLOCKS.items()}
+        line["seconds"] = round(clocks.secs, 4)
         line |= {name: value for name, value in values.items() if math.isfinite(value)}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()

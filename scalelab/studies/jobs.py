@@ -17,6 +17,7 @@ from typing import Any
 
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
+from scalelab.config.durations import CLOCKS
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import compatibility, environment
@@ -136,8 +137,7 @@ def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | Non
         with (run_folder / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
             last = json.loads(file.read().decode(errors="replace").split("\n")[-2])
-        names = {"steps": "step", "tokens": "tokens", "flops": "flops", "secs": "seconds"}
-        totals = {name: config["optim"][f"total_{clock}"] for clock, name in names.items()}
+        totals = {c.logged: config["optim"][f"total_{name}"] for name, c in CLOCKS.items()}
         return next((min(1.0, last[name] / total) for name, total in totals.items() if total), None)
     except (OSError, ValueError, IndexError, KeyError, TypeError):
         return None

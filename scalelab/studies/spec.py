@@ -21,7 +21,7 @@ from scalelab.tasks import task as task_lib
 
 FACTORS = ("system", "shape", "variant", "seed")
 COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1" is one step up
-GLUE_LARGE = ("mnli", "qqp", "qnli", "sst2", "cola")
+FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Stage:
 class Finetune:
     """The fine-tuning of every pre-trained net."""
 
-    tasks: tuple[str, ...] = GLUE_LARGE
+    tasks: tuple[str, ...] = FIVE_LARGEST
     recipe: str = "thesis"
     seeds: Count = 1  # of each pre-training
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"

@@ -68,7 +68,7 @@ def test_averages_by_hand(tmp_path) -> None:
     large = [mean["MNLI-m", "accuracy"], mean["QNLI", "accuracy"]]
     for name, metric in (
         ("GLUE-Large", "accuracy"),
-        ("GLUE-Large with QQP's F1", "f1"),
+        ("GLUE-Large (QQP F1)", "f1"),
     ):
         by_hand = np.mean([*large, mean["QQP", metric]])
         assert rows[name, ""]["mean"] == pytest.approx(by_hand)

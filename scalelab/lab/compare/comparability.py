@@ -21,7 +21,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from scalelab.config.fields import flatten, science
+from scalelab.config.durations import CLOCKS
+from scalelab.config.fields import science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -33,14 +34,11 @@ PREFIX = "finetune."
 # Names that `allow` knows beside config fields, of pre-trainings and of fine-tunings.
 WORDS = ("data", "numerics", "params", "matched")
 FINETUNE_WORDS = ("data", "init", "numerics", "relation", "labels", "regression", "mnli_first")
-# Fields of a fine-tuning that belong to its net, its task or its machine.
-NOT_SHARED = ("task", "seed", "system", "net", "machine", "data", "init",
-              "tokenizer_digest")  # fmt: skip
+# Science fields of a fine-tuning that belong to its net or its task.
+NOT_SHARED = ("task", "seed", "system", "net", "data", "init", "tokenizer_digest")
 ALLOWED = "Allowed to differ"  # the beginning of a footnote on such a field
-# A study's name of a clock -> the field of result.json; examples are counted from validations.
-CLOCKS = {"steps": "steps", "tokens": "tokens", "examples": None, "flops": "flops",
-          "secs": "seconds"}  # fmt: skip
-TITLES = {"flops": "FLOPs", "secs": "seconds"}
+# Clocks that a study can match; examples are counted from validations.
+MATCHED = {name: clock.label for name, clock in CLOCKS.items()} | {"examples": "examples"}
 PHASES = ("short", "long")
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
@@ -90,7 +88,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 def _compare_pretrainings(study: Study) -> dict[str, str]:
     """Returns the forbidden differences of two pre-trainings: the fields, with both runs."""
     clock = study.facts["matched"]
-    name = TITLES.get(clock, clock)
+    name = MATCHED[clock]
     runs = [(point, run) for point in study.points for run in point.finished]
     fields, readings = {}, {}
     for _, run in runs:
@@ -144,9 +142,10 @@ def _read_tunings(study: Study) -> list[_Tuning]:
 
 def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
     """Returns the settings of a fine-tuning, except those of its net, task, seed and machine."""
-    shared = {k: v for k, v in tuned.config.items() if k not in NOT_SHARED}
+    fields = science(tuned.config).items()
+    shared = {k: v for k, v in fields if k.partition(".")[0] not in NOT_SHARED}
     data, numerics = tuned.config.get("data") or {}, tuned.environment.numerics_versions
-    return flatten(shared) | {"data": data, "numerics": numerics}
+    return shared | {"data": data, "numerics": numerics}
 
 
 def _compare_tunings(study: Study) -> dict[str, str]:
@@ -154,16 +153,16 @@ def _compare_tunings(study: Study) -> dict[str, str]:
     chosen, planned = set(study.facts.get("chosen", ())), study.facts.get("adaptation", {})
     found: dict[str, str] = {}
     firsts: dict[str, _Tuning] = {}
-    for one in _read_tunings(study):
-        same_task = firsts.setdefault(one.task, one)
-        same_net = firsts.setdefault(one.origin, one)
-        sides = [(x.name, x.fields) for x in (same_task, same_net, one)]
+    for tuning in _read_tunings(study):
+        same_task = firsts.setdefault(tuning.task, tuning)
+        same_net = firsts.setdefault(tuning.origin, tuning)
+        sides = [(x.name, x.fields) for x in (same_task, same_net, tuning)]
         _note_differences(found, sides[0], sides[2], chosen | {"init"}, PREFIX)
-        _note_differences(found, sides[1], sides[2], one.fields.keys() - {"init"}, PREFIX)
-        for field, value in planned.get(one.task, {}).items():
-            actual = one.fields.get(field)  # a missing field is off, as None is
+        _note_differences(found, sides[1], sides[2], tuning.fields.keys() - {"init"}, PREFIX)
+        for field, value in planned.get(tuning.task, {}).items():
+            actual = tuning.fields.get(field)  # a missing field is off, as None is
             if actual != value:
-                text = f"{actual!r} in {one.name}, planned {value!r}"
+                text = f"{actual!r} in {tuning.name}, planned {value!r}"
                 found.setdefault(PREFIX + field, text)
     return found
 
@@ -238,8 +237,8 @@ def read_phases(run: PretrainRun) -> list[Phase]:
 
 def check_clock(clock: object, where: str) -> None:
     """Raises a ValueError, which begins with `where`, if there is no such clock."""
-    if clock not in CLOCKS:
-        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), CLOCKS)}")
+    if clock not in MATCHED:
+        raise ValueError(f"{where}: unknown clock {clock!r}: {nearest(str(clock), MATCHED)}")
 
 
 def reading(run: PretrainRun, clock: str) -> float:
@@ -248,8 +247,8 @@ def reading(run: PretrainRun, clock: str) -> float:
     Raises:
       ValueError: its examples cannot be counted.
     """
-    if key := CLOCKS[clock]:
-        return getattr(run.result, key)
+    if clock in CLOCKS:
+        return getattr(run.result, CLOCKS[clock].result)
     found = read_phases(run)
     if not found:
         raise ValueError(
@@ -272,7 +271,7 @@ def describe_clock(study: Study, points: Sequence[Point]) -> str:
       ValueError: as `reading`.
     """
     clock = study.facts["matched"]
-    name = TITLES.get(clock, clock)
+    name = MATCHED[clock]
     runs = [(point, run) for point in points for run in point.finished]
     if not runs:
         return f"To be held equal: {name}."

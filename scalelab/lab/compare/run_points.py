@@ -19,25 +19,21 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import science
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
-from scalelab.lab.compare.scores import LARGE_TASKS
+from scalelab.lab.compare.scores import LARGE_TASKS, mean_of_tasks
 from scalelab.lab.load import run_table
 from scalelab.lab.load.run_table import LoadedRun, Row
 from scalelab.lab.load.task_runs import TITLES
 from scalelab.runs.records import RunRecord, RunResult, TaskResult
 
-CLOCKS = {
-    "n_model": "N",
-    "tokens": "tokens",
-    "flops": "training FLOPs",
-    "seconds": "seconds of training",
-}
+AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
-DAMAGED = "runs are damaged, and left out"
+DAMAGED = "damaged runs are left out"
 EQUAL = 1.05  # clocks that differ by less count as equal
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -54,7 +50,7 @@ class RunPoint:
 
     system: str  # of the run
     shape: str  # AxHxL
-    clocks: dict[str, float]  # each of CLOCKS that is known
+    clocks: dict[str, float]  # each of AXES that is known
     value: float  # the loss, or the score as a fraction
     objective: str = ""  # what was minimised
     # The fields that must agree, see above.
@@ -105,11 +101,10 @@ def read(
     for run in chosen:
         if run.row["status"] != "completed" or run.row["task"] is not None:
             continue
-        parts = [run.row.get(name) for name in tasks or (LOSS,)]
-        numbers = [float(part) for part in parts if isinstance(part, int | float)]
-        missing += len(numbers) < len(parts)
-        if len(numbers) == len(parts):
-            found.append((run, sum(numbers) / len(numbers)))
+        value = mean_of_tasks(run.row, tasks or (LOSS,))
+        missing += value is None
+        if value is not None:
+            found.append((run, value))
     if not found:
         raise ValueError(
             f"no finished run with {measure} in {places}, of {len(chosen)} runs: wait for them,"
@@ -265,7 +260,7 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[RunRecord]) -> RunPoin
     """Makes the point of a pre-training with its fine-tunings on the measured tasks."""
     row, record = run.row, run.record
     assert record is not None
-    known = {name: float(x) for name in CLOCKS if isinstance(x := row[name], int | float)}
+    known = {name: float(x) for name in AXES if isinstance(x := row[name], int | float)}
     fields = science(record.config) | {"task": None, "seed": None}
     fields |= {"data": record.data_hash, "numerics": record.environment.numerics_versions}
     adapted = []

@@ -46,7 +46,7 @@ LARGE_TASKS = tuple(OF_TASKS[part][0] for part in LARGE)
 OF_PRETRAINING = ("loss", "seconds")
 SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
 TITLES = {
-    "large": "GLUE-Large", "large_f1": "GLUE-Large with QQP's F1", "loss": "validation loss",
+    "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
     "seconds": "seconds of pre-training",
 }  # fmt: skip
 REQUIRED = ("HYPOTHESES", "TABLES", "FIGURES", "CAPTIONS", "published", "departures")
@@ -174,6 +174,12 @@ def check(score: str) -> None:
     """Raises a ValueError if there is no such score."""
     if score not in SCORES:
         raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
+
+
+def mean_of_tasks(scores: Mapping[str, object], tasks: Sequence[str]) -> float | None:
+    """Returns the mean of tasks' main scores, such as of LARGE_TASKS; None if one is missing."""
+    known = [x for task in tasks if isinstance(x := scores.get(task), int | float)]
+    return sum(known) / len(known) if len(known) == len(tasks) else None
 
 
 def parts_of(score: str) -> tuple[str, ...]:

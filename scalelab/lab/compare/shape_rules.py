@@ -160,9 +160,10 @@ def find_base(
     """Returns the result of `choose` for a study's grid; None while its runs are unfinished.
 
     A score is the mean main score over GLUE-Large's tasks (all tasks if the study has none of
-    these) and `num_seeds` fine-tunings each. Without tasks the least loss wins.
+    these) and `num_seeds` fine-tunings each, in the runs that have it. Without tasks the least loss
+    wins.
     """
-    from scalelab.lab.compare.scores import LARGE_TASKS
+    from scalelab.lab.compare.scores import LARGE_TASKS, mean_of_tasks
 
     losses, scores = dict[Shape, float](), dict[Shape, float]()
     for shape, runs in grid.items():
@@ -177,9 +178,10 @@ def find_base(
             ended = (run.tasks[t].runs if t in run.tasks else () for t in tasks)
             if any(sum(not r.unfinished for r in runs) < num_seeds for runs in ended):
                 return None
-            own = {name: task for name, task in run.tasks.items() if task.finished}
-            for name in set(LARGE_TASKS) & own.keys() or own.keys():
-                found.append(float(np.mean(own[name].values(own[name].keys[0]))))
+            own = {name: float(np.mean(task.values(task.keys[0])))
+                   for name, task in run.tasks.items() if task.finished}  # fmt: skip
+            found.append(mean_of_tasks(own, [t for t in tasks if t in LARGE_TASKS] or tasks))
+        found = [mean for mean in found if mean is not None]
         scores[shape] = float(np.mean(found)) if found else -np.inf
     return choose(losses, scores)
 

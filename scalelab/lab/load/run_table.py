@@ -23,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive
@@ -37,7 +38,6 @@ COLUMNS = (
     "recipe", "init", "objective", "corpus", "status", "note", "steps", "tokens", "flops",
     "seconds", "loss", "score", "scores", "data", "numerics", "commit", "started",
 )  # fmt: skip
-CLOCKS = {"steps": "step", "tokens": "tokens", "flops": "flops", "seconds": "seconds"}
 SEED = re.compile(r"seed\d+")
 INSIDE = {"checkpoints", "tensorboard", "tokenizer", "imported"}  # of a run: no runs in them
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
@@ -212,8 +212,8 @@ def _describe_result(record: RunRecord) -> Row:
         "commit": f"{commit[:12]}{dirty}" if commit else None,
         "started": environment.started,
     }
-    for clock, name in CLOCKS.items():
-        row[clock] = getattr(result, clock) if result else last.get(name)
+    for logged, name, _ in CLOCKS.values():
+        row[name] = getattr(result, name) if result else last.get(logged)
     if result is not None:
         row |= {"params": result.params, "status": result.status}
     if isinstance(result, TaskResult):

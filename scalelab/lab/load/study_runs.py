@@ -5,7 +5,7 @@
   name, title, question   words for people
   protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
   comparison              name of the module with its hypotheses (compare/scores.py), or null
-  matched                 the clock that is held equal, one of comparability.CLOCKS
+  matched                 the clock that is held equal, one of comparability.MATCHED
   free                    factors in which runs may differ: system, shape, variant, seed
   allow                   config fields that may differ too; every table says so
   tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"

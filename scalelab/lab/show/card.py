@@ -6,12 +6,12 @@ The clocks and losses of a run without a result come from metrics.jsonl.
 import pathlib
 from collections.abc import Mapping, Sequence
 
+from scalelab.config.durations import CLOCKS
 from scalelab.lab.load import task_runs
 from scalelab.lab.show.pages import render
 from scalelab.runs import records
 from scalelab.runs.records import RunRecord
 
-CLOCKS = ("steps", "tokens", "flops", "seconds")
 UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
 
@@ -44,7 +44,7 @@ def write(
     what = f"fine-tuned on {run.task}" if run.task else f"pre-trained with {objective}"
     cost, scores = _describe_progress(run, step)
     if result:
-        cost = {clock: getattr(result, clock) for clock in CLOCKS}
+        cost = {clock.result: getattr(result, clock.result) for clock in CLOCKS.values()}
         scores = {
             f"{split} {metric}": "not finite" if value is None else value
             for split, values in result.eval.items() for metric, value in values.items()
@@ -114,7 +114,7 @@ def _describe_progress(run: RunRecord, step: int | None) -> tuple[Facts, Facts]:
     last = lines[-1] if lines else {}
     step = int(last.get("step", 0)) if step is None else step
     cost: Facts = {"steps": f"{step:,}, before the end of its budget"}
-    cost |= {clock: last.get(clock) for clock in CLOCKS[1:]}
+    cost = {clock.result: last.get(clock.logged) for clock in CLOCKS.values()} | cost
     scores: Facts = {}
     for line in lines:
         own = {key[5:]: value for key, value in line.items() if key.startswith("eval/")}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import OF_TASKS, Scores
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
-CLOCKS = {"time": "seconds", "steps": "step", "tokens": "tokens", "flops": "flops"}
+AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 MEASURES = {"validation loss (nats)": "loss", "bits per byte": "bits_per_byte"}
 CAPTIONS = {
     "score_by_task": "Scores by task with 95% intervals; dashed: the best constant answer.",
 } | dict.fromkeys(
-    (f"loss_by_{name}" for name in CLOCKS),
+    (f"loss_by_{name}" for name in AXES),
     "Validation loss; a line is a run, and seeds of one shape look the same.",
 )
 MAX_POINTS = 200  # of a curve in a chart; longer curves are thinned
@@ -67,7 +68,8 @@ def write(
 
 def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
     """Returns label, seed, length, clocks and losses of validations, about `most` a curve."""
-    keys = {key: key for key, _ in plots.CLOCKS} | {key: f"eval/{key}" for key in MEASURES.values()}
+    keys = {clock.logged: clock.logged for clock in CLOCKS.values()}
+    keys |= {key: f"eval/{key}" for key in MEASURES.values()}
     return pd.DataFrame(
         {"label": point.label, "seed": run.seed, "length": length}
         | {name: line.get(key, np.nan) for name, key in keys.items()}
@@ -78,7 +80,7 @@ def read_curves(study: Study, most: int = 1_000_000) -> pd.DataFrame:
 
 
 def draw_losses(
-    study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: str
+    study: Study, scores: Scores | None = None, published: Scores | None = None, *, clock: Clock
 ) -> "Figure | None":
     """Draws validation loss against a clock of metrics.jsonl; None if no run has one yet."""
     curves = read_curves(study)
@@ -100,12 +102,12 @@ def draw_losses(
                 for _, lines in of_point.groupby("seed"):
                     lines = lines[lines["length"] == length]
                     axis.plot(
-                        lines[clock], lines["loss"], label=label, ms=4, lw=1.2,
+                        lines[clock.logged], lines["loss"], label=label, ms=4, lw=1.2,
                         markevery=max(1, len(lines) // 6), **plots.style(k),
                     )  # fmt: skip
                     label = None
             axis.set_title(f"{title}, length {length}", fontsize="medium")
-            plots.label_clock(axis, dict(plots.CLOCKS)[clock])
+            plots.label_clock(axis, clock.label)
         row[0].set_ylabel("validation loss (nats)")
         # Beside the panels, where it covers no line.
         row[-1].legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
@@ -147,7 +149,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
 
 FIGURES: dict[str, MakeFigure] = {
     "score_by_task": draw_tasks,
-    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in CLOCKS.items()},
+    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
 }
 
 
@@ -165,7 +167,7 @@ def chart_losses(study: Study) -> "Chart | None":
         return alt.param(name=name, value=values[0], bind=bind)
 
     rounded = curves.select_dtypes("float").map(lambda x: float(f"{x:.5g}"))  # a page holds many
-    x = choice("clock", {title: key for key, title in plots.CLOCKS})
+    x = choice("clock", {clock.label: clock.logged for clock in CLOCKS.values()})
     y = choice("measure", {t: k for t, k in MEASURES.items() if np.isfinite(curves[k]).any()})
     length = choice("length", {str(n): n for n in sorted(set(curves["length"]))})
     legend = alt.selection_point(fields=["label"], bind="legend", name="shown")

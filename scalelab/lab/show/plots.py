@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scalelab.config.durations import CLOCKS
 from scalelab.helpers import files
 from scalelab.runs import records
 
@@ -22,12 +23,6 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "os^DXvP<>"  # names of matplotlib
 DASHES = ((), (4, 2), (1, 2), (4, 2, 1, 2))  # lengths of ink and gap in points; (): unbroken
 RESOLUTION = 150  # dots an inch in PNG
-CLOCKS = (
-    ("step", "steps"),
-    ("tokens", "tokens"),
-    ("flops", "training FLOPs"),
-    ("seconds", "seconds of training"),
-)
 TRAINING = "training"
 
 Labels = Sequence[str] | None  # of the C classes
@@ -99,7 +94,7 @@ def draw_curves(workdir: pathlib.Path, title: str, unit: str = "nats") -> pathli
         return None
     figure = canvas(13, 3.6)
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
-    for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
+    for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
         for k, (name, (points, key)) in enumerate(lines.items()):
             bare = name == TRAINING and len(points) > 1  # one point needs its marker
             look = style(k, lw=1, ms=4, label=name, **({"marker": None} if bare else {}))

@@ -171,6 +171,7 @@ def describe_study(study: Study) -> dict[str, str]:
     tunings = [seed.environment for task in parts for seed in task.finished]
     environments = [run.environment for run in study.runs]
     finished = sum(run.finished for run in study.runs)
+    versions = {run.environment.numerics_versions for run in study.runs if run.finished}
     own_fields = (facts.get("system_fields") or {}).items()
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
@@ -182,7 +183,7 @@ def describe_study(study: Study) -> dict[str, str]:
         "Unfinished": ", ".join(notes.unfinished(study.points)),
         "Damaged": "; ".join(notes.damaged(study, study.points)),
         "Fine-tuned on": tuned,
-        "Numerics version": ", ".join(sorted({e.numerics_versions for e in environments})),
+        "Numerics version": ", ".join(sorted(versions)),
         "Commits": _count(map(_describe_commit, [*environments, *tunings])),
         "Devices": _count((", ".join(e.devices) for e in environments), "; "),
     }

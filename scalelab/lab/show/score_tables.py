@@ -12,7 +12,7 @@ from functools import partial
 
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
-from scalelab.lab.compare.scores import LARGE_TASKS, Scores
+from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
@@ -25,7 +25,8 @@ def _task(key: str, title: str, *tasks: str) -> Column:
 
 
 LARGE = (
-    _task("large", "GLUE-Large", *LARGE_TASKS),
+    _task("large", TITLES["large"], *LARGE_TASKS),
+    _task("large_f1", TITLES["large_f1"], *LARGE_TASKS),
     _task("mnli_m", "MNLI-m", "mnli"),
     _task("mnli_mm", "MNLI-mm", "mnli"),
     _task("qqp", "QQP"),

@@ -10,6 +10,7 @@ import browser
 import pytest
 import reported_study
 
+from scalelab.config.durations import CLOCKS
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures, report
@@ -70,6 +71,7 @@ def test_a_half_finished_study_is_reported_as_such(made) -> None:
         text = made[1].with_name(name).read_text()
         assert "15 of 16 pre-trainings finished" in text and "gpt2-2x32x2-seed1" in text
     text = made[1].with_name("report.md").read_text()
+    assert "| Numerics version | 1 |" in text
     for expected in ("figures/loss_by_time.svg", "### 1a: ", reported_study.COMMIT[:12],
                      "[bert-2x16x2-seed0](cards/bert-2x16x2-seed0.md)"):  # fmt: skip
         assert expected in text, expected
@@ -92,7 +94,7 @@ def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None
 
 
 def test_losses_are_drawn_for_every_run(made) -> None:
-    figure = figures.draw_losses(made[0], clock="tokens")
+    figure = figures.draw_losses(made[0], clock=CLOCKS["tokens"])
     assert [a.get_title() for a in figure.axes] == [
         f"{system}, length {length}" for system in ("bert", "gpt2") for length in (32, 64)
     ]

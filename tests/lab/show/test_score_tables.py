@@ -13,6 +13,7 @@ import reported_study
 import scipy.stats
 import task_folders
 
+from scalelab.config.durations import CLOCKS
 from scalelab.config.pretraining import Shape
 from scalelab.lab import tables
 from scalelab.lab.compare.estimates import Estimate
@@ -62,7 +63,7 @@ def column(table: Table, key: str) -> list:
 
 def test_every_cell_is_the_estimate_of_its_row(study, built) -> None:
     scores = StudyScores(study)
-    for key in ("large", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2"):
+    for key in ("large", "large_f1", "mnli_m", "mnli_mm", "qqp", "qnli", "sst2"):
         for point, cell in zip(study.points, column(built["large"], key), strict=True):
             expected = scores.value(point, key)
             assert cell == Value(expected.value, expected.low, expected.high, None)
@@ -268,7 +269,9 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
         study = study_runs.read(tmp_path)
         (table,) = reported_study.build_tables(study, StudyScores(study))
         said.append("Losses of different objectives" in "".join(table.notes))
-        titles = [axis.get_title() for axis in figures.draw_losses(study, clock="tokens").axes]
+        titles = [
+            axis.get_title() for axis in figures.draw_losses(study, clock=CLOCKS["tokens"]).axes
+        ]
     assert said == [False, True]
     assert titles[0] == "bert, mlm+nsp on doc_sentences, length 32"
     assert "bert, mlm on doc_sentences" in titles[2]

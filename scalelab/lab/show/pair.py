@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
-from scalelab.lab.show.plots import CLOCKS, TRAINING
+from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord, TaskResult
 
 BITS = "bits/byte"
@@ -44,16 +45,16 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    for clock, label in CLOCKS:
+    for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
             parts.append(f"Losses by {label}\n" + tables.plain(header, rows))
     sides, rows = [_scores(run) for run in (a, b)], []
-    for key, (one, num) in sides[0].items():
+    for key, (x, num_x) in sides[0].items():
         if key in sides[1]:
-            two, other = sides[1][key]
-            numbers = [f"{100 * one:.1f}", f"{100 * two:.1f}", f"{100 * (two - one):+.1f}"]
-            rows.append([*key, *numbers, f"{num}, {other}"])
+            y, num_y = sides[1][key]
+            numbers = [f"{100 * x:.1f}", f"{100 * y:.1f}", f"{100 * (y - x):+.1f}"]
+            rows.append([*key, *numbers, f"{num_x}, {num_y}"])
     if rows:
         header = ["task", "metric", "A", "B", "B - A", "seeds"]
         parts.append("Scores x 100, means over finished seeds\n" + tables.plain(header, rows, 2))
@@ -100,8 +101,8 @@ def losses(
         if kind not in curves[1] or (one_token and kind.startswith(BITS)):
             continue
         header += [f"{kind} A", "B", "B - A"]
-        one, two = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
-        for row, x, y in zip(rows, one, two, strict=True):
+        sides = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
+        for row, x, y in zip(rows, *sides, strict=True):
             numbers = (f"{x:.4f}", f"{y:.4f}", f"{y - x:+.4f}")
             row += ["-" if number.endswith("nan") else number for number in numbers]
     return header, rows
@@ -156,7 +157,7 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
     kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
     lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
-    for axis, (clock, label) in zip(panels, CLOCKS, strict=True):
+    for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
         for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
             for kind, (x, y) in curves_of(run, clock).items():
                 if kind.startswith(BITS):
