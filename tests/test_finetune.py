@@ -458,8 +458,8 @@ def at_step_7(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> li
 def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     run = prepare("bert", "cola", max_len=6)
     assert finetune_results.remarks(run)[1:] == [
-        "CoLA: other than recipe thesis has it: learning_rate 0.01, epochs 2.0, batch_size 8,"
-        " max_len 6, lm_weight 0.0",
+        "CoLA: other than recipe thesis has it: epochs 2.0, batch_size 8, max_len 6,"
+        " lm_weight 0.0, learning_rate 0.01",
         f"CoLA: cut to 6 tokens: {run.train.num_truncated} of 36 (train),"
         f" {run.dev['dev'].num_truncated} of 21 (dev)",
     ]

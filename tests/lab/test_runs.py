@@ -15,9 +15,9 @@ import run_folders
 import tiny
 
 from scalelab.lab import runs
-from scalelab.lab.compare import pair as run_pair
 from scalelab.lab.load import archive, run_table
 from scalelab.lab.show import card
+from scalelab.lab.show import pair as run_pair
 from scalelab.runs import records, run_folder
 from scalelab.runs.records import RunRecord
 

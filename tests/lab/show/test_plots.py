@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import run_folders
 
-from scalelab.lab.compare import pair
-from scalelab.lab.show import plots
+from scalelab.lab.show import pair, plots
 from scalelab.runs import records
 
 
