@@ -297,7 +297,7 @@ def test_processes_share_the_memory_of_a_gpu(
     monkeypatch.delenv(name, raising=False)
     if set_before:
         monkeypatch.setenv(name, set_before)
-    assert pool.memory_share(workers) == ({} if share is None else {name: share})
+    assert environment.memory_share(workers) == ({} if share is None else {name: share})
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:
