@@ -172,12 +172,10 @@ def claim(path: pathlib.Path) -> TextIO | None:
 def is_claimed(workdir: pathlib.Path, job: Job) -> bool:
     """Returns whether a process works on a job."""
     path = workdir / "locks" / job.name
-    if not path.exists():
-        return False
-    lock = claim(path)
+    lock = claim(path) if path.exists() else None
     if lock is not None:
         lock.close()
-    return lock is None
+    return path.exists() and lock is None
 
 
 def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]:

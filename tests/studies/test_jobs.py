@@ -190,12 +190,9 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
 def test_what_later_stages_lack_does_not_stop_the_rest(tmp_path) -> None:
     """They are planned after each job; why they cannot be, is told at the end."""
     name = planned(tmp_path, seeds=2)
-
-    def refuse() -> None:
-        raise ValueError("no shape is scaled")
-
-    one = Invented(tmp_path, name, 2, refuse, lambda *_: None, 1)
-    assert not one.run() and one.refused == "no shape is scaled"
+    one = invented(tmp_path, name)
+    one.refresh = lambda: int("no shape")
+    assert not one.run() and "no shape" in one.refused
     assert set(states(tmp_path).values()) == {DONE}
 
 

@@ -15,6 +15,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
+from scalelab.lab.load.task_runs import OF_TASKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,23 +23,6 @@ if TYPE_CHECKING:
     from scalelab.lab.show.score_tables import TableRequest
     from scalelab.lab.tables import Table
 
-# Score -> task, dev split, metric.
-OF_TASKS = {
-    "mnli_m": ("mnli", "matched", "accuracy"),
-    "mnli_mm": ("mnli", "mismatched", "accuracy"),
-    "qqp": ("qqp", "dev", "accuracy"),
-    "qqp_f1": ("qqp", "dev", "f1"),
-    "qnli": ("qnli", "dev", "accuracy"),
-    "sst2": ("sst2", "dev", "accuracy"),
-    "cola": ("cola", "dev", "matthews"),
-    "stsb": ("stsb", "dev", "pearson"),
-    "mrpc": ("mrpc", "dev", "f1"),
-    "mrpc_acc": ("mrpc", "dev", "accuracy"),
-    "rte": ("rte", "dev", "accuracy"),
-    "wnli": ("wnli", "dev", "accuracy"),
-    "same_document": ("same_document", "dev", "accuracy"),
-    "swapped_words": ("swapped_words", "dev", "accuracy"),
-}
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
@@ -174,12 +158,6 @@ def check(score: str) -> None:
     """Raises a ValueError if there is no such score."""
     if score not in SCORES:
         raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
-
-
-def mean_of_tasks(scores: Mapping[str, object], tasks: Sequence[str]) -> float | None:
-    """Returns the mean of tasks' main scores, such as of LARGE_TASKS; None if one is missing."""
-    known = [x for task in tasks if isinstance(x := scores.get(task), int | float)]
-    return sum(known) / len(known) if len(known) == len(tasks) else None
 
 
 def parts_of(score: str) -> tuple[str, ...]:

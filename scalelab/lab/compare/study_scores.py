@@ -40,7 +40,7 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.scores.predictions import StudyPredictions
+from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
@@ -249,13 +249,9 @@ class StudyScores(Scores):
         tasks = [OF_TASKS[part][0] for part in parts_of(score)]
         there = []
         for row in rows:
-            found = {}
-            for run in _point(row).finished:
-                of_run = getattr(run, self.part)
-                tuned = [{r.seed for r in of_run[t].finished} for t in tasks if t in of_run]
-                if len(tuned) == len(tasks) and (common := set.intersection(*tuned)):
-                    found[run.seed] = common
-            there.append(found)
+            runs = _point(row).finished
+            found = {run.seed: shared_seeds(getattr(run, self.part), tasks) for run in runs}
+            there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]
         finetune = set.intersection(*tuned) if tuned else set()

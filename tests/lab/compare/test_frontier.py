@@ -4,7 +4,6 @@ import math
 import re
 
 import matplotlib.image
-import numpy as np
 import pytest
 import run_folders
 from law_folders import budgets, fails, output, write
@@ -21,16 +20,6 @@ def test_the_envelope_by_hand() -> None:
     assert frontier.envelope(cost, score, rising=False) == [1, 2]
     assert frontier.envelope([], [], rising=True) == []
     assert frontier.envelope([1.0, 1.0], [0.5, 0.5], rising=True) == [0]
-
-
-def test_the_envelope_is_what_nothing_cheaper_beats() -> None:
-    rng = np.random.default_rng(0)
-    cost, score = rng.random(60).round(1), rng.random(60).round(1)  # with ties
-    found = frontier.envelope(cost.tolist(), score.tolist(), rising=True)
-    for i in range(60):
-        best = score[cost <= cost[i]].max()
-        assert max(score[j] for j in found if cost[j] <= cost[i]) == best
-    assert (np.diff(score[found]) > 0).all() and (np.diff(cost[found]) > 0).all()
 
 
 def test_the_frontier_is_drawn_against_each_clock(tmp_path, capsys) -> None:

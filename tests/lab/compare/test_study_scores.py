@@ -1,6 +1,7 @@
 """Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
 
 import json
+import re
 import zlib
 
 import numpy as np
@@ -9,10 +10,11 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab.compare import bootstrap
+from scalelab.lab.compare import bootstrap, run_points
 from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
+from scalelab.lab.show import figures
 
 
 def seeds(*wrong: int) -> dict[int, int]:
@@ -52,10 +54,25 @@ def test_a_value_is_the_bootstraps(tmp_path) -> None:
         gold, predicted, "accuracy", num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2")
     )
     ours = scores.value(row, "qqp")
-    assert ours.value == pytest.approx(1 - np.mean(BERT) / 60)
     assert (ours.low, ours.high) == (theirs.low, theirs.high)
     np.testing.assert_array_equal(ours.resamples, theirs.resamples)
     assert scores.value(row, "qqp") is ours  # worked out once
+
+
+def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
+    """All score the predictions; result.json, here without a right answer, is not asked."""
+    study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
+    for path in tmp_path.glob("runs/*/tasks/*/seed*/result.json"):
+        path.write_text(re.sub(r'(accuracy|f1)": [\d.]+', r'\1": 0.0', path.read_text()))
+    laws = run_points.means(run_points.read([tmp_path], "qnli")[0])
+    numbers = [next(p.value for p in laws if p.system == name) for name in ("bert", "gpt2")]
+    assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
+    scores = StudyScores(study_runs.read(tmp_path))
+    a, b = scores.rows
+    axis = figures.draw_tasks(scores.study, scores).axes[-1]
+    assert [bar[0].get_xdata()[0] / 100 for bar in axis.containers] == pytest.approx(numbers)
+    assert [scores.value(row, "qnli").value for row in (a, b)] == pytest.approx(numbers)
+    assert scores.difference(a, b, "qnli").value == pytest.approx(numbers[1] - numbers[0])
 
 
 def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
