@@ -188,8 +188,8 @@ def host_rows(mesh: Mesh, batch_size: int) -> slice:
     Raises:
       ValueError: the rows are not one block; no mesh of ours has such.
     """
-    held = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
-    rows = sorted({row for (index,) in held for row in range(*index.indices(batch_size))})
+    local_rows = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    rows = sorted({row for (index,) in local_rows for row in range(*index.indices(batch_size))})
     if rows != list(range(rows[0], rows[-1] + 1)):
         raise ValueError(f"this process holds scattered rows of the batch: {rows}")
     return slice(rows[0], rows[-1] + 1)

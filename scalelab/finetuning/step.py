@@ -158,9 +158,9 @@ class FinetuneStep:
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
-        one = jnp.ones((), jnp.float32)
+        unit = jnp.ones((), jnp.float32)
         state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
-        return state, pairs | {"grad_norm": (grad_norm, one), "finite": (finite * one, one)}
+        return state, pairs | {"grad_norm": (grad_norm, unit), "finite": (finite * unit, unit)}
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, C] without dropout."""

@@ -45,7 +45,7 @@ def count_parameters(params: Any) -> int:
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))
 
 
-def of_batch(
+def count_forward(
     params: Any,
     *,
     width: int,
@@ -89,12 +89,12 @@ def count_predicted(objectives: Iterable[Objective], length: int) -> int:
     return sum(objective.num_predicted(length) for objective in objectives)
 
 
-def of_phases(
+def count_phases(
     params: Any, objectives: Iterable[Objective], config: Config, *, causal: bool
 ) -> list[Flops]:
-    """Counts the forward pass of a training step of each phase of a config; see `of_batch`."""
+    """Counts the forward pass of a training step of each phase of a config; see `count_forward`."""
     return [
-        of_batch(
+        count_forward(
             params,
             width=config.net.width,
             num_layers=config.net.num_layers,

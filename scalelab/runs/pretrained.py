@@ -105,7 +105,7 @@ def load_trained(folder: pathlib.Path) -> Any:
     return saved["params"]
 
 
-def digest_of(params: Any) -> str:
+def tree_digest(params: Any) -> str:
     """Returns a CRC-32 of all parameters, as eight hexadecimal digits."""
     crc = 0
     for leaf in jax.tree.leaves(params):
@@ -129,7 +129,7 @@ def _read_config(path: pathlib.Path) -> Config:
     values = run_folder.read_json(path / "config.json")
     if values is None:
         raise ValueError(f"{path} is no run folder: it has no config.json")
-    run_folder.check_ours(path, values)
+    run_folder.refuse_hugging_face(path, values)
     if values.get("task") == "imported":
         raise ValueError(
             f"{path} is an imported classifier; expected a pre-training run (a classifier is for"
@@ -247,7 +247,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
             opened = load(given)
         except ValueError as error:
             raise ValueError(f"{error}{hint * (before is not None)}") from None
-        digest, tokenizer = digest_of(opened.params), opened.config.tokenizer
+        digest, tokenizer = tree_digest(opened.params), opened.config.tokenizer
         if begun is not None and begun.init != digest:
             raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
     if config.init not in (None, digest):
@@ -274,29 +274,29 @@ def _read_begun(workdir: pathlib.Path) -> Config | None:
 
 def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
     """Refuses parameters of another net; lists the parameters that only one of the two has."""
-    path, theirs = opened.path, opened.config
-    if theirs.system != config.system:
+    path, source = opened.path, opened.config
+    if source.system != config.system:
         raise ValueError(
-            f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
-            f" begins with parameters of its own system; set system={theirs.system}"
+            f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
+            f" begins with parameters of its own system; set system={source.system}"
         )
-    ours, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
-    common = ours.keys() & given.keys()
+    wanted, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
+    common = wanted.keys() & given.keys()
     wrong = [
-        f"{name}: {list(given[name].shape)} there, {list(ours[name].shape)} here"
+        f"{name}: {list(given[name].shape)} there, {list(wanted[name].shape)} here"
         for name in sorted(common)
-        if given[name].shape != ours[name].shape
+        if given[name].shape != wanted[name].shape
     ]
-    if wrong or theirs.net.output_embedding != config.net.output_embedding:
+    if wrong or source.net.output_embedding != config.net.output_embedding:
         names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
         fields = [
             f"config.net.{name} is {there} there, {here} here"
             for name in names
-            if (there := getattr(theirs.net, name)) != (here := getattr(config.net, name))
+            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
         ]
         raise ValueError(
             f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
             f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
         )
-    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (ours, given))
+    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (wanted, given))
     return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

@@ -67,7 +67,7 @@ class Pool:
         self.num_vmapped, self.refresh, self.show = num_vmapped, refresh, show
         self.refused: str | None = None
         self.failed: dict[str, str] = {}  # jobs -> the reason
-        self._one_by_one: set[str] = set()  # jobs that failed as one program
+        self._unvmapped: set[str] = set()  # jobs that failed as one program
         self._working: dict[int, Working] = {}  # by slot
         for folder in ("locks", "logs", "runs"):
             (workdir / folder).mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class Pool:
             for _, lock in working.claims:
                 lock.close()
             if working.process.returncode and len(working.claims) > 1:
-                self._one_by_one.update(working.names)
+                self._unvmapped.update(working.names)
             elif working.process.returncode:
                 (name,) = working.names
                 self.failed[name] = describe_failure(working.process.returncode, working.log)
@@ -145,9 +145,9 @@ class Pool:
         for job in left:
             if job.state == READY and len(self._working) < self.num_workers:
                 wanted = [job]
-                if job.name not in self._one_by_one:
-                    others = [other for other in left if other.name not in self._one_by_one]
-                    wanted += jobs.companions(study, job, others, self.num_vmapped)
+                if job.name not in self._unvmapped:
+                    candidates = [other for other in left if other.name not in self._unvmapped]
+                    wanted += jobs.companions(study, job, candidates, self.num_vmapped)
                 if claims := self._claim(wanted):
                     self._start(claims)
         return left
@@ -239,7 +239,7 @@ def split_cores(slot: int, num_workers: int) -> list[set[int]]:
     XLA has a thread for each core that it may use; processes that share cores would wait for each
     other within every operation.
     """
-    mine = environment.cores()
-    if not hasattr(os, "sched_setaffinity") or num_workers == 1 or num_workers > len(mine):
+    cores = environment.cores()
+    if not hasattr(os, "sched_setaffinity") or num_workers == 1 or num_workers > len(cores):
         return []
-    return [set(mine[slot::num_workers])]
+    return [set(cores[slot::num_workers])]

@@ -40,8 +40,8 @@ def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
 
 def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
     """Returns the longest list of rows that differ only in "width" or "num_layers", or []."""
-    others = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
-    groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in others))
+    fixed = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
+    groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in fixed))
     best = max(groups.values(), key=len, default=[])
     return sorted(best, key=lambda row: getattr(row.shape, dimension)) if len(best) > 1 else []
 

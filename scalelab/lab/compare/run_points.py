@@ -197,7 +197,7 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def check_one_pool(
+def check_poolable(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
 ) -> list[str]:
     """Returns the notes of `pool`; raises a ValueError on several systems or pools at `where`."""

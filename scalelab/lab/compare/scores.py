@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scalelab.lab.tables import Table
 
 # Score -> task, dev split, metric.
-OF_TASKS = {
+TASK_SCORES = {
     "mnli_m": ("mnli", "matched", "accuracy"),
     "mnli_mm": ("mnli", "mismatched", "accuracy"),
     "qqp": ("qqp", "dev", "accuracy"),
@@ -42,9 +42,9 @@ OF_TASKS = {
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
-LARGE_TASKS = tuple(OF_TASKS[part][0] for part in LARGE)
-OF_PRETRAINING = ("loss", "seconds")
-SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
+LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
+PRETRAINING_SCORES = ("loss", "seconds")
+SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
     "seconds": "seconds of pre-training",
@@ -182,6 +182,6 @@ def mean_of_tasks(scores: Mapping[str, object], tasks: Sequence[str]) -> float |
     return sum(known) / len(known) if len(known) == len(tasks) else None
 
 
-def parts_of(score: str) -> tuple[str, ...]:
+def score_parts(score: str) -> tuple[str, ...]:
     """Returns the scores of which a score is the mean."""
     return MEANS.get(score, (score,))

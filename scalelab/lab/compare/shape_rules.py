@@ -90,7 +90,7 @@ class Scaling:
     @property
     def phi(self) -> float:
         """The base's compound coefficient, log2(L H^2)."""
-        return phi_of(self.base.n_model)
+        return size_to_phi(self.base.n_model)
 
     @property
     def alpha(self) -> float:
@@ -114,12 +114,12 @@ class Scaling:
         return near_width(math.sqrt(2**phi / depth), depth)
 
 
-def phi_of(n_model: float) -> float:
+def size_to_phi(n_model: float) -> float:
     """Returns the compound coefficient of a size N > 0: log2(N / 12)."""
     return math.log2(n_model / PER_SQUARE)
 
 
-def size_of(phi: float) -> float:
+def phi_to_size(phi: float) -> float:
     """Returns the size N of a compound coefficient: 12 * 2^phi."""
     return PER_SQUARE * 2**phi
 

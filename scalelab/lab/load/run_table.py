@@ -95,8 +95,8 @@ def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
 def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """Returns the table of runs: COLUMNS, then tasks, then config fields; unknown cells are NA."""
     rows = [run.row for run in runs]
-    others = {name for row in rows for name in row} - {*COLUMNS}
-    columns = [*COLUMNS, *sorted(others, key=lambda name: ("." in name, name))]
+    more = {name for row in rows for name in row} - {*COLUMNS}
+    columns = [*COLUMNS, *sorted(more, key=lambda name: ("." in name, name))]
     return pd.DataFrame(rows, columns=columns, dtype=object).convert_dtypes()
 
 
