@@ -8,7 +8,6 @@ batches over the data and fsdp axes.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import flax
 import flax.linen as nn
@@ -211,10 +210,10 @@ def compiled(learner: FinetuneStep, mesh: Mesh, num_seeds: int = 1) -> Program:
     return Program(_on(mesh, train), _on(mesh, predict), shardings, num_seeds)
 
 
-def _on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., ArrayPytree]:
     """Lets a compiled function see the mesh while it is traced."""
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: ArrayPytree) -> ArrayPytree:
         with jax.set_mesh(mesh):
             return function(*arguments)
 
