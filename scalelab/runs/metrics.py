@@ -17,7 +17,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.helpers import files
 from scalelab.runs import json_files
 
-Pairs = Mapping[str, tuple[jax.Array, jax.Array]]
+Pairs = Mapping[str, tuple[jax.Array | float, jax.Array | float]]
 
 
 @dataclasses.dataclass
