@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
 from scalelab import formats, objectives, sharding, systems
@@ -28,8 +28,8 @@ class TrainState:
     """All that a step changes."""
 
     step: jax.Array  # int32 [], steps taken so far
-    params: Any  # the net's parameters, float32; layers stacked on axis 0
-    opt_state: Any  # the optimizer's state
+    params: ArrayPytree  # the net's parameters, float32; layers stacked on axis 0
+    opt_state: optax.OptState  # the optimizer's state
     rng: jax.Array  # key data of the run's root key, uint32; each step folds its number in
 
 
@@ -172,7 +172,7 @@ def _initialiser(
     tx: optax.GradientTransformation,
     max_len: int,
     mesh: Mesh,
-) -> tuple[Any, TrainState]:
+) -> tuple[Callable[[jax.Array], TrainState], TrainState]:
     """Returns the compiled initializer (key -> sharded state) and the shardings."""
 
     def init(key: jax.Array) -> TrainState:

@@ -7,13 +7,13 @@ the loss.
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
@@ -22,7 +22,8 @@ from scalelab.state import Model, TrainState
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
-Evaluate = Callable[[Any, Iterable[dict[str, np.ndarray]]], list[Metrics]]
+EvalStep = Callable[[ArrayPytree, Batch, jax.Array], Metrics]
+Evaluate = Callable[[ArrayPytree, Iterable[dict[str, np.ndarray]]], list[Metrics]]
 
 
 NUM_EVAL_DRAWS = 4
@@ -42,12 +43,12 @@ def _split(batch: Batch, count: int) -> Batch:
     }
 
 
-def _sum_over_parts(compute: Callable[[Batch], Any], batch: Batch, count: int) -> Any:
+def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
     """Sums what `compute` returns for each of `count` parts of a batch, one after another."""
     if count == 1:
         return compute(batch)
 
-    def accumulate(total: Any, part: Batch) -> tuple[Any, None]:
+    def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
 
     parts = _split(batch, count)
@@ -77,8 +78,8 @@ def make_train_step(
     """
 
     def loss_fn(
-        params: Any, part: Batch, rng: jax.Array, weights: dict[str, jax.Array]
-    ) -> tuple[jax.Array, Any]:
+        params: ArrayPytree, part: Batch, rng: jax.Array, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
         terms = net.apply(
             {"params": params}, part, objectives, train=True, accuracy=False,
             method=apply_objectives,
@@ -96,7 +97,7 @@ def make_train_step(
             weights = {o.name: o.weight(prepared) for o in objectives}
             dropout = named_key(rng, "dropout")
             grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-            (loss, terms), grads = _sum_over_parts(
+            (loss, terms), grads = _sum_parts(
                 lambda part: grad_fn(state.params, part, dropout, weights),
                 prepared,
                 num_microbatches,
@@ -111,26 +112,24 @@ def make_train_step(
             params=keep(params, state.params),
             opt_state=keep(opt_state, state.opt_state),
         )
-        one = jnp.ones((), jnp.float32)
+        unit = jnp.ones((), jnp.float32)
         return state, terms | {
-            "loss": (loss, one),
-            "grad_norm": (grad_norm, one),
-            "finite": (finite * one, one),
+            "loss": (loss, unit),
+            "grad_norm": (grad_norm, unit),
+            "finite": (finite * unit, unit),
         }
 
     return train_step
 
 
-def make_eval_step(
-    net: nn.Module, objectives: Sequence[Objective]
-) -> Callable[[Any, Batch, jax.Array], Metrics]:
+def make_eval_step(net: nn.Module, objectives: Sequence[Objective]) -> EvalStep:
     """Builds eval_step(params, batch, rng) -> metrics.
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
     "num_text_tokens". `rng` decides the masks; see `evaluate`.
     """
 
-    def eval_step(params: Any, batch: Batch, rng: jax.Array) -> Metrics:
+    def eval_step(params: ArrayPytree, batch: Batch, rng: jax.Array) -> Metrics:
         with nn.logical_axis_rules(sharding.activation_rules()):
             prepared = prepare(batch, objectives, named_key(rng, "mask"))
             terms = net.apply(
@@ -152,7 +151,7 @@ def make_eval_step(
 
 def evaluate(
     eval_step: Callable[..., Metrics],
-    params: Any,
+    params: ArrayPytree,
     batches: Iterable[dict[str, np.ndarray]],
     objectives: Iterable[Objective],
     mesh: Mesh,
@@ -183,18 +182,14 @@ def evaluate(
     return jax.device_get(found)
 
 
-def _replicated(mesh: Mesh) -> jax.NamedSharding:
-    return jax.NamedSharding(mesh, PartitionSpec())
-
-
 def compile_train(
-    step: Callable[..., Any],
+    step: Callable[..., tuple[TrainState, Metrics]],
     mesh: Mesh,
     placed: TrainState,
     state: TrainState,
     batch: Batch,
     num_runs: int = 1,
-) -> Any:
+) -> jax.stages.Compiled:
     """Compiles a train step ahead of time, its state donated.
 
     Args:
@@ -208,7 +203,7 @@ def compile_train(
     Returns:
       run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
     """
-    replicated = _replicated(mesh)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
     jitted = jax.jit(
         step,
         in_shardings=(placed, sharding.batch_sharding(mesh, num_runs), replicated),
@@ -221,21 +216,21 @@ def compile_train(
 
 
 def compile_eval(
-    step: Callable[..., Any], mesh: Mesh, placed: Any, params: Any, batch: Batch, rng: jax.Array
-) -> Any:
+    step: EvalStep, mesh: Mesh, placed: ArrayPytree, params: ArrayPytree, batch: Batch
+) -> jax.stages.Compiled:
     """Compiles an eval step ahead of time: run(params, batch, rng); see compile_train."""
-    replicated = _replicated(mesh)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
     jitted = jax.jit(
         step,
         in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
         out_shardings=replicated,
     )
     with jax.set_mesh(mesh):
-        return jitted.lower(params, batch, rng).compile()
+        return jitted.lower(params, batch, jax.random.key(0)).compile()
 
 
 def compile_evaluation(
-    model: Model, mesh: Mesh, placed: Any, params: Any, batch: Batch
+    model: Model, mesh: Mesh, placed: ArrayPytree, params: ArrayPytree, batch: Batch
 ) -> Evaluate:
     """Compiles an evaluation of one run: (params, global host batches) -> as of `evaluate`.
 
@@ -247,5 +242,5 @@ def compile_evaluation(
       batch: a batch, concrete or abstract.
     """
     step = make_eval_step(model.net, model.objectives)
-    eval_step = compile_eval(step, mesh, placed, params, batch, jax.random.key(0))
+    eval_step = compile_eval(step, mesh, placed, params, batch)
     return functools.partial(evaluate, eval_step, objectives=model.objectives, mesh=mesh)

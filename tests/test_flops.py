@@ -49,7 +49,7 @@ def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
     parts = tiny.parts("gpt2", net__width=128, net__num_layers=2, net__max_len=128)
     params = nn.unbox(parts.abstract_parameters(128))
-    cost = flops.of_batch(
+    cost = flops.count_forward(
         params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=True
     )
     assert cost.body == 2 * 393_216 * 64 * 128
@@ -58,7 +58,7 @@ def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     assert cost.embedding == 0
     assert cost.forward == cost.body + cost.attention + cost.head
     assert cost.train == 3 * cost.forward
-    both = flops.of_batch(
+    both = flops.count_forward(
         params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=False
     )
     assert both.attention == 2 * cost.attention and both.body == cost.body
@@ -89,7 +89,7 @@ def evaluation(parts: tiny.Parts) -> tuple:
 
 def cost_of(parts: tiny.Parts, params) -> flops.Flops:
     causal = parts.module.CAUSAL
-    return flops.of_phases(params, parts.objectives, parts.config, causal=causal)[0]
+    return flops.count_phases(params, parts.objectives, parts.config, causal=causal)[0]
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)

@@ -77,9 +77,9 @@ def test_devices_by_name_and_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {"NVIDIA H200": "h200", "NVIDIA A100-SXM4-80GB": "a100-80", "TPU v5 lite": "tpu-v5e",
              "TPU v5p": "tpu-v5p", "Tesla V100-SXM2-16GB": "v100-16"}  # fmt: skip
     for kind, name in kinds.items():
-        found = devices.of_kind(kind)
+        found = devices.find_kind(kind)
         assert found is not None and found.name == name
-    assert devices.of_kind("cpu") is None
+    assert devices.find_kind("cpu") is None
     with pytest.raises(ValueError, match="unknown device 'h10'.*did you mean 'h100'"):
         devices.named("h10")
     with pytest.raises(ValueError, match="give one"):
@@ -140,7 +140,7 @@ def test_the_step_of_another_device_is_planned_as_it_runs_there() -> None:
                          tokenizer__vocab_size=30_000, machine__compile_cache_dir=None)  # fmt: skip
     plan = blueprint.draw(config)
     here, gpu, again = (
-        memory.of_step(plan, 64, 64, tiny.one_device(), platform)
+        memory.measure_step(plan, 64, 64, tiny.one_device(), platform)
         for platform in (None, "gpu", "cpu")
     )
     assert here == again and here.beside == memory.BESIDE_ON_CPU

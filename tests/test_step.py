@@ -171,7 +171,7 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
     begun, placed = fresh(SGD)
     mesh, key = tiny.one_device(), jax.random.key(3)
     made = step.make_eval_step(Table(), OBJECTIVES)
-    run = step.compile_eval(made, mesh, placed.params, begun.params, batch_of(1), key)
+    run = step.compile_eval(made, mesh, placed.params, begun.params, batch_of(1))
     metrics = run(begun.params, batch_of(1), key)
     batch, table = batch_of(1), np.asarray(begun.params["table"])
     prepared = objectives_lib.prepare(batch, OBJECTIVES, objectives_lib.named_key(key, "mask"))

@@ -79,7 +79,7 @@ def load_data(
         num_workers=config.machine.num_workers,
     )
     started = time.perf_counter()
-    frame = prepared.tokenizer.frame_of(system.FRAME)
+    frame = prepared.tokenizer.find_frame(system.FRAME)
     phases = make_phases(config, prepared.documents, frame, prepared.key)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]

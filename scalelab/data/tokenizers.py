@@ -154,7 +154,7 @@ class Tokenizer:
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
-    def frame_of(self, texts: Sequence[Sequence[str]]) -> Frame:
+    def find_frame(self, texts: Sequence[Sequence[str]]) -> Frame:
         """Returns the ids of a system's frame; a foreign tokenizer without them gives its own."""
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)

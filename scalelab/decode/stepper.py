@@ -76,9 +76,9 @@ class Stepper:
 
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
     """Lays out a copy of the parameters of an unbound net, layers stacked on axis 0, for steps."""
-    others = {name: tree for name, tree in params.items() if name != STACK}
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    outside_stack = {name: tree for name, tree in params.items() if name != STACK}
+    token = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
 
     @jax.jit
     def table_in_blocks(params: ArrayPytree) -> jax.Array:
@@ -88,7 +88,7 @@ def prepare(net: Any, params: ArrayPytree) -> Stepper:
         return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
     blocks = table_in_blocks(params) if jax.default_backend() == "cpu" else None
-    return Stepper(others, _unstack(params[STACK]), blocks, net)
+    return Stepper(outside_stack, _unstack(params[STACK]), blocks, net)
 
 
 def _unstack(stacked: ArrayPytree) -> list[ArrayPytree]:

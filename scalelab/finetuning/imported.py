@@ -52,17 +52,17 @@ class ImportedClassifier:
         """
         if self.regression and task.regression:
             return [0], "its score is taken as it is"
-        wanted, ours = task.class_names, list(map(_plain, self.labels))
-        if len(wanted) == len(ours) == len(set(ours)):
+        wanted, given = task.class_names, list(map(_plain, self.labels))
+        if len(wanted) == len(given) == len(set(given)):
             for spelt in (task.labels or (), wanted):
                 names = list(map(_plain, spelt))
-                if sorted(names) == sorted(ours):
-                    return [ours.index(name) for name in names], "its classes are matched by name"
-            counted = [f"label_{i}" for i in range(len(ours))], [str(i) for i in range(len(ours))]
-            nameless = all(map(str.isdecimal, wanted)) and not any(map(NUMBERED.fullmatch, ours))
-            if ours in counted or nameless:
+                if sorted(names) == sorted(given):
+                    return [given.index(name) for name in names], "its classes are matched by name"
+            counted = [f"label_{i}" for i in range(len(given))], [str(i) for i in range(len(given))]
+            nameless = all(map(str.isdecimal, wanted)) and not any(map(NUMBERED.fullmatch, given))
+            if given in counted or nameless:
                 pairs = _list([f"{a} is {b}" for a, b in zip(wanted, self.labels, strict=True)])
-                return list(range(len(ours))), (
+                return list(range(len(given))), (
                     f"its classes have other names, matched by number: {pairs}"
                 )
         raise ValueError(
@@ -104,7 +104,7 @@ def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
     return override(dataclasses.asdict(Config()), fields | own)
 
 
-def _config_of(system: str, net: Mapping[str, Any]) -> Config:
+def _net_config(system: str, net: Mapping[str, Any]) -> Config:
     """Returns the config of a pre-training that could have made a net."""
     made = pretrain_values(system, TASK)
     made["net"] |= net
@@ -157,7 +157,7 @@ def shapes(
 
     `net` has its sizes, fields of config.net; `kind` of its head is "double" or "single".
     """
-    sizes, module = _config_of(system, net).net, systems.load(system)
+    sizes, module = _net_config(system, net).net, systems.load(system)
     body = systems.make_net(module, sizes, vocab_size=vocab_size)
     head = make_head(kind, num_classes, sizes.width, 0.0)
     whole = Classifier(body, head, module.ADAPTATION.reads)
@@ -188,7 +188,7 @@ def check_config(path: pathlib.Path, values: Mapping[str, Any]) -> Config:
     try:
         if not all(fits.values()):
             raise ValueError(", ".join(name for name, good in fits.items() if not good))
-        return _config_of(values["system"], values["net"])
+        return _net_config(values["system"], values["net"])
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}/config.json does not describe a fine-tuning or an import: {error}; train or"

@@ -207,7 +207,7 @@ class TaskRun:
     def flops(self, params: Params, length: int) -> float:
         """Returns the FLOPs of a training step on a batch padded to `length`."""
         opened, net = self.start.opened, self.learner.net
-        return flops.of_batch(
+        return flops.count_forward(
             params["body"],
             width=opened.config.net.width,
             num_layers=opened.config.net.num_layers,

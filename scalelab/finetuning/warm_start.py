@@ -11,7 +11,7 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported
 from scalelab.finetuning.imported import ImportedClassifier
 from scalelab.runs import pretrained, run_folder
-from scalelab.runs.pretrained import Pretrained, digest_of, load_trained
+from scalelab.runs.pretrained import Pretrained, load_trained, tree_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     if not opened.finished:
         print(f"note: the run in {init} is not finished; its checkpoint of step {opened.step}")
     whole = {"body": opened.params, "head": classifier.head} if classifier else opened.params
-    digest = digest_of(whole)
+    digest = tree_digest(whole)
     if mnli is not None:
         return _after_mnli(opened, init, pathlib.Path(mnli), digest)
     return WarmStart(
@@ -68,7 +68,7 @@ def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str
     def body(seed: int) -> ArrayPytree:
         return load_trained(folder / f"seed{seed}")["body"]
 
-    digests = functools.cache(lambda seed: digest_of(body(seed)))
+    digests = functools.cache(lambda seed: tree_digest(body(seed)))
     result = run_folder.read_json(folder / "seed0" / "result.json") or {}
     remarks = tuple(f"Before, fine-tuned on {remark}" for remark in result.get("remarks", []))
     return WarmStart(opened, init, body, digests, mnli_first=True, remarks=remarks)

@@ -76,7 +76,7 @@ def _open_net(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
     for a in family.variants:
-        if {path for row in family.rows(a) for path in row.ours} == flat.keys():
+        if {path for row in family.rows(a) for path in row.paths} == flat.keys():
             return ExportedRun(path, values, family, a, flat, opened.tokenizer, opened.step)
     raise ValueError(
         f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
@@ -171,7 +171,7 @@ def _write_tensors(
     folded: convert.Flat = {}
     if architecture.classifies and family.head_kind == "single":
         folded = side_files.fold_bias(flat, family, architecture.name)
-    tensors = convert.to_theirs(family.rows(architecture), flat | folded, sizes) | originals
+    tensors = convert.to_tensors(family.rows(architecture), flat | folded, sizes) | originals
     dtypes = dtypes if dtype is None else dict.fromkeys(tensors, dtype)
     tensors = {name: _round(name, x, dtypes.get(name, "float32")) for name, x in tensors.items()}
     save_file(tensors, to / WEIGHTS, metadata={"format": "pt"})

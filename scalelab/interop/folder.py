@@ -104,7 +104,7 @@ class Folder:
     """A checkpoint in Hugging Face layout.
 
     Attributes:
-      fields: its sizes, by the names of mapping.Field.ours.
+      fields: its sizes, by the names of mapping.Field.name.
       params: our parameters by path.
       facts: facts of the checkpoint that `params` does not hold.
       originals: tensors that `params` cannot restore bit for bit, by their names in the map.
@@ -191,7 +191,7 @@ def open_folder(path: pathlib.Path) -> Folder:
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     read = lambda name: tensors.read(names[name])  # noqa: E731
-    params, originals = convert.to_ours(family.rows(architecture), read, sizes)
+    params, originals = convert.to_parameters(family.rows(architecture), read, sizes)
     originals |= {name: read(name) for name in unused}
     dtypes = {name: FLOATS.get(tensors.dtypes[stored]) for name, stored in names.items()}
     facts = SourceFacts(

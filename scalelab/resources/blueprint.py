@@ -92,7 +92,7 @@ def draw(config: Config) -> Blueprint:
         jax.random.key(0),
     )
     params = jax.eval_shape(nn.unbox, boxed.params)
-    costs = flops.of_phases(params, model.objectives, config, causal=model.system.CAUSAL)
+    costs = flops.count_phases(params, model.objectives, config, causal=model.system.CAUSAL)
     phases = tuple(
         Phase(p.batch_size, p.max_len, flops.count_predicted(model.objectives, p.max_len), cost)
         for p, cost in zip(config.phases, costs, strict=True)

@@ -7,11 +7,11 @@ left out, as everywhere in the literature. The backward pass costs twice the for
 import dataclasses
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab.config.pretraining import Config
 from scalelab.objectives import Objective
@@ -40,13 +40,13 @@ class Flops:
 PARTS = ("body", "attention", "head", "embedding")
 
 
-def count_parameters(params: Any) -> int:
+def count_parameters(params: ArrayPytree) -> int:
     """Every parameter of a tree, of concrete or abstract arrays."""
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))
 
 
-def of_batch(
-    params: Any,
+def count_forward(
+    params: ArrayPytree,
     *,
     width: int,
     num_layers: int,
@@ -78,7 +78,7 @@ def of_batch(
     )
 
 
-def _kernel_sizes(params: Any) -> int:
+def _kernel_sizes(params: ArrayPytree) -> int:
     """Parameters in the matrices of a tree: every leaf named kernel."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return int(sum(np.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel"))
@@ -89,12 +89,12 @@ def count_predicted(objectives: Iterable[Objective], length: int) -> int:
     return sum(objective.num_predicted(length) for objective in objectives)
 
 
-def of_phases(
-    params: Any, objectives: Iterable[Objective], config: Config, *, causal: bool
+def count_phases(
+    params: ArrayPytree, objectives: Iterable[Objective], config: Config, *, causal: bool
 ) -> list[Flops]:
-    """Counts the forward pass of a training step of each phase of a config; see `of_batch`."""
+    """Counts the forward pass of a training step of each phase of a config; see `count_forward`."""
     return [
-        of_batch(
+        count_forward(
             params,
             width=config.net.width,
             num_layers=config.net.num_layers,

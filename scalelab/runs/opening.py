@@ -65,7 +65,7 @@ def open_run(
     )
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-    costs = flops.of_phases(fresh.params, model.objectives, config, causal=system.CAUSAL)
+    costs = flops.count_phases(fresh.params, model.objectives, config, causal=system.CAUSAL)
     tokens = [phase.step_tokens for phase in data.phases]
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)

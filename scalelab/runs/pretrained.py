@@ -10,11 +10,11 @@ import functools
 import pathlib
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
 from scalelab import systems
@@ -35,7 +35,7 @@ class Pretrained:
     config: Config
     system: System
     tokenizer: Tokenizer
-    params: Any  # after `step`, on the first device, layers stacked on axis 0
+    params: ArrayPytree  # after `step`, on the first device, layers stacked on axis 0
     step: int
     finished: bool  # whether it reached the end of its budget
 
@@ -92,7 +92,7 @@ def load(path: str | pathlib.Path) -> Pretrained:
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished)
 
 
-def load_trained(folder: pathlib.Path) -> Any:
+def load_trained(folder: pathlib.Path) -> ArrayPytree:
     """Returns the parameters {"body", "head"} of a finished fine-tuning, on the first device.
 
     Raises:
@@ -105,7 +105,7 @@ def load_trained(folder: pathlib.Path) -> Any:
     return saved["params"]
 
 
-def digest_of(params: Any) -> str:
+def tree_digest(params: ArrayPytree) -> str:
     """Returns a CRC-32 of all parameters, as eight hexadecimal digits."""
     crc = 0
     for leaf in jax.tree.leaves(params):
@@ -113,7 +113,7 @@ def digest_of(params: Any) -> str:
     return f"{crc:08x}"
 
 
-def by_name(params: Any) -> dict[str, Any]:
+def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns the leaves of a tree of parameters by their names."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {parameter_name(path): leaf for path, leaf in leaves}
@@ -129,7 +129,7 @@ def _read_config(path: pathlib.Path) -> Config:
     values = run_folder.read_json(path / "config.json")
     if values is None:
         raise ValueError(f"{path} is no run folder: it has no config.json")
-    run_folder.check_ours(path, values)
+    run_folder.refuse_hugging_face(path, values)
     if values.get("task") == "imported":
         raise ValueError(
             f"{path} is an imported classifier; expected a pre-training run (a classifier is for"
@@ -151,7 +151,7 @@ def _make_objectives(config: Config, tokenizer: Tokenizer) -> tuple[Objective, .
     )
 
 
-def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
+def _abstract_params(config: Config, tokenizer: Tokenizer) -> ArrayPytree:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(system, config.net, vocab_size=size)
@@ -159,7 +159,7 @@ def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
     return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
 
 
-def _read_newest(directory: pathlib.Path) -> Any:
+def _read_newest(directory: pathlib.Path) -> ArrayPytree:
     """Returns the newest sound checkpoint as plain dicts; None if there is none."""
     checkpoints = Checkpoints(directory, num_last=None)
     restored = checkpoints.restore(None)
@@ -181,7 +181,7 @@ class Start:
     fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
     unused: tuple[str, ...] = ()  # names of parameters that only the other run has
 
-    def put(self, made: Any, placed: Any) -> Any:
+    def put(self, made: ArrayPytree, placed: ArrayPytree) -> ArrayPytree:
         """Returns the parameters of the run's first step.
 
         Args:
@@ -192,8 +192,8 @@ class Start:
             return made
         given = by_name(self.opened.params)
 
-        def take(path: tuple[Any, ...], new: jax.Array, where: jax.NamedSharding) -> jax.Array:
-            old = given.get(parameter_name(path))
+        def take(key: jax.tree_util.KeyPath, new: jax.Array, where: jax.NamedSharding) -> jax.Array:
+            old = given.get(parameter_name(key))
             # A copy, because a step reuses its state's memory, and other seeds need these arrays.
             return new if old is None else jax.device_put(np.array(old), where)
 
@@ -247,7 +247,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
             opened = load(given)
         except ValueError as error:
             raise ValueError(f"{error}{hint * (before is not None)}") from None
-        digest, tokenizer = digest_of(opened.params), opened.config.tokenizer
+        digest, tokenizer = tree_digest(opened.params), opened.config.tokenizer
         if begun is not None and begun.init != digest:
             raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
     if config.init not in (None, digest):
@@ -274,29 +274,29 @@ def _read_begun(workdir: pathlib.Path) -> Config | None:
 
 def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
     """Refuses parameters of another net; lists the parameters that only one of the two has."""
-    path, theirs = opened.path, opened.config
-    if theirs.system != config.system:
+    path, source = opened.path, opened.config
+    if source.system != config.system:
         raise ValueError(
-            f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
-            f" begins with parameters of its own system; set system={theirs.system}"
+            f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
+            f" begins with parameters of its own system; set system={source.system}"
         )
-    ours, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
-    common = ours.keys() & given.keys()
+    wanted, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
+    common = wanted.keys() & given.keys()
     wrong = [
-        f"{name}: {list(given[name].shape)} there, {list(ours[name].shape)} here"
+        f"{name}: {list(given[name].shape)} there, {list(wanted[name].shape)} here"
         for name in sorted(common)
-        if given[name].shape != ours[name].shape
+        if given[name].shape != wanted[name].shape
     ]
-    if wrong or theirs.net.output_embedding != config.net.output_embedding:
+    if wrong or source.net.output_embedding != config.net.output_embedding:
         names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
         fields = [
             f"config.net.{name} is {there} there, {here} here"
             for name in names
-            if (there := getattr(theirs.net, name)) != (here := getattr(config.net, name))
+            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
         ]
         raise ValueError(
             f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
             f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
         )
-    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (ours, given))
+    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (wanted, given))
     return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab import systems
 from scalelab.config import cli
@@ -22,6 +23,7 @@ from scalelab.runs import environment, json_files, metrics, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
 
+Evaluate = Callable[[ArrayPytree, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
@@ -173,10 +175,7 @@ class Recorder:
         metrics.add(self.run.unlogged, new)
 
     def attend(
-        self,
-        evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]],
-        token_losses: Sequence[str],
-        say: Callable[[str], object] = print,
+        self, evaluate: Evaluate, token_losses: Sequence[str], say: Callable[[str], object] = print
     ) -> None:
         """Writes a line, validates and saves, if these are due; no step may be in flight.
 
@@ -199,7 +198,7 @@ class Recorder:
         if self.is_due(machine.checkpoint_every_steps):
             self.save()
 
-    def _validate(self, evaluate: Callable[..., Any], token_losses: Sequence[str]) -> str:
+    def _validate(self, evaluate: Evaluate, token_losses: Sequence[str]) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, phase, length = self.run, self.phase, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):

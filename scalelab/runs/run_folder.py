@@ -101,7 +101,7 @@ def name(config: config_lib.Config) -> str:
     return f"{config.system} {net.num_heads}x{net.width}x{net.num_layers} seed {config.seed}"
 
 
-def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+def refuse_hugging_face(path: pathlib.Path, values: Mapping[str, Any]) -> None:
     """Refuses a folder in Hugging Face layout, whose config.json has `values`.
 
     Raises:

@@ -47,7 +47,7 @@ class Pool:
     num_vmapped: int = 1  # largest number of pre-trainings of one net that a process trains
     refused: str | None = None  # ValueError of `refresh`: there are no new runs, the rest goes on
     failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason
-    _one_by_one: set[str] = dataclasses.field(default_factory=set)  # failed as one program
+    _unvmapped: set[str] = dataclasses.field(default_factory=set)  # failed as one program
     _stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def run(self) -> dict[str, str]:
@@ -112,9 +112,9 @@ class Pool:
     def _claim(self, study: Study, job: Job, left: list[Job]) -> dict[Job, TextIO]:
         """Claims a job and its companions, without those that others have claimed or finished."""
         wanted = [job]
-        if job.name not in self._one_by_one:
-            others = [other for other in left if other.name not in self._one_by_one]
-            wanted += jobs.companions(study, job, others, self.num_vmapped)
+        if job.name not in self._unvmapped:
+            candidates = [other for other in left if other.name not in self._unvmapped]
+            wanted += jobs.companions(study, job, candidates, self.num_vmapped)
         locks = self.workdir / "locks"
         claims = {job: lock for job in wanted if (lock := claim(locks / job.name))}
         now = {j.name: j.state for j in jobs.read(self.workdir, self.name)[1]} if claims else {}
@@ -147,7 +147,7 @@ class Pool:
     def _note(self, names: list[str], reason: str | None) -> None:
         """Notes that a process has ended, and why it failed; then lists new runs."""
         if reason and len(names) > 1:
-            self._one_by_one.update(names)
+            self._unvmapped.update(names)
         elif reason:
             self.failed[names[0]] = reason
             write_text(self.workdir / "logs" / f"{names[0]}.failed", reason)

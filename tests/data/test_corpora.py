@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalelab.data import corpora
-from scalelab.data.corpora import open_corpus, split_of
+from scalelab.data.corpora import assign_split, open_corpus
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
@@ -167,8 +167,8 @@ def test_the_split_is_a_partition_of_the_documents(tmp_path):
     assert 140 < len(valid) < 260  # five standard deviations around 200
     assert train == [text for text in texts(2000) if text not in set(valid)]  # in order
     # A document keeps its split when others come, or when the rate grows.
-    assert {text for text in texts(2100)[:2000] if split_of(text, 0.1) == "valid"} == set(valid)
-    assert {text for text in texts(2000) if split_of(text, 0.4) == "valid"} > set(valid)
+    assert {text for text in texts(2100)[:2000] if assign_split(text, 0.1) == "valid"} == set(valid)
+    assert {text for text in texts(2000) if assign_split(text, 0.4) == "valid"} > set(valid)
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):

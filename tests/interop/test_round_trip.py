@@ -239,10 +239,10 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
     """What a map says of a net is so: epsilons, objectives, and rows that are used once."""
     assert sorted(m.system for m in maps.load_all()) == tiny.SYSTEMS
     family, module = maps.load(system), systems.load(system)
-    epsilon = next(f for f in family.fixed if f.theirs.startswith("layer_norm_eps"))
+    epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))
     assert epsilon.values == (module.LAYER_NORM_EPSILON,)
     for architecture in family.architectures:
         rows = family.rows(architecture)
-        for names in ([p for r in rows for p in r.ours], [n for r in rows for n in r.theirs]):
+        for names in ([p for r in rows for p in r.paths], [n for r in rows for n in r.tensors]):
             assert len(set(names)) == len(names)
         assert set(architecture.heads) <= {*module.OBJECTIVES, "classify"}

@@ -59,7 +59,7 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
         "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280
     )
     record = lab.run(tmp_path / "run", config)
-    digest = pretrained.digest_of(pretrained.load(first.workdir).params)
+    digest = pretrained.tree_digest(pretrained.load(first.workdir).params)
     written = json.loads((tmp_path / "run/config.json").read_text())
     assert written["init"] == digest and written["machine"]["init"] == str(first.workdir)
     assert written["tokenizer"]["vocab_size"] == 300  # the other run's, not what was asked for

@@ -89,7 +89,7 @@ class Corpus:
         for document in self.source.streams[name](tick):
             split = name
             if self.divided and name == "train":
-                split = split_of(document, self.settings.valid_rate)
+                split = assign_split(document, self.settings.valid_rate)
             for piece in pieces(document, MAX_CHARS):
                 yield split, piece
 
@@ -129,7 +129,7 @@ def open_corpus(
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
 
 
-def split_of(document: str, valid_rate: float) -> str:
+def assign_split(document: str, valid_rate: float) -> str:
     """Returns the split, "train" or "valid", of a document of a source that has no validation.
 
     The split depends on the text alone: a document keeps it when others are added, and two copies

@@ -1,7 +1,7 @@
 """Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
 A point is a pre-training that ended. Its measurement is its validation loss at the end, or a score
-of a study's tables, from the predictions of its fine-tunings in tasks/: one of `scores.OF_TASKS`,
+of a study's tables, from the predictions of its fine-tunings: one of `scores.TASK_SCORES`,
 the main score of a task by its name, "glue_large", or "glue", the mean main score of all nine.
 
 `fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
@@ -35,7 +35,7 @@ LOSS = "loss"
 # Measure -> the scores of which it is the mean.
 MEASURES = {
     LOSS: (), **{task: (name,) for task, name in MAIN.items()},
-    **{name: (name,) for name in scores.OF_TASKS}, **scores.MEANS,
+    **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
     "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
 }  # fmt: skip
 DAMAGED = "damaged runs are left out"
@@ -94,7 +94,7 @@ def read(
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
     if not chosen:
         raise ValueError(f"no runs in {places}")
-    keys = [scores.OF_TASKS[name] for name in MEASURES[measure]]
+    keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
     found, missing = [], 0
@@ -206,7 +206,7 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def check_one_pool(
+def check_poolable(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
 ) -> list[str]:
     """Returns the notes of `pool`; raises a ValueError on several systems or pools at `where`."""

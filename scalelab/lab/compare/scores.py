@@ -15,7 +15,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
-from scalelab.lab.load.task_runs import OF_TASKS
+from scalelab.lab.load.task_runs import TASK_SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
-LARGE_TASKS = tuple(OF_TASKS[part][0] for part in LARGE)
-OF_PRETRAINING = ("loss", "seconds")
-SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
+LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
+PRETRAINING_SCORES = ("loss", "seconds")
+SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
     "seconds": "seconds of pre-training",
@@ -160,6 +160,6 @@ def check(score: str) -> None:
         raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
 
 
-def parts_of(score: str) -> tuple[str, ...]:
+def score_parts(score: str) -> tuple[str, ...]:
     """Returns the scores of which a score is the mean."""
     return MEANS.get(score, (score,))

@@ -40,7 +40,7 @@ DEV_SIZES = {
     "wnli": {"dev": 71},
 }
 # Score -> task, dev split, metric.
-OF_TASKS = {
+TASK_SCORES = {
     "mnli_m": ("mnli", "matched", "accuracy"),
     "mnli_mm": ("mnli", "mismatched", "accuracy"),
     "qqp": ("qqp", "dev", "accuracy"),
@@ -57,7 +57,7 @@ OF_TASKS = {
     "swapped_words": ("swapped_words", "dev", "accuracy"),
 }
 # Task -> its main score, the first in the list.
-MAIN = {task: name for name, (task, *_) in reversed(OF_TASKS.items())}
+MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 
