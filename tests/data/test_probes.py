@@ -38,7 +38,7 @@ def content(folder):
 def test_the_folder_is_read_as_tasks(start, tmp_path):
     code, out, errors = start()
     assert code == 0, errors
-    assert "SameDocument: dev 40, train 80" in out
+    assert "dev 40, train 80" in out
     assert set(content(tmp_path / "out")) == {
         "SameDocument/dev.tsv", "SameDocument/train.tsv", "SwappedWords/dev.tsv",
         "SwappedWords/train.tsv", "probes.json",
