@@ -207,7 +207,7 @@ def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     c = task_folders.write_all(tmp_path / "c", tasks=("rte",))
     (c / "rte/seed1/predictions.tsv").unlink()
     assert "seed1/predictions.tsv" in fails(capsys, a, c)
-    assert "B has no finished" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
+    assert "of B has no" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
     d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
     assert "seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
 

@@ -108,9 +108,9 @@ def test_degenerate_failed_and_unfinished_runs_are_counted_and_named(tmp_path) -
     assert (row["failed"], row["unfinished"], row["degenerate"]) == (1, 1, 1)
     others = f"{100 * np.mean(values[:2]):.1f}"
     for note in (
-        "seed 2 degenerate: constant prediction",
+        "2 degenerate: constant prediction",
         f"other 2: {others}",
-        "seed 3 failed: not finite",
+        "3 failed: not finite",
         "seed 4 unfinished",
     ):
         assert any("CoLA: " in line and note in line for line in notes), note
