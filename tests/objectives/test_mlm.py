@@ -164,11 +164,11 @@ def test_padding_examples_weigh_nothing() -> None:
 
 
 def test_no_mask_token() -> None:
-    with pytest.raises(ValueError, match="needs a mask token, but .* roles eos"):
+    with pytest.raises(ValueError, match="mask .*roles eos"):
         mlm.make(vocab_size=V, special_ids={"eos": 0}, mask_rate=0.15)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
 def test_impossible_rate(rate: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match=" 0 and 1"):
         mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=rate)
