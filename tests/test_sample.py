@@ -107,16 +107,16 @@ def test_repetition_flags(start: Start) -> None:
     ("system", "flags", "message"),
     [
         (None, ["--prompt=x"], "--run is missing"),
-        (None, ["--prompt=x", "--run=nowhere"], "no run folder 'nowhere'"),
+        (None, ["--prompt=x", "--run=nowhere"], "'nowhere'"),
         ("gpt", [], "no prompt: .*--file=FILE"),
         ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
         ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),
         ("gpt", ["--prompt=x", "--num_samples=2"], "--temperature=1"),
         ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
         ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
-        ("gpt", ["--prompt=x", "--num_beams=151"], "half of the 300 tokens"),
-        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 tokens and 64 new .* 64 positions"),
-        ("bert", ["--prompt=x"], "is a run of bert, .*python -m scalelab.fill_mask"),
+        ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
+        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
+        ("bert", ["--prompt=x"], "bert, .*scalelab.fill_mask"),
     ],
 )
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
