@@ -254,12 +254,12 @@ def test_the_auxiliary_loss(prepare) -> None:
         loss = finetune_step.losses(scores, batch["labels"], False).mean()
         return loss, terms["clm"]["loss"][0] / terms["clm"]["loss"][1]
 
-    def alone(params: Any) -> jax.Array:
+    def loss_alone(params: Any) -> jax.Array:
         scores, terms = plain.learner.scores(params, batch, train=True, rng=rng)
         assert not terms
         return finetune_step.losses(scores, batch["labels"], False).mean()
 
-    np.testing.assert_allclose(jax.jit(alone)(params), jax.jit(parts)(params)[0], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(loss_alone)(params), jax.jit(parts)(params)[0], rtol=1e-6)
     _, pairs = step(mixed, batch)
     tokens = float(pairs["clm_loss"][1])
     assert tokens == batch["lengths"].sum() - 4
@@ -361,15 +361,15 @@ def test_seeds_together_are_seeds_alone(prepare) -> None:
     """Of one epoch, the last batch of which is not full."""
     together = prepare("bert", "mrpc", folder="together", epochs=1.0)
     train(together, 0, 1)
-    alone = prepare("bert", "mrpc", folder="alone", epochs=1.0)
+    single = prepare("bert", "mrpc", folder="alone", epochs=1.0)
     for seed in range(2):
-        train(alone, seed)
-        a, b = (load_trained(r.folder(seed)) for r in (together, alone))
+        train(single, seed)
+        a, b = (load_trained(r.folder(seed)) for r in (together, single))
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), a, b)
-        ours, theirs = (flatten(result(r, seed)) for r in (together, alone))
+        ours, theirs = (flatten(result(r, seed)) for r in (together, single))
         for name in ("steps", "tokens", "flops", "train_loss", "eval.dev.f1", "eval.dev.accuracy"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
-    first, second = (outputs(alone, seed) for seed in (0, 1))
+    first, second = (outputs(single, seed) for seed in (0, 1))
     assert abs(first - second).max() > 1e-4
 
 
@@ -415,8 +415,8 @@ def test_rows_that_no_text_names_need_no_moments(
         a, b = (load_trained(run.folder(seed)) for run in (whole, narrow))
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), a, b)
         ours, theirs = (flatten(result(run, seed)) for run in (narrow, whole))
-        told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
-        assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
+        names = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
+        assert {k: ours[k] for k in names} == pytest.approx({k: theirs[k] for k in names}, abs=1e-5)
         first = narrow.first_params(seed)
         before, after = (np.asarray(finetune_rows.token_table(x))[unnamed] for x in (first, b))
         factors = (after / np.where(before == 0, np.nan, before)).ravel()

@@ -47,8 +47,8 @@ def fails(capsys, *arguments) -> str:
 def test_a_large_difference_is_found_and_a_small_one_is_not(tmp_path) -> None:
     a = task_folders.write_all(tmp_path / "a", 30, ("rte",), 4)
     b = task_folders.write_all(tmp_path / "b", 4, ("rte",), 4, init="runs/gpt", init_digest="f0")
-    for one, other, verdict in ((a, b, "better"), (b, a, "worse"), (a, a, "undecided")):
-        (claim,), _ = claims_of(one, other)
+    for first, second, verdict in ((a, b, "better"), (b, a, "worse"), (a, a, "undecided")):
+        (claim,), _ = claims_of(first, second)
         assert claim.verdict == verdict
     (claim,), _ = claims_of(a, b)
     assert claim.difference == pytest.approx(26 / 60) == pytest.approx(claim.b - claim.a)

@@ -115,8 +115,8 @@ def test_one_token_at_a_time_equals_all_at_once() -> None:
     for t in range(T):
         positions = jnp.full((B, 1), t)
         mask = ctx.mask.replace(query_positions=positions)
-        one = Context(mask, positions, jnp.arange(B))
-        out, cache = MODULE.apply(variables, x[:, t : t + 1], one, cache)
+        step = Context(mask, positions, jnp.arange(B))
+        out, cache = MODULE.apply(variables, x[:, t : t + 1], step, cache)
         np.testing.assert_allclose(out[:, 0], whole[:, t], rtol=1e-4, atol=1e-5)
 
 

@@ -127,10 +127,10 @@ def test_another_key_another_draw() -> None:
 
 
 def test_dynamic_masks_of_one_sequence_are_all_different() -> None:
-    one = {name: values[:1] for name, values in make_batch(1).items()} | {"lengths": np.array([T])}
-    one["tokens"] = np.full((1, T), 10, np.int32)
+    row = {name: values[:1] for name, values in make_batch(1).items()} | {"lengths": np.array([T])}
+    row["tokens"] = np.full((1, T), 10, np.int32)
     seen = {
-        tuple(sorted(np.asarray(MLM.prepare(one, jax.random.key(e))["mlm_positions"][0])))
+        tuple(sorted(np.asarray(MLM.prepare(row, jax.random.key(e))["mlm_positions"][0])))
         for e in range(40)
     }
     assert len(seen) == 40

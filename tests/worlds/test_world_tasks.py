@@ -135,8 +135,8 @@ def solve_mnli(world: World, premise: str, hypothesis: str) -> str:
     return "entailment" if p[3] == h[3] else "contradiction"
 
 
-def solve_stsb(world: World, one: str, other: str) -> str:
-    a, b = read_deed(one, world), read_deed(other, world)
+def solve_stsb(world: World, first: str, other: str) -> str:
+    a, b = read_deed(first, world), read_deed(other, world)
     same = sum(x == y for i in (0, 2) for x, y in zip(a[i], b[i], strict=True)) + (a[1] == b[1])
     return f"{same}.000"
 

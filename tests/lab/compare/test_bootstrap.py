@@ -136,14 +136,14 @@ def test_the_detectable_difference_is_found_in_80_of_100() -> None:
     gold, found, sd = np.ones(2000, int), 0, 0.03
     # What a first pair of systems says can be told apart is planted in the others.
     difference = math.sqrt(2 / 8) * sd * (2.145 + 0.868)  # Student's table, 14 degrees
-    said = []
+    detectable = []
     for _ in range(200):
         a, b = (outcomes(rng.normal(m, sd, (1, 8)), 2000) for m in (0.5, 0.5 + difference))
         both = bootstrap.compare(gold, a, b, "accuracy", paired=False, num_resamples=300)
         found += both.p_value < 0.05 and both.value > 0
-        said.append(both.detectable)
+        detectable.append(both.detectable)
     assert 0.7 <= found / 200 <= 0.9
-    assert np.median(said) == pytest.approx(difference, rel=0.15)
+    assert np.median(detectable) == pytest.approx(difference, rel=0.15)
 
 
 def test_what_paired_seeds_share_cancels() -> None:
