@@ -46,11 +46,11 @@ def back(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pat
     return fine_tuned.from_elsewhere(pretrained_runs("bert"), folder, "double", labels=MNLI)
 
 
-def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, made: Any) -> Any:
+def score(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, of: Any) -> Any:
     """What --eval_only does."""
     options = finetune.Options(data=str(data), eval_only=True)
     start = warm_start.open_start(str(init))
-    return finetune.fine_tune(load_task(task), start, made, folder, options)
+    return finetune.fine_tune(load_task(task), start, of, folder, options)
 
 
 def outputs(run: TaskRun, params: Any) -> np.ndarray:
