@@ -66,7 +66,7 @@ def test_bytes_are_read() -> None:
     assert memory.parse_bytes("24GiB") == 24 * 2**30
     assert memory.parse_bytes("1.5 gb") == 1_500_000_000
     for wrong in ("24", "GiB", "0GiB", "-1GB", "24 G"):
-        with pytest.raises(ValueError, match="expected a number with its unit"):
+        with pytest.raises(ValueError, match="unit"):
             memory.parse_bytes(wrong)
 
 
@@ -80,7 +80,7 @@ def test_devices_by_name_and_kind(monkeypatch: pytest.MonkeyPatch) -> None:
         found = devices.find_kind(kind)
         assert found is not None and found.name == name
     assert devices.find_kind("cpu") is None
-    with pytest.raises(ValueError, match="unknown device 'h10'.*did you mean 'h100'"):
+    with pytest.raises(ValueError, match="'h10'.*'h100'"):
         devices.named("h10")
     with pytest.raises(ValueError, match="give one"):
         fit.capacity("h100", "3GiB", jax.devices()[0])
@@ -127,10 +127,10 @@ def test_the_program_answers(tmp_path: Any) -> None:
     config = tiny.config("bert", data__corpus=f"wikitext:{tmp_path}/nowhere",
                          machine__compile_cache_dir=None)  # fmt: skip
     text = fit.fit(config, None, "100MiB")
-    assert "8 x 16 fits" in text and "the largest batch that fits has" in text
+    assert "16 fits" in text and "largest batch" in text
     assert "vocabulary 97" in text and "--device" in text and "in training" not in text
-    assert "8 x 16 does NOT fit" in fit.fit(config, None, "1MiB")
-    assert "8 x 16 in training: up to " in fit.fit(config, None, None)
+    assert "does NOT fit" in fit.fit(config, None, "1MiB")
+    assert "in training" in fit.fit(config, None, None)
 
 
 @pytest.mark.slow

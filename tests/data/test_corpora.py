@@ -154,7 +154,7 @@ def test_tfds(tmp_path):
         assert sorted(both) == sorted(texts(20))
         assert sorted(corpus.documents("test")) == sorted(texts(3))
         assert corpus.fingerprint() == open_corpus("tfds:tiny_text", valid_rate=0.3).fingerprint()
-    with pytest.raises(ValueError, match="corpus tfds:mnist: no feature 'text'.*image"):
+    with pytest.raises(ValueError, match="tfds:mnist: .*'text'.*image"):
         open_corpus("tfds:mnist")
 
 
@@ -202,15 +202,15 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
 @pytest.mark.parametrize(
     "spec, message",
     [
-        ("wikitex:x", "unknown corpus reader 'wikitex' in 'wikitex:x': did you mean 'wikitext'"),
-        ("builtin:x", "takes no argument, got 'x'"),
-        ("parquet:no/such/folder", "corpus parquet:no/such/folder: expected a folder"),
-        ("text:no/such/*.txt", "corpus text:no/such/\\*.txt: no file matches"),
-        ("text:", "corpus text: needs a file or pattern"),
-        ("wikitext:EMPTY", "expected wiki.train.raw .* found an empty folder"),
-        ("parquet:EMPTY", "expected train-.*found an empty folder"),
-        ("wikitext:FOLDER", "wiki.train.raw: the file is empty"),
-        ("text:FOLDER/*", "every file that matches is empty"),
+        ("wikitex:x", "'wikitex:x'.*'wikitext'"),
+        ("builtin:x", "builtin.*'x'"),
+        ("parquet:no/such/folder", "parquet:no/such/folder: "),
+        ("text:no/such/*.txt", "text:no/such/\\*.txt: "),
+        ("text:", "text: .*text:texts/"),
+        ("wikitext:EMPTY", "expected wiki.train.raw .*empty"),
+        ("parquet:EMPTY", "expected train-.*empty"),
+        ("wikitext:FOLDER", "wiki.train.raw: .*empty"),
+        ("text:FOLDER/*", "text:.*: .*empty"),
     ],
 )
 def test_missing(tmp_path, spec, message):
@@ -230,9 +230,8 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
     path = tmp_path / f"x.txt{pack}"
     path.write_bytes(PACK[pack](start + BROKEN))
     spec = f"text:{path}"
-    with pytest.raises(
-        ValueError, match=rf"x.txt{pack}: invalid UTF-8 at byte {len(start) + 2} .*errors=replace"
-    ):
+    fault = rf"x.txt{pack}: .*UTF-8 .*{len(start) + 2} .*errors=replace"
+    with pytest.raises(ValueError, match=fault):
         list(open_corpus(spec).labelled())
     got = [text for _, text in open_corpus(spec, errors="replace").labelled()]
     assert got == ["Schön."] * 3 + ["Gr\ufffd\ufffde. Zwei"]
@@ -241,17 +240,15 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
 def test_faults_of_json_and_parquet_name_the_row(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800 half"}\n')
     spec = f"jsonl:{tmp_path}/x.jsonl"
-    with pytest.raises(ValueError, match="x.jsonl, line 2: invalid UTF-8 at byte 4"):
+    with pytest.raises(ValueError, match="x.jsonl, line 2: .*UTF-8 .*4"):
         list(open_corpus(spec).labelled())
     assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labelled())
 
     parquet(tmp_path / "train-00000-of-00001.parquet", [b" = A = ", b"", BROKEN])
     spec = f"parquet:{tmp_path}"
-    with pytest.raises(
-        ValueError, match="train-00000-of-00001.parquet, row 2: invalid UTF-8 at byte 2"
-    ):
+    with pytest.raises(ValueError, match="train-00000-of-00001.parquet, row 2: .*UTF-8 .*2"):
         list(open_corpus(spec).labelled())
-    with pytest.raises(ValueError, match="no column 'text'; .*line"):
+    with pytest.raises(ValueError, match="'text'.*line"):
         parquet(tmp_path / "train-00000-of-00001.parquet", ["a"], column="line")
         list(open_corpus(spec).labelled())
 
@@ -259,11 +256,11 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("{", "line 2: not JSON"),
-        ('{"texts": "a"}', "line 2: expected an object"),
-        ('{"text": 5}', "line 2: expected an object"),
-        ('{"n": ' + "7" * 5000 + "}", "line 2: not JSON"),
-        ("[" * 100_000, "line 2: not JSON"),
+        ("{", "line 2: .*JSON"),
+        ('{"texts": "a"}', "line 2: .*object"),
+        ('{"text": 5}', "line 2: .*object"),
+        ('{"n": ' + "7" * 5000 + "}", "line 2: .*JSON"),
+        ("[" * 100_000, "line 2: .*JSON"),
     ],
 )
 def test_broken_json_lines(tmp_path, line, message):

@@ -156,7 +156,7 @@ def test_hosts_share_one_global_batch(numbered):
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="12 tokens, the batch holds 5"):
+    with pytest.raises(ValueError, match="12 .* 5"):
         opened(tmp_path, make_examples(40)).gather(np.arange(40), 5)
 
 

@@ -26,8 +26,8 @@ def net(system: str) -> tuple[Any, Any]:
         num_heads=2, width=12, num_layers=2, ffn_width=24, vocab_size=VOCAB, max_len=MAX_LEN,
         dropout_rate=0.1,
     )  # fmt: skip
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    token = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
     shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))
     rng = np.random.default_rng(5)
 

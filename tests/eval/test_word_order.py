@@ -44,7 +44,7 @@ def test_the_program(
     assert [line.split()[0] for line in lines[2:]] == ["mlm", "nsp"]
     with pytest.raises(SystemExit) as end:
         word_order.main([f"--run={tmp_path}"])
-    assert end.value.code == 2 and "is no run folder" in capsys.readouterr().err
+    assert end.value.code == 2 and str(tmp_path) in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
         word_order.main([f"--run={tmp_path}", "--num_examples=0"])
     assert end.value.code == 2 and "at least 1" in capsys.readouterr().err

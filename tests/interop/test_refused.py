@@ -223,8 +223,8 @@ def test_a_name_on_the_hub(folder: pathlib.Path, tmp_path, monkeypatch, capsys) 
     assert result["imported"]["source"] == "some/bert"
 
     def refuse(*_: Any, **__: Any) -> str:
-        raise ConnectionError("no route to host")
+        raise ConnectionError("no route")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(ValueError, match="some/bert.*no route to host"):
+    with pytest.raises(ValueError, match="some/bert.*no route"):
         importing.run("some/bert", tmp_path / "other")

@@ -71,7 +71,7 @@ def test_nothing_to_prepare_and_no_accuracy_unless_asked(module) -> None:  # noq
 
 def test_load() -> None:
     assert objectives.load("clm") is clm
-    with pytest.raises(ValueError, match="unknown objective 'nspp'.*did you mean 'nsp'"):
+    with pytest.raises(ValueError, match="'nspp'.*'nsp'"):
         objectives.load("nspp")
     with pytest.raises(ValueError, match="unknown objective 'xent'"):
         objectives.load("xent")
@@ -99,9 +99,9 @@ def test_possible_pairs(
     ("names", "served", "causal", "has_pairs", "message"),
     [
         (("mlm", "nsp"), ("mlm", "nsp"), False, False, "'nsp' .* makes no pairs"),
-        (("mlm",), ("clm",), True, False, "'mlm' needs .* not causal, and this one is causal"),
-        (("clm",), ("mlm",), False, False, "'clm' needs .* causal, and this one sees both sides"),
-        (("mlm", "nsp"), ("mlm",), False, True, "does not serve objective 'nsp'.*mlm"),
+        (("mlm",), ("clm",), True, False, "'mlm' .* not causal"),
+        (("clm",), ("mlm",), False, False, "'clm' .*both sides"),
+        (("mlm", "nsp"), ("mlm",), False, True, "objective 'nsp'.*mlm"),
         (("mlm", "mlm"), ("mlm",), False, False, "different objectives"),
         (("",), ("mlm",), False, False, "unknown objective ''"),
     ],

@@ -63,5 +63,5 @@ def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) ->
     assert sizes[1] == 12 * 3 * 26**2 and sizes[0] < 0.95 * sizes[1] < 0.89 * sizes[2]
     left, right = drawn.get_xlim()
     assert right / left == pytest.approx(4)
-    (alone,) = panels["all shapes"].containers
-    assert list(alone.lines[0].get_xdata()) == [12 * 2 * 32**2]
+    (bars,) = panels["all shapes"].containers
+    assert list(bars.lines[0].get_xdata()) == [12 * 2 * 32**2]

