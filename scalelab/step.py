@@ -111,11 +111,11 @@ def make_train_step(
             params=keep(params, state.params),
             opt_state=keep(opt_state, state.opt_state),
         )
-        one = jnp.ones((), jnp.float32)
+        weight = jnp.ones((), jnp.float32)
         return state, terms | {
-            "loss": (loss, one),
-            "grad_norm": (grad_norm, one),
-            "finite": (finite * one, one),
+            "loss": (loss, weight),
+            "grad_norm": (grad_norm, weight),
+            "finite": (finite * weight, weight),
         }
 
     return train_step

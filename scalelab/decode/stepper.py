@@ -77,8 +77,8 @@ class Stepper:
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
     """Lays out a copy of the parameters of an unbound net, layers stacked on axis 0, for steps."""
     others = {name: tree for name, tree in params.items() if name != STACK}
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    token = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
 
     @jax.jit
     def table_in_blocks(params: ArrayPytree) -> jax.Array:

@@ -125,11 +125,11 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
     )
     lines = []
     for split, metric in keys:
-        one, two = (stack_runs(side, split) for side in sides)
-        if different := task_runs.differ(one.examples, two.examples):
+        ours, theirs = (stack_runs(side, split) for side in sides)
+        if different := task_runs.differ(ours.examples, theirs.examples):
             raise ValueError(f"{title} {split}: A and B were scored on different data: {different}")
         found = bootstrap.compare(
-            one.examples.gold, one.predicted, two.predicted, metric, paired=paired,
+            ours.examples.gold, ours.predicted, theirs.predicted, metric, paired=paired,
             num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
         )  # fmt: skip
         scores = [np.mean([x for task in side for x in task.values((split, metric))])
@@ -137,7 +137,7 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
         lines.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
             "split": split, "metric": metric, "a": scores[0], "b": scores[1], "paired": paired,
-            **_describe(found, one.predicted[..., 0].size, two.predicted[..., 0].size),
+            **_describe(found, ours.predicted[..., 0].size, theirs.predicted[..., 0].size),
         })  # fmt: skip
     return lines
 

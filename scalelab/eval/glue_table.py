@@ -266,9 +266,9 @@ def differing_settings(
                 for field, x in (own | (result.settings or {})).items():
                     values.setdefault(field, {})["off" if x is None else str(x)] = None
         fields = [
-            f"{field} {' and '.join(sorted(one))} {sides[0]}, "
-            f"{' and '.join(sorted(two))} {sides[1]}"
-            for field, one in seen[0].items() if set(one) != set(two := seen[1].get(field, one))
+            f"{field} {' and '.join(sorted(a))} {sides[0]}, "
+            f"{' and '.join(sorted(b))} {sides[1]}"
+            for field, a in seen[0].items() if set(a) != set(b := seen[1].get(field, a))
         ]  # fmt: skip
         if fields:
             found.setdefault("; ".join(fields), []).append(title)

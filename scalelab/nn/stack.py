@@ -48,8 +48,8 @@ class Stack(nn.Module):
 
     def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
         """The layer's empty cache, stacked on axis 0."""
-        one = self.layer.init_cache(batch_size, max_len)
-        return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), one)
+        cache = self.layer.init_cache(batch_size, max_len)
+        return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), cache)
 
     def __call__(
         self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree

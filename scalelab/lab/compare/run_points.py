@@ -33,7 +33,6 @@ from scalelab.runs.records import RunRecord, RunResult, TaskResult
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
 MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
-DAMAGED = "damaged runs are left out"
 EQUAL = 1.05  # clocks that differ by less count as equal
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -96,7 +95,7 @@ def read(
         if run.record and run.row["status"] == "completed" and run.row["task"] in tasks:
             tuned.setdefault(run.place.parents[2], []).append(run.record)  # RUN/tasks/TASK/seedN
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
-    notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
+    notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     found, missing = [], 0
     for run in chosen:
         if run.row["status"] != "completed" or run.row["task"] is not None:
