@@ -80,7 +80,7 @@ def test_what_is_printed(pretrained_runs: Runs, start) -> None:
     ("arguments", "message"),
     [
         (["--run=RUN"], "required: TEXT"),
-        (["--run=nowhere", "[MASK]"], "'nowhere'"),
+        (["--run=nowhere", "[MASK]"], "nowhere"),
         (["--run=RUN", "bada gedu"], r"'bada gedu': .*\[MASK\]"),
         (["--run=RUN", "[MASK]" * 63], "has 65 tokens.* 64 positions"),
         (["--run=RUN", "--top=0", "[MASK]"], "--top=0: .*300"),

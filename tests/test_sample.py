@@ -107,7 +107,7 @@ def test_repetition_flags(start: Start) -> None:
     ("system", "flags", "message"),
     [
         (None, ["--prompt=x"], "--run is missing"),
-        (None, ["--prompt=x", "--run=nowhere"], "'nowhere'"),
+        (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
         ("gpt", [], "no prompt: .*--file=FILE"),
         ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
         ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),

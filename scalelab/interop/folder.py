@@ -54,10 +54,12 @@ class Tensors:
                 for name in opened.keys():
                     part = opened.get_slice(name)
                     shape = part.get_shape()
-                    if len(shape) > MAX_DIMENSIONS or name in self.dtypes:
+                    if name in self.dtypes:
+                        raise ValueError(f"{file}: {name} is in {self._files[name]} too")
+                    if len(shape) > MAX_DIMENSIONS:
                         raise ValueError(
-                            f"{file}: {name} has {len(shape):,} dimensions (expected at most"
-                            f" {MAX_DIMENSIONS}), or is in another file too"
+                            f"{file}: {name} has {len(shape):,} dimensions; expected at most"
+                            f" {MAX_DIMENSIONS}"
                         )
                     self.dtypes[name], self._files[name] = part.get_dtype(), file
 

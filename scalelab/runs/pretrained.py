@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import pathlib
 import zlib
-from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
@@ -22,8 +21,9 @@ from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Objective
 from scalelab.optim.adamw import parameter_name
-from scalelab.runs import run_folder
+from scalelab.runs import records
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.runs.records import RunRecord, Unreadable
 from scalelab.systems import System
 
 
@@ -63,7 +63,8 @@ def load(path: str | pathlib.Path) -> Pretrained:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
     """
     path = pathlib.Path(path)
-    config = _read_config(path)
+    run = records.read_run(path, metrics=False)
+    config = _resolve_config(run)
     for part in ("tokenizer/tokenizer.json", "checkpoints"):
         if not (path / part).exists():
             raise ValueError(f"the run in {path} has no {part}")
@@ -87,8 +88,8 @@ def load(path: str | pathlib.Path) -> Pretrained:
             f"the checkpoint in {path} is not of the net that its config.json describes: names or"
             " shapes of parameters differ"
         )
-    finished = run_folder.read_json(path / "result.json") is not None
     system, step = systems.load(config.system), int(saved["step"])
+    finished = run.result is not None
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished)
 
 
@@ -119,27 +120,21 @@ def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
     return {parameter_name(path): leaf for path, leaf in leaves}
 
 
-def _read_config(path: pathlib.Path) -> Config:
-    """Returns the config of a pre-training run; raises ValueError if the folder holds none."""
-    if not path.is_dir():
+def _resolve_config(run: RunRecord) -> Config:
+    """Returns the config of a pre-training run; raises ValueError if it is none."""
+    if run.task == "imported":
         raise ValueError(
-            f"no run folder {str(path)!r}: expected the --workdir of a training; to make one from a"
-            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR"
+            f"{run.folder} is an imported classifier; expected a pre-training run (a classifier is"
+            f" for python -m scalelab.eval.TASK --init={run.folder})"
         )
-    values = run_folder.read_json(path / "config.json")
-    if values is None:
-        raise ValueError(f"{path} is no run folder: it has no config.json")
-    run_folder.refuse_hugging_face(path, values)
-    if values.get("task") == "imported":
+    if run.task is not None:
         raise ValueError(
-            f"{path} is an imported classifier; expected a pre-training run (a classifier is for"
-            f" python -m scalelab.eval.TASK --init={path})"
+            f"{run.folder} is a run fine-tuned on {run.task!r}; expected a pre-training run"
         )
-    if "task" in values:
-        raise ValueError(
-            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run"
-        )
-    return resolve(values)
+    try:
+        return resolve(run.config)
+    except ValueError as error:
+        raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
 def _make_objectives(config: Config, tokenizer: Tokenizer) -> tuple[Objective, ...]:
@@ -264,12 +259,12 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:
     """Returns the config of a folder's run if the run began with another one and has saved."""
-    values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
     saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
-    there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()
-    if not there or not isinstance(values, Mapping) or values.get("init") is None:
+    needed = (workdir / "config.json", workdir / "tokenizer" / "tokenizer.json")
+    if not saved or not all(path.is_file() for path in needed):
         return None
-    return resolve(values)
+    config = _resolve_config(records.read_run(workdir, metrics=False))
+    return None if config.init is None else config
 
 
 def _fit(opened: Pretrained, digest: str, config: Config) -> Start:

@@ -151,7 +151,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
 
 @pytest.mark.parametrize(("name", "flags", "message"), [
     ("rte", "", "--init is missing"),
-    ("rte", "--init=nowhere", "'nowhere'"),
+    ("rte", "--init=nowhere", "nowhere"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
     ("rte", f"{R} --seds=2", "'--seds'.*'--seeds'"),

@@ -148,8 +148,7 @@ DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
             written("tokenizer/special_tokens_map.json", content), ("special_tokens_map",))
         for content in ("[]", "5", "null", '{"pad_token": 5}')
     },
-    "nothing but a task": (written("config.json", '{"task": "x"}'), ("head.kind",)),
-    "a list": (written("config.json", "[1]"), ("config.json",)),
+    "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
     "a family without a map": (config(system="electra"), ("electra",)),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), ("fine-tuning",)),

@@ -186,7 +186,7 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
         (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
         (dict(net__num_heads=1), "num_heads .*2 .*1 "),
         (dict(net__num_layers=2), "num_layers .*1 .*2 "),
-        (dict(machine__init="nowhere"), "'nowhere'"),
+        (dict(machine__init="nowhere"), "nowhere"),
         (dict(init="01234567"), "config.init .*digest"),
         (dict(init="01234567", machine__init=None), "--init=RUN"),
     ],

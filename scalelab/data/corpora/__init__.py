@@ -204,14 +204,13 @@ def digest(path: Path) -> str:
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`."""
-    passed = offset = 0
+    passed = offset = number = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
-        for number, line in enumerate(file):
-            text = decode(line, errors, path, offset)
-            if number == 0:
-                text = text.removeprefix("\ufeff")
-            yield text.rstrip("\r\n")
-            offset += len(line)
+        while line := file.readline():
+            size = len(line)
+            line = line.rstrip(b"\r\n")  # before it is decoded: a long line has few copies
+            yield decode(line, errors, path, offset).removeprefix("\ufeff" * (offset == 0))
+            offset, number = offset + size, number + 1
             if number % 1000 == 0:
                 now = packed.tell()
                 tick(now - passed)

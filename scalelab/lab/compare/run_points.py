@@ -38,7 +38,6 @@ MEASURES = {
     **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
     "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
 }  # fmt: skip
-DAMAGED = "damaged runs are left out"
 EQUAL = 1.05  # clocks that differ by less count as equal
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -96,7 +95,7 @@ def read(
         raise ValueError(f"no runs in {places}")
     keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
-    notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
+    notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     found, missing = [], 0
     for run in chosen:
         if run.row["status"] != "completed" or run.row["task"] is not None:

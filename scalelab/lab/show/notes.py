@@ -12,7 +12,8 @@ from scalelab.lab.tables import Cell, Column, Value
 
 METRICS = (
     "Scores x 100 on the dev sets after the last step: accuracy, but Matthews' correlation (CoLA),"
-    " Pearson's (STS-B), F1 (MRPC). GLUE-Large is the mean of MNLI-m, QQP and QNLI."
+    " Pearson's (STS-B), F1 (MRPC). GLUE-Large is the mean of MNLI-m, QQP"
+    " (by accuracy, or by F1 where a column says so) and QNLI."
 )
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
