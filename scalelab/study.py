@@ -173,4 +173,5 @@ def take_command(arguments: list[str]) -> str:
 
 if __name__ == "__main__":
     chosen = COMMANDS[take_command(sys.argv)]
-    cli.run(lambda argv: chosen(cli.workdir()), StudySpec)
+    unkept = {"when_interrupted": "no timing was kept"} if chosen is COMMANDS["plan"] else {}
+    cli.run(lambda argv: chosen(cli.workdir()), StudySpec, **unkept)

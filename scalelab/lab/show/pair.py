@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.config.durations import CLOCKS
+from scalelab.config.fields import flatten
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
+from scalelab.lab.show.notes import LOSS_FIELDS
 from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord, TaskResult
 
@@ -45,6 +47,9 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
+    kinds = [[flatten(run.config).get(field) for field in LOSS_FIELDS] for run in (a, b)]
+    if kinds[0] != kinds[1]:
+        parts.append("Losses of different objectives, tokenizers or formats do not compare.\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
