@@ -31,12 +31,7 @@ KINDS = {  # kind -> its own arguments, with their defaults
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.worlds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.worlds", __doc__)
     made.add_argument("--kind", required=True, choices=list(KINDS), help="of corpus")
     made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
     made.add_argument("--documents", required=True, type=int, help="of the training split")

@@ -6,7 +6,6 @@ import pytest
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab import shapes
-from scalelab.lab.compare import shape_rules
 
 PLAIN = len(shapes.GRADES)
 
@@ -63,7 +62,7 @@ def test_nothing_nearer_is_left_out() -> None:
 def test_heads_that_do_not_divide_are_no_mistake() -> None:
     assert shapes.find_near(Shape(8, 469, 4))[1].shape.width % 128 == 0
     with pytest.raises(ValueError, match="7x469"):
-        shape_rules.read("7x469")
+        Shape.read("7x469")
 
 
 def test_tiles_by_hand() -> None:
