@@ -34,18 +34,19 @@ class Shape(NamedTuple):
         return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
     @classmethod
-    def parse(cls, text: str) -> "Shape":
-        """Reads AxHxL.
-
-        Raises:
-          ValueError: another form, or A does not divide H.
-        """
+    def read(cls, text: str) -> "Shape":
+        """Reads AxHxL, where A need not divide H; raises ValueError for another form."""
         parts = [int(part) if part.isdecimal() else 0 for part in text.split("x")]
         if len(parts) != 3 or not all(parts):
             raise ValueError(
                 f"shape {text!r}: expected AxHxL (heads x width x layers), such as 2x128x2"
             )
-        shape = cls(*parts)
+        return cls(*parts)
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Reads AxHxL; raises ValueError for another form, or if A does not divide H."""
+        shape = cls.read(text)
         if shape.width % shape.num_heads:
             raise ValueError(
                 f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"

@@ -84,12 +84,7 @@ def _number(text: str) -> int:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.data.probes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.data.probes", __doc__)
     made.add_argument("--corpus", required=True, help="as in a training: builtin, wikitext:DIR")
     made.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
     for name, kind, default, text in (

@@ -177,7 +177,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
 def main(argv: list[str]) -> None:
     """Parses the arguments and does the job."""
-    parser = cli.Parser(prog="python -m scalelab.studies.jobs", description=__doc__)
+    parser = cli.Parser("python -m scalelab.studies.jobs", __doc__)
     for name in ("workdir", "study"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--run", required=True, action="append")

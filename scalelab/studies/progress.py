@@ -11,7 +11,8 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 
-HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "loss")
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
+          "planned", "loss")  # fmt: skip
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
@@ -83,6 +84,8 @@ def describe_runs(
             f"{result.tokens:,}" if result else "",
             f"{result.seconds:,.0f}" if result else "",
             f"{expected['secs']:,.0f}" if expected else "",
+            f"{memory / 2**30:.2f}" if result and (memory := result.peak_memory_bytes) else "",
+            f"{expected['peak_bytes'] / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip
     return tables.plain(HEADER, rows)

@@ -108,3 +108,5 @@ def test_the_time_left_counts_what_will_be_chosen_and_later_stages(tmp_path) -> 
     study, found = jobs.read(tmp_path, None)
     assert progress.secs_left(study, found, {}) is None
     assert "ETA" in progress.summary(study, found, [], {}, PLAN, 1)
+    text = progress.describe_runs(study, found, [], {}, PLAN)
+    assert "memory GiB" in text and "0.93" in text  # planned: 1e9 bytes
