@@ -34,6 +34,7 @@ WORKERS = flags.DEFINE_integer(
     lower_bound=1,
 )  # fmt: skip
 STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir holds several.")
+COMPARISON = flags.DEFINE_string("comparison", None, "Your own module that a report may import.")
 TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
 ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
@@ -114,9 +115,9 @@ def report(workdir: pathlib.Path) -> None:
     from scalelab import objectives
     from scalelab.lab.show import report as report_lib
 
-    folder = pathlib.Path(TO.value) if TO.value else None
-    baselines = objectives.load_baselines()
-    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines))
+    folder, baselines = TO.value and pathlib.Path(TO.value), objectives.load_baselines()
+    given = workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value
+    print(report_lib.make(*given))
 
 
 def pack(workdir: pathlib.Path) -> None:

@@ -8,8 +8,6 @@ import numpy as np
 
 from scalelab.helpers import names
 
-_PARTS = ("assembly", "draws")
-
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
@@ -96,11 +94,6 @@ class Format(Protocol):
         ...
 
 
-def format_names() -> list[str]:
-    """Lists the formats that `load` finds."""
-    return [name for name in names.module_names("formats") if name not in _PARTS]
-
-
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
-    return cast(Format, names.load_module("formats", name, but=_PARTS))
+    return cast(Format, names.load_module("formats", name))

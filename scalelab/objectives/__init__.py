@@ -11,8 +11,6 @@ from flax.typing import ArrayPytree
 
 from scalelab.helpers.names import load_module, module_names, nearest
 
-SHARED = ("xent",)  # modules here that are no objective
-
 Batch = dict[str, jax.Array]
 Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
 
@@ -98,12 +96,12 @@ def load(name: str) -> ObjectiveModule:
     Raises:
       ValueError: there is no such objective; the message names the nearest.
     """
-    return cast(ObjectiveModule, load_module("objectives", name, but=SHARED))
+    return cast(ObjectiveModule, load_module("objectives", name))
 
 
 def load_baselines() -> dict[str, Baseline]:
     """Returns the trivial baseline of every objective."""
-    return {x: load(x).BASELINE for x in module_names("objectives") if x not in SHARED}
+    return {name: load(name).BASELINE for name in module_names("objectives")}
 
 
 def make(

@@ -143,7 +143,7 @@ def _check_report(spec: StudySpec) -> None:
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 
-    comparison = load_comparison(spec.comparison)
+    comparison = load_comparison(spec.comparison, spec.comparison)
     comparability.check_clock(spec.matched, "config.matched")
     for name, rows in spec.rows.items():
         _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")

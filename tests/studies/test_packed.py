@@ -37,6 +37,7 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
     data = before.facts["finetune"]["data"]
     arguments = f"scale=small,corpus={corpus}" + (f",data={data}" if data else "")
     values = tiny.config_module(f"studies/{name}").get_config(arguments).to_dict()
+    values["finetune"]["scratch"] = False  # as they were run
     made = spec.resolve(values)
     planned = expand.expand_runs(made, workdir)
     assert {run.name for run in planned} == {run["name"] for run in before.facts["runs"]}

@@ -67,6 +67,7 @@ def make(
     folder: pathlib.Path | None = None,
     allow: Sequence[str] = (),
     baselines: Mapping[str, Baseline] | None = None,
+    trusted: str | None = None,
 ) -> pathlib.Path:
     """Reads a study, finished or not, checks that its runs are comparable, and reports it.
 
@@ -76,6 +77,7 @@ def make(
       folder: for the report; None: WORKDIR/reports/<name>.
       allow: fields that may differ beyond those of the study; every table repeats them.
       baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
+      trusted: module outside scalelab that the study may import.
 
     Returns:
       The path of report.html.
@@ -95,7 +97,7 @@ def make(
             " study before its report."
         )
     footnotes = comparability.check(study, allow)
-    comparison = load_comparison(study.facts.get("comparison"))
+    comparison = load_comparison(study.facts.get("comparison"), trusted)
     scores = StudyScores(study, baselines=baselines)
     findings = hypotheses.judge(study, scores, comparison)
     departing, published = comparison.departures(study, footnotes), comparison.published()

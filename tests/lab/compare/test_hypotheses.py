@@ -124,4 +124,6 @@ def test_comparisons_are_loaded_by_name() -> None:
         load_comparison("scalelab.thesys")
     with pytest.raises(ValueError, match="HYPOTHESES"):
         load_comparison("scalelab.thesis.select")
+    with pytest.raises(ValueError, match="--comparison=this"):
+        load_comparison("this")  # a module outside scalelab runs only if the user names it
     assert set(scores.REQUIRED) <= set(dir(THESIS))
