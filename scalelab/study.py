@@ -116,8 +116,7 @@ def report(workdir: pathlib.Path) -> None:
     from scalelab.lab.show import report as report_lib
 
     folder, baselines = TO.value and pathlib.Path(TO.value), objectives.load_baselines()
-    given = workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value
-    print(report_lib.make(*given))
+    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value))
 
 
 def pack(workdir: pathlib.Path) -> None:
