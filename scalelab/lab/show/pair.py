@@ -47,8 +47,8 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
-    kinds = [[flatten(run.config).get(field) for field in LOSS_FIELDS] for run in (a, b)]
-    if kinds[0] != kinds[1]:
+    settings = [[flatten(run.config).get(field) for field in LOSS_FIELDS] for run in (a, b)]
+    if settings[0] != settings[1]:
         parts.append("Losses of different objectives, tokenizers or formats do not compare.\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
@@ -159,8 +159,8 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
       b: another.
     """
     figure = plots.canvas(13, 3.6)
-    kinds = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
-    lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
+    curves = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
+    lengths = [kind for kind in curves if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
         for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run

@@ -85,14 +85,14 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     return found
 
 
-def select(study: Study, table: str, kinds: Mapping[str, object]) -> tuple[str, list[Point], str]:
+def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:
     """Returns the kind of a table, its rows, and the beginning of its caption.
 
     Raises:
       ValueError: an unknown table, or unknown rows.
     """
     known = study.facts.get("rows") or {}
-    kind, name = tables.parse_name(table, kinds, known, "the study asks for an unknown table")
+    kind, name = tables.parse_name(table, makers, known, "the study asks for an unknown table")
     rows = Rows(**known[name]) if name else Rows("")
     points = [
         p for p in study.points
