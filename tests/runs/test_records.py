@@ -90,8 +90,7 @@ def test_reads_a_damaged_folder_or_names_the_file(tmp_path, data):
     except Unreadable as error:
         assert error.path == path and error.reason
         return
-    assert record.shape == Shape(2, 8, 2) or record.name
-    assert card.write(folder).startswith("#")
+    assert isinstance(record.name, str) and isinstance(record.shape, Shape) and card.write(folder)
     for line in record.validations:
         assert abs(line["eval/loss"]) < float("inf")
 

@@ -315,10 +315,10 @@ def planned(plan: Plan, name: str, stage: str, n_model: int) -> PlanEntry | None
     """
     if name in plan:
         return plan[name]
-    system, _, *rest = name.split("-")
+    own = name.split("-")
     alike = [
         entry for other, entry in plan.items()
         if entry.foreseen and entry.stage == stage
-        and other.split("-")[:1] + other.split("-")[2:] == [system, *rest]
+        and other.split("-")[:1] + other.split("-")[2:] == own[:1] + own[2:]
     ]  # fmt: skip
     return min(alike, key=lambda entry: abs(entry.n_model - n_model), default=None)

@@ -37,22 +37,19 @@ def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, place: str, nam
 def test_a_field_of_a_wrong_type_is_named(tmp_path, wrong) -> None:
     """A field is refused by name, or reads as a value of the type that the file has."""
     study_folders.write_study(tmp_path, [RUN])
-    whole = json.loads((path := tmp_path / "studies/invented.json").read_text())
-    entry = PlanEntry("a", "main", 1, False, 2.0, 0.0, 0.0, 1.0, 9.0)
     (tmp_path / "plans").mkdir()
-    for cls in (StudyFile, PlanEntry):
+    file, plan = tmp_path / "studies/invented.json", tmp_path / "plans/invented.json"
+    entry = vars(PlanEntry("a", "main", 1, False, 2.0, 0.0, 0.0, 1.0, 9.0))
+    for cls, values in ((StudyFile, json.loads(file.read_text())), (PlanEntry, entry)):
         for name in (field.name for field in dataclasses.fields(cls)):
-            values = (whole if cls is StudyFile else dataclasses.asdict(entry)) | {name: wrong}
-            if wrong == "absent":
-                del values[name]
-            plan = {"runs": [values]}
-            (tmp_path / "plans/invented.json").write_text(json.dumps(plan))
-            path.write_text(json.dumps(values))
+            changed = {k: v for k, v in (values | {name: wrong}).items() if v != "absent"}
             try:
-                (found,) = (
-                    [study_runs.read(tmp_path).facts] if cls is StudyFile
-                    else study_runs.read_plan(tmp_path, "invented").values()
-                )  # fmt: skip
+                if cls is PlanEntry:
+                    plan.write_text(json.dumps({"runs": [changed]}))
+                    (found,) = study_runs.read_plan(tmp_path, "invented").values()
+                else:
+                    file.write_text(json.dumps(changed))
+                    found = study_runs.read(tmp_path).facts
             except ValueError as error:
                 assert "invented.json" in str(error) and name in str(error)
             else:
