@@ -1,6 +1,6 @@
 """The scales of every study; a comparison is a file of configs/studies.
 
-Fields and defaults are in scalelab/studies/spec.py.
+Fields and defaults are in scalelab/studies/spec.py and scalelab/lab/load/study_runs.py.
 
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
@@ -67,10 +67,11 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab.config import files
+from scalelab.lab.load.study_runs import FIVE_LARGEST
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-GLUE = (*spec.FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
+GLUE = (*FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,8 +103,7 @@ def list_studies(workdir: pathlib.Path) -> None:
     for path in sorted((workdir / "studies").glob("*.json")):
         study, found = jobs.read(workdir, path.stem)
         done = sum(job.state == jobs.DONE for job in found)
-        rows.append([study.name, study.facts["title"], study.facts["scale"],
-                     f"{done}/{len(found)}"])  # fmt: skip
+        rows.append([study.name, study.facts.title, study.facts.scale, f"{done}/{len(found)}"])
     if not rows:
         raise ValueError(f"{workdir} holds no study: expected {workdir}/studies/<name>.json")
     print(tables.plain(("study", "title", "scale", "jobs done"), rows))

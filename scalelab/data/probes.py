@@ -27,6 +27,7 @@ from scalelab.config import cli
 from scalelab.data import probe_rows
 from scalelab.data.probe_rows import Row
 from scalelab.eval import same_document, swapped_words
+from scalelab.runs import json_files
 
 TASKS = {task.name: task for task in (same_document.TASK, swapped_words.TASK)}
 ABOUT = "probes.json"
@@ -120,9 +121,9 @@ def run(given: argparse.Namespace) -> None:
     }
     if given.to.exists() and not (given.to.is_dir() and not any(given.to.iterdir())):
         try:
-            found = json.loads((given.to / ABOUT).read_text(encoding="utf-8"))
+            found = json_files.read_object(given.to / ABOUT) or {}
             same = found | {"corpus": given.corpus} == about  # "sentences" has the corpus's hash
-        except (OSError, ValueError, TypeError):
+        except ValueError:
             same = False
         if not same:
             raise ValueError(f"--to={given.to} holds other files or probes: choose another folder")

@@ -121,9 +121,9 @@ class Rows:
     """
 
     title: str
-    stages: tuple = ()
-    shapes: tuple = ()
-    variants: tuple = ()
+    stages: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
 
 def parse_name(

@@ -7,6 +7,7 @@ import pytest
 from test_jobs import finish, invented, states, tune
 
 from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import PlanEntry
 from scalelab.studies import expand, jobs, pool, progress
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
@@ -69,14 +70,14 @@ def finish_all(workdir, names, tuned: bool = True) -> None:
 # --- The time left --------------------------------------------------------------------------------
 
 
-def entry(stage: str, n_model: float, foreseen: bool = False, share: float = 1.0) -> dict:
+def entry(stage: str, n_model: int, foreseen: bool = False, share: float = 1.0) -> PlanEntry:
     secs = {"secs": 9.0, "start_secs": 1.0, "finetune_secs": 6.0, "finetune_share": share}
-    return {"stage": stage, "n_model": n_model, "foreseen": foreseen, "peak_bytes": 1e9, **secs}
+    return PlanEntry("", stage, n_model, foreseen, peak_bytes=1e9, **secs)
 
 
-PLAN = {f"bert-{s}-seed0": entry("grid", 1.0, share=2 / 3) for s in GRID} | {
-    "bert-compound:1-seed0": entry("up", 3000.0, foreseen=True),
-    "bert-compound:2-seed0": entry("up", 6000.0, foreseen=True),
+PLAN = {f"bert-{s}-seed0": entry("grid", 1, share=2 / 3) for s in GRID} | {
+    "bert-compound:1-seed0": entry("up", 3000, foreseen=True),
+    "bert-compound:2-seed0": entry("up", 6000, foreseen=True),
 }
 
 

@@ -73,8 +73,8 @@ def test_what_may_be_added(tmp_path) -> None:
     stage = a_study.stage(systems=("bert", "gpt2", "roberta"), shapes=("2x8x1", "2x8x2"))
     write(tmp_path, **given | more, stages={"main": stage})
     facts = study_runs.read(tmp_path).facts
-    assert [facts["adaptation"][task]["epochs"] for task in ("wnli", "rte")] == [1.0, 2.0]
-    assert len(facts["runs"]) == 12
+    assert [facts.adaptation[task]["epochs"] for task in ("wnli", "rte")] == [1.0, 2.0]
+    assert len(facts.runs) == 12
 
 
 def test_a_run_that_is_there_with_another_config(tmp_path) -> None:

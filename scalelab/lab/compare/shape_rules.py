@@ -186,11 +186,11 @@ def describe_bases(study: "Study", points: "Sequence[Point]") -> list[str]:
             continue
         ended = all(p.finished == p.runs for p in own)
         grid = {p.shape: p.runs for p in own}
-        chosen = find_base(grid, facts["tasks"], facts["finetune_seeds"]) if ended else None
+        chosen = find_base(grid, facts.tasks, facts.finetune_seeds) if ended else None
         if chosen:
             base, best = chosen
             scaling = Scaling(base)
-            reason = "best mean score" if facts["tasks"] else "least loss"
+            reason = "best mean score" if facts.tasks else "least loss"
             found.append(
                 f"Compound scaling of {system} starts from {base}, the {reason} among the shapes of"
                 f" least mean loss ({', '.join(map(str, best))}); the differences may be small."
