@@ -1,5 +1,6 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
+import functools
 import re
 
 import a_study
@@ -82,9 +83,7 @@ PLAN = {f"bert-{s}-seed0": entry("grid", 1, share=2 / 3) for s in GRID} | {
 
 
 def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
-    def found(*run):
-        return study_runs.planned(PLAN, *run)
-
+    found = functools.partial(study_runs.planned, PLAN)
     assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]

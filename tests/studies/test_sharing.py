@@ -1,21 +1,16 @@
 """One folder for several studies, or for several starts of one: shared, or refused at once."""
 
 import json
-import pathlib
 
 import a_study
 import pytest
 import test_jobs
+from test_jobs import planned as write
 
 from scalelab.lab.load import study_runs
-from scalelab.studies import expand, jobs
+from scalelab.studies import jobs
 
 BERT = "bert-2x8x1-seed0"
-
-
-def write(workdir: pathlib.Path, **changes) -> None:
-    made = a_study.make(**changes)
-    expand.write(made, expand.expand_runs(made, workdir), workdir, "")
 
 
 SECONDS = {

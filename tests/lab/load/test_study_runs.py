@@ -22,13 +22,9 @@ def test_names_that_lead_out_of_the_folder_are_refused(tmp_path, place: str, nam
     path = tmp_path / "studies/invented.json"
     facts = json.loads(path.read_text())
     study_runs.read(tmp_path)
-    if place == "study":
-        facts["name"] = name
-    elif place == "run":
-        facts["runs"][0]["name"] = name
-    else:
-        facts["tasks"] = [name]
-    path.write_text(json.dumps(facts))
+    changes = {"study": {"name": name}, "run": {"runs": [facts["runs"][0] | {"name": name}]},
+               "task": {"tasks": [name]}}  # fmt: skip
+    path.write_text(json.dumps(facts | changes[place]))
     with pytest.raises(ValueError, match="invented.json is damaged"):
         study_runs.read(tmp_path)
 
