@@ -1,10 +1,24 @@
-"""Prompts of many lengths in one array, of few shapes: each shape is compiled once."""
+"""Prompts and sources of many lengths in one array, of few shapes: each is compiled once."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 SHORTEST = 16  # bucket; the others are its doubles
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """What an encoder-decoder continues: its prompts are then optional.
+
+    Attributes:
+      texts: token ids, each [n], n >= 1.
+      start_token: the prompt of all texts where there are no prompts.
+    """
+
+    texts: Sequence[np.ndarray]
+    start_token: int
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
@@ -34,11 +48,41 @@ def pad(
       until it holds the longest, or max_len if that is less.
     """
     check(prompts, max_new_tokens, max_len)
-    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+    return _rows(prompts, max_len)
+
+
+def pad_with_sources(
+    prompts: Sequence[np.ndarray] | None,
+    sources: Sources | None,
+    max_new_tokens: int,
+    max_len: int,
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+    """Puts prompts, and sources if there are any, into arrays as `pad` does.
+
+    Raises:
+      ValueError: as for `check`; or the sources do not fit the net or the prompts.
+    """
+    if sources is None:
+        assert prompts is not None, "neither prompts nor sources"
+        return pad(prompts, max_new_tokens, max_len), None
+    if prompts is None:
+        prompts = [np.array([sources.start_token])] * len(sources.texts)
+    lengths = list(map(len, sources.texts))
+    if len(lengths) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts, {len(lengths)} sources: expected as many of both")
+    if not 1 <= min(lengths, default=0) <= max(lengths) <= max_len:
+        raise ValueError(
+            f"sources of {lengths} tokens: expected at least one source, and 1 to {max_len} tokens"
+        )
+    return pad(prompts, max_new_tokens, max_len), _rows(sources.texts, max_len)
+
+
+def _rows(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(text) for text in texts], np.int32)
     length = SHORTEST
     while length < lengths.max():
         length *= 2
-    tokens = np.zeros((len(prompts), min(length, max_len)), np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
+    tokens = np.zeros((len(texts), min(length, max_len)), np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text)] = text
     return tokens, lengths

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
+from scalelab.nn import axes
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.nn.stack import STATES
 from scalelab.objectives import Objective, example_batch, named_key
@@ -153,8 +154,13 @@ class FinetuneStep:
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
         if self.layer_decay is not None:
+            body = self.net.body
             factors = adamw.layerwise_factors(
-                state.params, self.net.body.stack.num_layers, self.layer_decay
+                state.params,
+                axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0))),
+                body.num_layers,
+                self.layer_decay,
+                [f"body/{path}" for path in body.EMBEDDING],
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)

@@ -1,5 +1,7 @@
 """The encoder: every token sees every other."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -15,12 +17,17 @@ class Encoder(nn.Module):
     """Embeddings -> layers -> hidden states, and the heads on them.
 
     Attributes:
-      embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
+      embed: (batch, ctx) -> [B, T, D], with a token table [V, E] at `tokens.table`.
       stack: (carry, ctx, cache) -> (carry, cache).
-      token_head: hidden -> (features, bias) for the table that scores tokens.
+      token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
       output_embed: the table that scores tokens; None: that of `embed` (tied).
+
+    EMBEDDING has the paths of what turns tokens into vectors, TOKEN_TABLE that of the token table.
     """
+
+    EMBEDDING: ClassVar[tuple[str, ...]] = ("embed",)
+    TOKEN_TABLE: ClassVar[str] = "embed/tokens/table"
 
     embed: nn.Module
     stack: nn.Module
@@ -28,8 +35,18 @@ class Encoder(nn.Module):
     pair_head: nn.Module | None = None
     output_embed: nn.Module | None = None
 
+    @property
+    def num_layers(self) -> int:
+        """Layers between the embeddings and the heads."""
+        return self.stack.num_layers
+
     def __call__(
-        self, batch: Batch, *, train: bool, cache: ArrayPytree = None
+        self,
+        batch: Batch,
+        *,
+        train: bool,
+        cache: ArrayPytree = None,
+        step: jax.Array | None = None,
     ) -> tuple[jax.Array, ArrayPytree]:
         """Computes hidden states.
 
@@ -37,6 +54,7 @@ class Encoder(nn.Module):
           batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
+          step: int32 [], training steps taken so far; None: not known.
 
         Returns:
           [B, T, D] in the compute dtype, and None.
@@ -47,13 +65,14 @@ class Encoder(nn.Module):
             mask=Mask(lengths=batch["lengths"]),
             positions=jnp.arange(tokens.shape[1])[None],
             examples=batch["examples"],
+            step=step,
             train=train,
         )
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
+        """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias

@@ -1,5 +1,7 @@
 """Multi-head attention (Vaswani et al. 2017, 3.2) over an explicit cache."""
 
+from collections.abc import Callable
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -9,12 +11,15 @@ from jax.typing import DTypeLike
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.product import product
 
 # Finite, so that a row in which nothing may be seen (a padding example) gives no NaN.
 MASKED_SCORE = -1e30
+
+# (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
+Score = Callable[[jax.Array, jax.Array, Context], jax.Array]
 
 
 @flax.struct.dataclass
@@ -55,6 +60,52 @@ def head_size(width: int, num_heads: int) -> int:
     return width // num_heads
 
 
+def _project(module: "SelfAttention | CrossAttention", name: str, x: jax.Array) -> jax.Array:
+    """Maps x [B, T, D] to the heads' queries, keys or values [B, T, N, K]."""
+    out_axes, out_shape = (axes.HEADS, axes.HEAD_SIZE), (module.num_heads, module.head_size)
+    given = module.kernel_init, module.dtype, module.bias_init
+    y = Linear((axes.WIDTH,), out_axes, out_shape, *given, name=name)(x)
+    return constrain(y, axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
+
+
+def _attend(
+    module: "SelfAttention | CrossAttention",
+    query: jax.Array,
+    found: KeyValueCache,
+    place: str,
+    ctx: Context,
+) -> jax.Array:
+    """Returns the values [B, T, N, K] that queries [B, T, N, K] see, averaged by their scores.
+
+    Args:
+      module: its score function, dropout and dtype are used.
+      query: the queries.
+      found: keys and values.
+      place: their axes: "bsnk", or "bnsk" where they come from a cache.
+      ctx: its mask says which keys may be seen, its bias is added to the scores.
+    """
+    if module.score is None:
+        scores = product(f"btnk,{place}->bnts", query, found.keys) * module.head_size**-0.5
+    else:
+        keys = found.keys if place == "bsnk" else found.keys.swapaxes(1, 2)
+        scores = module.score(query, keys, ctx)
+    if ctx.bias is not None:
+        scores = scores + ctx.bias
+    allowed = ctx.mask.dense(*scores.shape[2:])
+    if allowed is not None:
+        scores = jnp.where(allowed, scores, MASKED_SCORE)
+    weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
+    weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)
+    return jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
+
+
+def _join(module: "SelfAttention | CrossAttention", mixed: jax.Array, width: int) -> jax.Array:
+    """Maps the heads' results [B, T, N, K] to [B, T, D]."""
+    given = module.out_kernel_init, module.dtype, module.bias_init
+    in_axes, out_axes = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,)
+    return Linear(in_axes, out_axes, (width,), *given, name="out")(mixed)
+
+
 class SelfAttention(nn.Module):
     """Softmax attention of a sequence to itself.
 
@@ -65,6 +116,8 @@ class SelfAttention(nn.Module):
       kernel_init: initialiser of the query, key and value kernels.
       out_kernel_init: initialiser of the output kernel.
       dtype: dtype of the computation; scores and softmax are float32.
+      score: see Score, without parameters; None: scaled dot product.
+      bias_init: initialiser of all biases; None: no biases.
     """
 
     num_heads: int
@@ -73,17 +126,13 @@ class SelfAttention(nn.Module):
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    score: Score | None = None
+    bias_init: nn.initializers.Initializer | None = ZEROS
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""
         shape = (batch_size, self.num_heads, max_len, self.head_size)
         return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
-
-    def _project(self, name: str, x: jax.Array) -> jax.Array:
-        shape = (self.num_heads, self.head_size)
-        out_axes = (axes.HEADS, axes.HEAD_SIZE)
-        y = Linear((axes.WIDTH,), out_axes, shape, self.kernel_init, self.dtype, name=name)(x)
-        return constrain(y, axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
 
     @nn.compact
     def __call__(
@@ -99,27 +148,54 @@ class SelfAttention(nn.Module):
         Returns:
           [B, T, D] and the cache with x written in.
         """
-        query, keys, values = (self._project(name, x) for name in ("query", "key", "value"))
-        place = "bsnk"
+        query, keys, values = (_project(self, name, x) for name in ("query", "key", "value"))
+        found, place = KeyValueCache(keys, values), "bsnk"
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
-            keys, values, place = cache.keys, cache.values, "bnsk"
-        scores = product(f"btnk,{place}->bnts", query, keys) * self.head_size**-0.5
-        if ctx.bias is not None:
-            scores = scores + ctx.bias
-        allowed = ctx.mask.dense(*scores.shape[2:])
-        if allowed is not None:
-            scores = jnp.where(allowed, scores, MASKED_SCORE)
-        weights = jax.nn.softmax(scores, axis=-1).astype(self.dtype)
-        weights = Dropout(self.dropout_rate, name="dropout")(weights, ctx)
-        mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
-        out_axes, out_shape = (axes.WIDTH,), (x.shape[-1],)
-        out = Linear(
-            (axes.HEADS, axes.HEAD_SIZE),
-            out_axes,
-            out_shape,
-            self.out_kernel_init,
-            self.dtype,
-            name="out",
-        )
-        return out(mixed), cache
+            found, place = cache, "bnsk"
+        return _join(self, _attend(self, query, found, place, ctx), x.shape[-1]), cache
+
+
+class CrossAttention(nn.Module):
+    """Softmax attention of a sequence to a source (Vaswani et al. 2017, 3.2.3).
+
+    Attributes: those of SelfAttention.
+    """
+
+    num_heads: int
+    head_size: int
+    dropout_rate: float
+    kernel_init: nn.initializers.Initializer
+    out_kernel_init: nn.initializers.Initializer
+    dtype: DTypeLike = jnp.float32
+    score: Score | None = None
+    bias_init: nn.initializers.Initializer | None = ZEROS
+
+    def init_cache(self, batch_size: int, source_len: int) -> KeyValueCache:
+        """An empty cache for a source of `source_len` tokens."""
+        shape = (batch_size, self.num_heads, source_len, self.head_size)
+        return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, ctx: Context, cache: KeyValueCache | None
+    ) -> tuple[jax.Array, KeyValueCache | None]:
+        """Attends.
+
+        Args:
+          x: [B, T, D].
+          ctx: source [B, S, D] and its mask; source None: the cache has read it.
+          cache: keys and values of the source, or None: they are not kept.
+
+        Returns:
+          [B, T, D] and the cache, with the source's keys and values in it.
+        """
+        query, found, place = _project(self, "query", x), cache, "bnsk"
+        if ctx.source is not None:
+            keys, values = (_project(self, name, ctx.source) for name in ("key", "value"))
+            found, place = KeyValueCache(keys, values), "bsnk"
+            if cache is not None:
+                cache = KeyValueCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
+        assert found is not None and ctx.source_mask is not None, "cross-attention needs a source"
+        ctx = ctx.replace(mask=ctx.source_mask, bias=None)
+        return _join(self, _attend(self, query, found, place, ctx), x.shape[-1]), cache

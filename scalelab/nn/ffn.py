@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 
 
 def gelu_exact(x: jax.Array) -> jax.Array:
@@ -34,6 +34,7 @@ class FeedForward(nn.Module):
       kernel_init: initialiser of the first kernel.
       out_kernel_init: initialiser of the second kernel.
       dtype: dtype of the computation.
+      bias_init: initialiser of both biases; None: no biases.
     """
 
     ffn_width: int
@@ -41,6 +42,7 @@ class FeedForward(nn.Module):
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    bias_init: nn.initializers.Initializer | None = ZEROS
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -51,6 +53,7 @@ class FeedForward(nn.Module):
             (self.ffn_width,),
             self.kernel_init,
             self.dtype,
+            self.bias_init,
             name="inner",
         )
         outer = Linear(
@@ -59,6 +62,7 @@ class FeedForward(nn.Module):
             (x.shape[-1],),
             self.out_kernel_init,
             self.dtype,
+            self.bias_init,
             name="outer",
         )
         # The backward pass needs the activation's input and output. What lies between is four times
