@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.decode.loop import Continuation, State
-from scalelab.decode.prompts import Sources, pad_with_sources
+from scalelab.decode.prompts import fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 NEVER = -1e9  # of scores: worse than any text, and finite
@@ -22,7 +22,7 @@ NEVER = -1e9  # of scores: worse than any text, and finite
 
 def search(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray] | None,
+    prompts: Sequence[np.ndarray],
     *,
     num_beams: int,
     max_new_tokens: int,
@@ -30,29 +30,29 @@ def search(
     end_token: int | None,
     length_penalty: float = 1.0,
     rows: jax.sharding.Sharding | None = None,
-    sources: Sources | None = None,
+    sources: Sequence[np.ndarray] | None = None,
 ) -> list[list[Continuation]]:
     """Continues prompts, all at once.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; None: the sources' start token.
+      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
       num_beams: K.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
       end_token: ends a text; None: there is none.
       length_penalty: exponent of the length that divides log probabilities.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
-      sources: one a prompt, for a net that has a source.
+      sources: token ids of each prompt's source; None: the net has none.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
       (number of tokens, the end token included) ** length_penalty.
 
     Raises:
-      ValueError: as for `pad_with_sources`; or there are fewer than 2 K tokens to choose from.
+      ValueError: as for `prompts.check` and `fill`; or there are fewer than 2 K tokens.
     """
-    padded = pad_with_sources(prompts, sources, max_new_tokens, max_len)
+    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(padded, rows)
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.decode.choose import Rules, choose, repeats
-from scalelab.decode.prompts import Sources, pad_with_sources
+from scalelab.decode.prompts import fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 ENDINGS = ("length", "end", "repetition")
@@ -49,7 +49,7 @@ def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) 
 
 def generate(
     stepper: Stepper,
-    prompts: Sequence[np.ndarray] | None,
+    prompts: Sequence[np.ndarray],
     rules: Rules,
     *,
     max_new_tokens: int,
@@ -57,22 +57,22 @@ def generate(
     end_token: int | None,
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
-    sources: Sources | None = None,
+    sources: Sequence[np.ndarray] | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `pad_with_sources` does.
+    """Continues prompts, all at once; raises ValueError as `prompts.check` and `fill` do.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1; None: the sources' start token.
+      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
       rules: how tokens are chosen.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
       end_token: ends a text and is left out of it; None: there is none.
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
-      sources: one a prompt, for a net that has a source.
+      sources: token ids of each prompt's source; None: the net has none.
     """
-    padded = pad_with_sources(prompts, sources, max_new_tokens, max_len)
+    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
     (tokens, lengths), source = jax.device_put(padded, rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"

@@ -1,24 +1,10 @@
-"""Prompts and sources of many lengths in one array, of few shapes: each is compiled once."""
+"""Texts of many lengths in one array, of few shapes: each shape is compiled once."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 SHORTEST = 16  # bucket; the others are its doubles
-
-
-@dataclasses.dataclass(frozen=True)
-class Sources:
-    """What an encoder-decoder continues: its prompts are then optional.
-
-    Attributes:
-      texts: token ids, each [n], n >= 1.
-      start_token: the prompt of all texts where there are no prompts.
-    """
-
-    texts: Sequence[np.ndarray]
-    start_token: int
 
 
 def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> None:
@@ -41,44 +27,24 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
 def pad(
     prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts prompts into the rows of one array; arguments and errors are those of `check`.
+    """Puts prompts into the rows of one array, see `fill`; raises ValueError as `check` does."""
+    check(prompts, max_new_tokens, max_len)
+    return fill(prompts, max_len)
+
+
+def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts texts into the rows of one array.
 
     Returns:
-      [B, P] int32, zeros behind each prompt, and their lengths [B] int32. P is SHORTEST, doubled
+      [B, P] int32, zeros behind each text, and their lengths [B] int32. P is SHORTEST, doubled
       until it holds the longest, or max_len if that is less.
-    """
-    check(prompts, max_new_tokens, max_len)
-    return _rows(prompts, max_len)
-
-
-def pad_with_sources(
-    prompts: Sequence[np.ndarray] | None,
-    sources: Sources | None,
-    max_new_tokens: int,
-    max_len: int,
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
-    """Puts prompts, and sources if there are any, into arrays as `pad` does.
 
     Raises:
-      ValueError: as for `check`; or the sources do not fit the net or the prompts.
+      ValueError: a text is longer than max_len.
     """
-    if sources is None:
-        assert prompts is not None, "neither prompts nor sources"
-        return pad(prompts, max_new_tokens, max_len), None
-    if prompts is None:
-        prompts = [np.array([sources.start_token])] * len(sources.texts)
-    lengths = list(map(len, sources.texts))
-    if len(lengths) != len(prompts):
-        raise ValueError(f"{len(prompts)} prompts, {len(lengths)} sources: expected as many of both")
-    if not 1 <= min(lengths, default=0) <= max(lengths) <= max_len:
-        raise ValueError(
-            f"sources of {lengths} tokens: expected at least one source, and 1 to {max_len} tokens"
-        )
-    return pad(prompts, max_new_tokens, max_len), _rows(sources.texts, max_len)
-
-
-def _rows(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(text) for text in texts], np.int32)
+    if lengths.max() > max_len:
+        raise ValueError(f"a text of {lengths.max()} tokens: the net has {max_len} positions")
     length = SHORTEST
     while length < lengths.max():
         length *= 2

@@ -20,9 +20,7 @@ from flax.typing import ArrayPytree
 from scalelab.nn import axes
 
 COLUMNS = 64  # of a block
-# Of a net, see nets/decoder.py: leaves below `layers` are stacked by layer; here they are Unstacked.
-# In every other array the first axis is the examples.
-Cache = ArrayPytree
+Cache = ArrayPytree  # of a net, see nets/decoder.py; arrays in `layers` are Unstacked here
 Source = tuple[jax.Array, jax.Array]  # tokens [B, S] int32, lengths [B] int32
 
 
@@ -111,10 +109,9 @@ def prepare(net: Any, params: ArrayPytree) -> Stepper:
     made = jax.eval_shape(lambda key: net.init(key, method=features), jax.random.key(0))
     names = axes.names_by_path(made["params"])
 
-    def lay_out(path: tuple[str, ...], leaf: jax.Array) -> jax.Array | Unstacked:
-        # Heads that score no tokens are not in `names`.
-        stacked = names.get("/".join(path), ("",))[0] in (axes.LAYERS, axes.GROUPS)
-        return _unstack(leaf) if stacked else leaf
+    def lay_out(path: tuple, leaf: jax.Array) -> jax.Array | Unstacked:
+        axis = names.get("/".join(path), ("",))[0]  # none for heads that score no tokens
+        return _unstack(leaf) if axis in (axes.LAYERS, axes.GROUPS) else leaf
 
     return Stepper(path_aware_map(lay_out, params), blocks, net)
 

@@ -25,13 +25,7 @@ MULTIPLE = 128
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NamedRows:
-    """The named rows of a table of tokens.
-
-    Attributes:
-      ids: [K], ascending.
-      num_rows: V.
-      path: path of the table in {"body", "head"}.
-    """
+    """The named rows of the table of `num_rows` tokens at `path`: ids [K], ascending."""
 
     ids: np.ndarray
     num_rows: int
@@ -75,15 +69,7 @@ class NamedRows:
 def find(
     examples: list[TaskExamples], path: str, num_rows: int, width: int, num_steps: int
 ) -> NamedRows | None:
-    """Finds the rows that all examples name; None where training only them would not pay.
-
-    Args:
-      examples: all that the net reads.
-      path: path of the table in {"body", "head"}, from the net's TOKEN_TABLE.
-      num_rows: V.
-      width: of the table.
-      num_steps: of the training.
-    """
+    """Finds the rows that all examples name; None where training only them would not pay."""
     if float(num_steps) * width * num_rows < WORTH:
         return None
     counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)

@@ -133,6 +133,7 @@ class TaskRun:
             config.lm_weight,
             config.feature_layers,
             optim.layer_decay,
+            sizes.num_layers,
             pretrained_head=head.pretrained,
             keep_best=config.patience is not None,
         )

@@ -139,7 +139,7 @@ def to_ours(
       sizes: what shapes do not tell.
 
     Returns:
-      Our parameters by path, layers and groups stacked on axis 0; and the tensors that cannot be restored bit
+      Our parameters by path, layers stacked on axis 0; and the tensors that cannot be restored bit
       for bit from our parameters, such as tables with padding rows.
 
     Raises:

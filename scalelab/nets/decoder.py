@@ -1,7 +1,5 @@
 """The decoder: a token sees itself and what lies before it."""
 
-from typing import ClassVar
-
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.nn.masks import Context, Mask
+from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
 
@@ -19,34 +17,14 @@ class DecoderCache:
     """What earlier calls leave for later ones.
 
     Attributes:
-      layers: caches of the layers; all leaves are stacked on axis 0, examples are axis 1.
+      layers: caches of the layers: in all arrays, axis 0 is the layers and axis 1 the examples.
       lengths: [B] int32, tokens seen so far in each example.
+      source_lengths: [B] int32, tokens of each source; None: there is no source.
     """
 
     layers: ArrayPytree
     lengths: jax.Array
-
-
-def causal_context(
-    batch: Batch, seen: jax.Array | None, *, step: jax.Array | None, train: bool
-) -> tuple[Context, jax.Array]:
-    """Makes the context of tokens that see only what lies before them.
-
-    Args:
-      batch: tokens [B, T], lengths [B], examples [B].
-      seen: [B] int32, tokens of each example in the cache; None: there is no cache.
-      step: training steps taken so far; None: not known.
-      train: whether dropout is on.
-
-    Returns:
-      The context, and the number of tokens of each example: [B] int32.
-    """
-    positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
-    mask = Mask(lengths=lengths, causal=True)
-    if seen is not None:
-        positions, lengths = positions + seen[:, None], lengths + seen
-        mask = Mask(lengths=lengths, query_positions=positions, causal=True)
-    return Context(mask, positions, batch["examples"], step=step, train=train), lengths
+    source_lengths: jax.Array | None = None
 
 
 class Decoder(nn.Module):
@@ -58,12 +36,10 @@ class Decoder(nn.Module):
       token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       norm: after the last layer; None: nothing (post-norm families).
       output_embed: the table that scores tokens; None: that of `embed` (tied).
-
-    EMBEDDING has the paths of what turns tokens into vectors, TOKEN_TABLE that of the token table.
     """
 
-    EMBEDDING: ClassVar[tuple[str, ...]] = ("embed",)
-    TOKEN_TABLE: ClassVar[str] = "embed/tokens/table"
+    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
     stack: nn.Module
@@ -71,14 +47,9 @@ class Decoder(nn.Module):
     norm: nn.Module | None = None
     output_embed: nn.Module | None = None
 
-    @property
-    def num_layers(self) -> int:
-        """Layers between the embeddings and the head."""
-        return self.stack.num_layers
-
-    def init_cache(self, batch_size: int, max_len: int) -> DecoderCache:
-        """An empty cache for `max_len` tokens an example."""
-        layers = self.stack.init_cache(batch_size, max_len)
+    def init_cache(self, batch_size: int, max_len: int, *source_len: int) -> DecoderCache:
+        """An empty cache for `max_len` tokens an example, and for the source if there is one."""
+        layers = self.stack.init_cache(batch_size, max_len, *source_len)
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 
     def __call__(
@@ -87,7 +58,8 @@ class Decoder(nn.Module):
         *,
         train: bool,
         cache: DecoderCache | None = None,
-        step: jax.Array | None = None,
+        step: Step = None,
+        source: jax.Array | None = None,
     ) -> tuple[jax.Array, DecoderCache | None]:
         """Computes hidden states.
 
@@ -96,18 +68,25 @@ class Decoder(nn.Module):
             earlier calls, and lengths counts the new ones alone: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
-          step: int32 [], training steps taken so far; None: not known.
+          step: training steps taken so far.
+          source: [B, S, D], of batch["source_lengths"] [B]; None: the cache has it, if any.
 
         Returns:
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
-        seen = None if cache is None else cache.lengths
-        ctx, lengths = causal_context(batch, seen, step=step, train=train)
-        layers = None if cache is None else cache.layers
+        positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
+        mask, layers = Mask(lengths=lengths, causal=True), None
+        source_lengths = None if source is None else batch["source_lengths"]
+        if cache is not None:
+            positions, lengths = positions + cache.lengths[:, None], cache.lengths + lengths
+            mask = Mask(lengths=lengths, query_positions=positions, causal=True)
+            layers, source_lengths = cache.layers, cache.source_lengths
+        seen = None if source_lengths is None else Mask(lengths=source_lengths)
+        ctx = Context(mask, positions, batch["examples"], None, source, seen, step, train=train)
         hidden, layers = self.stack(self.embed(batch, ctx), ctx, layers)
         if self.norm is not None:
             hidden = self.norm(hidden)
-        return hidden, None if cache is None else DecoderCache(layers=layers, lengths=lengths)
+        return hidden, None if cache is None else DecoderCache(layers, lengths, source_lengths)
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""

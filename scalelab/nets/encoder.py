@@ -1,14 +1,12 @@
 """The encoder: every token sees every other."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.nn.masks import Context, Mask
+from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
 
@@ -22,12 +20,10 @@ class Encoder(nn.Module):
       token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
       output_embed: the table that scores tokens; None: that of `embed` (tied).
-
-    EMBEDDING has the paths of what turns tokens into vectors, TOKEN_TABLE that of the token table.
     """
 
-    EMBEDDING: ClassVar[tuple[str, ...]] = ("embed",)
-    TOKEN_TABLE: ClassVar[str] = "embed/tokens/table"
+    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
     stack: nn.Module
@@ -35,18 +31,8 @@ class Encoder(nn.Module):
     pair_head: nn.Module | None = None
     output_embed: nn.Module | None = None
 
-    @property
-    def num_layers(self) -> int:
-        """Layers between the embeddings and the heads."""
-        return self.stack.num_layers
-
     def __call__(
-        self,
-        batch: Batch,
-        *,
-        train: bool,
-        cache: ArrayPytree = None,
-        step: jax.Array | None = None,
+        self, batch: Batch, *, train: bool, cache: ArrayPytree = None, step: Step = None
     ) -> tuple[jax.Array, ArrayPytree]:
         """Computes hidden states.
 
@@ -54,7 +40,7 @@ class Encoder(nn.Module):
           batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
-          step: int32 [], training steps taken so far; None: not known.
+          step: training steps taken so far.
 
         Returns:
           [B, T, D] in the compute dtype, and None.

@@ -1,6 +1,8 @@
 """Multi-head attention (Vaswani et al. 2017, 3.2) over an explicit cache."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Union
 
 import flax.struct
 import jax
@@ -20,6 +22,7 @@ MASKED_SCORE = -1e30
 
 # (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
 Score = Callable[[jax.Array, jax.Array, Context], jax.Array]
+Heads = Union["SelfAttention", "CrossAttention"]
 
 
 @flax.struct.dataclass
@@ -60,7 +63,12 @@ def head_size(width: int, num_heads: int) -> int:
     return width // num_heads
 
 
-def _project(module: "SelfAttention | CrossAttention", name: str, x: jax.Array) -> jax.Array:
+def _init_cache(module: Heads, batch_size: int, length: int) -> KeyValueCache:
+    shape = (batch_size, module.num_heads, length, module.head_size)
+    return KeyValueCache(jnp.zeros(shape, module.dtype), jnp.zeros(shape, module.dtype))
+
+
+def _project(module: Heads, name: str, x: jax.Array) -> jax.Array:
     """Maps x [B, T, D] to the heads' queries, keys or values [B, T, N, K]."""
     out_axes, out_shape = (axes.HEADS, axes.HEAD_SIZE), (module.num_heads, module.head_size)
     given = module.kernel_init, module.dtype, module.bias_init
@@ -69,21 +77,13 @@ def _project(module: "SelfAttention | CrossAttention", name: str, x: jax.Array) 
 
 
 def _attend(
-    module: "SelfAttention | CrossAttention",
-    query: jax.Array,
-    found: KeyValueCache,
-    place: str,
-    ctx: Context,
+    module: Heads, x: jax.Array, found: KeyValueCache, place: str, ctx: Context
 ) -> jax.Array:
-    """Returns the values [B, T, N, K] that queries [B, T, N, K] see, averaged by their scores.
+    """Attends from x [B, T, D] to keys and values with axes `place`, "bsnk" or "bnsk" (a cache's).
 
-    Args:
-      module: its score function, dropout and dtype are used.
-      query: the queries.
-      found: keys and values.
-      place: their axes: "bsnk", or "bnsk" where they come from a cache.
-      ctx: its mask says which keys may be seen, its bias is added to the scores.
+    The mask and bias of ctx apply. Returns [B, T, D].
     """
+    query = _project(module, "query", x)
     if module.score is None:
         scores = product(f"btnk,{place}->bnts", query, found.keys) * module.head_size**-0.5
     else:
@@ -96,14 +96,10 @@ def _attend(
         scores = jnp.where(allowed, scores, MASKED_SCORE)
     weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
     weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)
-    return jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
-
-
-def _join(module: "SelfAttention | CrossAttention", mixed: jax.Array, width: int) -> jax.Array:
-    """Maps the heads' results [B, T, N, K] to [B, T, D]."""
-    given = module.out_kernel_init, module.dtype, module.bias_init
+    mixed = jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
     in_axes, out_axes = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,)
-    return Linear(in_axes, out_axes, (width,), *given, name="out")(mixed)
+    given = module.out_kernel_init, module.dtype, module.bias_init
+    return Linear(in_axes, out_axes, (x.shape[-1],), *given, name="out")(mixed)
 
 
 class SelfAttention(nn.Module):
@@ -131,8 +127,7 @@ class SelfAttention(nn.Module):
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""
-        shape = (batch_size, self.num_heads, max_len, self.head_size)
-        return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
+        return _init_cache(self, batch_size, max_len)
 
     @nn.compact
     def __call__(
@@ -148,12 +143,12 @@ class SelfAttention(nn.Module):
         Returns:
           [B, T, D] and the cache with x written in.
         """
-        query, keys, values = (_project(self, name, x) for name in ("query", "key", "value"))
+        keys, values = (_project(self, name, x) for name in ("key", "value"))
         found, place = KeyValueCache(keys, values), "bsnk"
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
             found, place = cache, "bnsk"
-        return _join(self, _attend(self, query, found, place, ctx), x.shape[-1]), cache
+        return _attend(self, x, found, place, ctx), cache
 
 
 class CrossAttention(nn.Module):
@@ -173,29 +168,22 @@ class CrossAttention(nn.Module):
 
     def init_cache(self, batch_size: int, source_len: int) -> KeyValueCache:
         """An empty cache for a source of `source_len` tokens."""
-        shape = (batch_size, self.num_heads, source_len, self.head_size)
-        return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
+        return _init_cache(self, batch_size, source_len)
 
     @nn.compact
     def __call__(
         self, x: jax.Array, ctx: Context, cache: KeyValueCache | None
     ) -> tuple[jax.Array, KeyValueCache | None]:
-        """Attends.
+        """Attends from x [B, T, D] to ctx.source [B, S, D], and puts its keys into the cache.
 
-        Args:
-          x: [B, T, D].
-          ctx: source [B, S, D] and its mask; source None: the cache has read it.
-          cache: keys and values of the source, or None: they are not kept.
-
-        Returns:
-          [B, T, D] and the cache, with the source's keys and values in it.
+        Where ctx has no source, the cache has its keys. Returns [B, T, D] and the cache.
         """
-        query, found, place = _project(self, "query", x), cache, "bnsk"
+        found, place = cache, "bnsk"
         if ctx.source is not None:
             keys, values = (_project(self, name, ctx.source) for name in ("key", "value"))
             found, place = KeyValueCache(keys, values), "bsnk"
             if cache is not None:
                 cache = KeyValueCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
         assert found is not None and ctx.source_mask is not None, "cross-attention needs a source"
-        ctx = ctx.replace(mask=ctx.source_mask, bias=None)
-        return _join(self, _attend(self, query, found, place, ctx), x.shape[-1]), cache
+        ctx = dataclasses.replace(ctx, mask=ctx.source_mask, bias=None)
+        return _attend(self, x, found, place, ctx), cache

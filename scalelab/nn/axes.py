@@ -3,11 +3,13 @@
 Nets speak these names; the table in `scalelab/sharding.py` maps them to the mesh.
 """
 
+from typing import Any
+
 import jax
 from flax import linen as nn
+from flax.linen.spmd import with_logical_constraint, with_logical_partitioning
 from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
-from flax.linen.spmd import with_logical_constraint, with_logical_partitioning
 
 LAYERS = "layers"  # the stacked axis 0 of every parameter inside the layer stack
 GROUPS = "groups"  # the axis 0 of parameters that layers share, one entry a group of layers
@@ -53,7 +55,8 @@ def parameter(
 
 def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
     """Returns the axis names of boxed parameters, by path: "embed/tokens/table"."""
-    return {path: leaf.names for path, leaf in flatten_dict(params, sep="/").items()}
+    boxes: dict[str, Any] = flatten_dict(params, sep="/")  # pyright: ignore[reportArgumentType]
+    return {path: box.names for path, box in boxes.items()}
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:

@@ -47,27 +47,13 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps x [B, T, D] to [B, T, D]."""
-        inner = Linear(
-            (axes.WIDTH,),
-            (axes.FFN,),
-            (self.ffn_width,),
-            self.kernel_init,
-            self.dtype,
-            self.bias_init,
-            name="inner",
-        )
-        outer = Linear(
-            (axes.FFN,),
-            (axes.WIDTH,),
-            (x.shape[-1],),
-            self.out_kernel_init,
-            self.dtype,
-            self.bias_init,
-            name="outer",
-        )
+        inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
+        outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
+        given = self.dtype, self.bias_init
+        h = Linear(*inner, *given, name="inner")(x)
         # The backward pass needs the activation's input and output. What lies between is four times
         # the size of the residual stream: a loop of layers does not keep it; without a loop XLA
         # does, which on CPU takes no longer than computing it again (benchmarks/RESULTS.md).
-        h = jax.checkpoint(self.activation, prevent_cse=False)(inner(x))
+        h = jax.checkpoint(self.activation, prevent_cse=False)(h)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
-        return outer(h)
+        return Linear(*outer, *given, name="outer")(h)

@@ -3,6 +3,8 @@
 The cache of a layer with cross-attention is a pair: of its attention, and of its cross-attention.
 """
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 from flax.typing import ArrayPytree
@@ -11,6 +13,12 @@ from scalelab.nn import axes
 from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
+
+
+def _init_cache(layer: Any, batch_size: int, max_len: int, *source_len: int) -> ArrayPytree:
+    own = layer.attention.init_cache(batch_size, max_len)
+    cross = layer.cross_attention
+    return own if cross is None else (own, cross.init_cache(batch_size, *source_len))
 
 
 class PostNorm(nn.Module):
@@ -42,14 +50,9 @@ class PostNorm(nn.Module):
         self.cross_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(
-        self, batch_size: int, max_len: int, source_len: int | None = None
-    ) -> ArrayPytree:
-        """The attention's empty cache, and that of the cross-attention if there is one."""
-        own = self.attention.init_cache(batch_size, max_len)
-        if self.cross_attention is None:
-            return own
-        return own, self.cross_attention.init_cache(batch_size, source_len)
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
@@ -59,6 +62,7 @@ class PostNorm(nn.Module):
         mixed, own = self.attention(carry, ctx, own)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
         if self.cross_attention is not None:
+            assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(x, ctx, cross)
             x = self.cross_norm(x + self.cross_dropout(mixed, ctx))
         x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x), ctx))
@@ -95,14 +99,9 @@ class PreNorm(nn.Module):
         self.cross_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(
-        self, batch_size: int, max_len: int, source_len: int | None = None
-    ) -> ArrayPytree:
-        """The attention's empty cache, and that of the cross-attention if there is one."""
-        own = self.attention.init_cache(batch_size, max_len)
-        if self.cross_attention is None:
-            return own
-        return own, self.cross_attention.init_cache(batch_size, source_len)
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
@@ -112,6 +111,7 @@ class PreNorm(nn.Module):
         mixed, own = self.attention(self.attention_norm(carry), ctx, own)
         x = carry + self.attention_dropout(mixed, ctx)
         if self.cross_attention is not None:
+            assert self.cross_norm is not None, "cross_attention needs cross_norm"
             mixed, cross = self.cross_attention(self.cross_norm(x), ctx, cross)
             x = x + self.cross_dropout(mixed, ctx)
         x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x)), ctx)

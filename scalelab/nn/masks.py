@@ -4,6 +4,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+Step = jax.Array | None  # int32 [], training steps taken so far; None: not known
+
 
 @flax.struct.dataclass
 class Mask:
@@ -87,9 +89,9 @@ class Context:
         examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
       bias: added to the scores of self-attention, broadcastable to [B, N, T, S]; None: nothing.
-      source: [B, S, D], what cross-attention reads; None: its cache has it, or there is no source.
-      source_mask: which tokens of the source may be seen; None where there is no source.
-      step: int32 [], training steps taken so far; None: not known.
+      source: [B, S, D], what cross-attention reads; None: its cache has it, or there is none.
+      source_mask: which of it may be seen; None: there is no source.
+      step: training steps taken so far.
       layer: int32 [], index of the layer, set by the stack.
       train: True turns dropout on.
     """
@@ -100,6 +102,6 @@ class Context:
     bias: jax.Array | None = None
     source: jax.Array | None = None
     source_mask: Mask | None = None
-    step: jax.Array | None = None
+    step: Step = None
     layer: jax.Array | None = None
     train: bool = flax.struct.field(pytree_node=False, default=False)

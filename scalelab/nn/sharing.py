@@ -7,14 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.typing import ArrayPytree
 
-from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 
 SHARED = "shared"  # the collection of shared parameters inside the scan
 Apply = Callable[..., Any]  # (layer, ...) -> ...
-Variables = dict[str, dict[str, ArrayPytree]]  # collection -> part of the layer -> parameters
+Params = dict[str, Any]  # part of the layer -> its parameters
+Variables = dict[str, Params]  # by collection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Sharing:
         # A constant index keeps the loop's backward pass from storing the parameters of each layer.
         return 0 if self.num_groups == 1 else layer * self.num_groups // num_layers
 
-    def split(self, params: ArrayPytree) -> tuple[ArrayPytree, ArrayPytree]:
+    def split(self, params: Params) -> tuple[Params, Params]:
         """Splits the parameters of a layer by part: (own, shared)."""
         own, shared = {}, {}
         for name, part in params.items():
@@ -45,28 +44,18 @@ class Sharing:
 
 
 def create(scan: Apply, sharing: Sharing, num_layers: int) -> Apply:
-    """Wraps the scan that makes parameters: a group keeps those made for its first layer.
+    """Wraps the scan that makes parameters: a group keeps those made for its first layer."""
+    group_of = [sharing.group(layer, num_layers) for layer in range(num_layers)]
+    if set(group_of) != set(range(sharing.num_groups)):
+        raise ValueError(f"{sharing.num_groups} groups of layers: expected 1 to {num_layers}")
+    first = jnp.array([group_of.index(group) for group in range(sharing.num_groups)])
 
-    Raises:
-      ValueError: the layer has no such part, or there are more groups than layers.
-    """
-    of_layers = [sharing.group(i, num_layers) for i in range(num_layers)]
-    if set(of_layers) != set(range(sharing.num_groups)):
-        raise ValueError(
-            f"sharing.num_groups = {sharing.num_groups}: expected 1 to {num_layers}, the layers"
-        )
-    first = jnp.array([of_layers.index(group) for group in range(sharing.num_groups)])
-
-    def keep_first(box: nn.LogicallyPartitioned) -> nn.LogicallyPartitioned:
+    def keep_first(box: Any) -> Any:
         return box.replace(value=box.value[first], names=(axes.GROUPS, *box.names[1:]))
 
     def keep(made: Variables) -> Variables:
         own, shared = sharing.split(made["params"])
-        for name in sharing.parts or ():
-            if name not in shared:
-                raise ValueError(
-                    f"sharing.parts: the layer has no parameters {name!r}: {nearest(name, own)}"
-                )
+        assert set(sharing.parts or ()) <= shared.keys(), (sharing, list(own))
         is_box = lambda x: isinstance(x, nn.LogicallyPartitioned)  # noqa: E731
         return {"params": own | jax.tree.map(keep_first, shared, is_leaf=is_box)}
 

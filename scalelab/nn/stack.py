@@ -1,5 +1,7 @@
 """The layer stack: one layer scanned over parameters that are stacked on axis 0."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -100,7 +102,7 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
         own = apply
         if shared is not None:
             own = join(apply, shared.group(index, stack.num_layers))
-        return own(layer, carry, ctx.replace(layer=index), cache)
+        return own(layer, carry, dataclasses.replace(ctx, layer=index), cache)
 
     policy = REMAT_POLICIES[stack.remat]
     if policy is not None:

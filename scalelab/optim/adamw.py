@@ -147,20 +147,16 @@ def layerwise_factors(
       A tree like `params`: float32 arrays that broadcast to the parameters.
     """
 
-    def by_axis(size: int, axis: str) -> jax.Array:
-        depth = size if axis == axes.LAYERS else num_layers
-        factors = decay ** (depth - jnp.arange(depth, dtype=jnp.float32))
-        if axis == axes.LAYERS:
-            return factors
-        group_of = np.array([Sharing(size).group(layer, depth) for layer in range(depth)])
-        return jnp.stack([factors[group_of == group].mean() for group in range(size)])
-
     def factor(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
         name = parameter_name(path)
-        for place, axis in enumerate(names[name]):
-            if axis in (axes.LAYERS, axes.GROUPS):
-                shape = [-1 if i == place else 1 for i in range(leaf.ndim)]
-                return by_axis(leaf.shape[place], axis).reshape(shape)
+        if (axis := names[name][0]) in (axes.LAYERS, axes.GROUPS):
+            size = len(leaf)
+            depth = size if axis == axes.LAYERS else num_layers
+            factors = decay ** (depth - jnp.arange(depth, dtype=jnp.float32))
+            if axis == axes.GROUPS:
+                group_of = np.array([Sharing(size).group(layer, depth) for layer in range(depth)])
+                factors = jnp.stack([factors[group_of == group].mean() for group in range(size)])
+            return factors.reshape(-1, *(1 for _ in leaf.shape[1:]))
         below = any(name.startswith(f"{part}/") for part in embedding)
         return jnp.float32(decay ** (num_layers + 1) if below else 1.0)
 
