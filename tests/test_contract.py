@@ -259,13 +259,16 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
     leaves = jax.tree_util.tree_leaves_with_path(
         boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )
+    assert {axes.LAYERS, axes.GROUPS} & {leaf.names[0] for _, leaf in leaves}
     for path, leaf in leaves:
         name = adamw.parameter_name(path)
         assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no axis names"
         assert len(leaf.names) == leaf.value.ndim, name
         assert set(leaf.names) <= axes.ALL, f"{name}: {leaf.names}"
-        assert (leaf.names[0] == axes.LAYERS) == name.startswith("stack/"), name
-        assert axes.LAYERS not in leaf.names[1:]
+        layers = subject.parts.config.net.num_layers
+        sizes = {axes.LAYERS: {layers}, axes.GROUPS: {*range(1, layers + 1)}}
+        assert leaf.value.shape[0] in sizes.get(leaf.names[0], {leaf.value.shape[0]}), name
+        assert not {axes.LAYERS, axes.GROUPS} & {*leaf.names[1:]}
         assert leaf.value.dtype == jnp.float32
 
 

@@ -416,7 +416,7 @@ def test_rows_that_no_text_names_need_no_moments(
         told = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
         assert {k: ours[k] for k in told} == pytest.approx({k: theirs[k] for k in told}, abs=1e-5)
         first = narrow.first_params(seed)
-        before, after = (np.asarray(finetune_rows.token_table(x))[unnamed] for x in (first, b))
+        before, after = (np.asarray(narrow.rows.table(x))[unnamed] for x in (first, b))
         factors = (after / np.where(before == 0, np.nan, before)).ravel()
         decayed = np.nanmedian(factors)
         np.testing.assert_allclose(factors[np.isfinite(factors)], decayed, rtol=1e-3)

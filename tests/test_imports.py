@@ -16,8 +16,8 @@ helpers:
 nn: helpers
 nets: nn
 formats: helpers
-optim: helpers
-decode:
+optim: helpers nn
+decode: nn
 objectives: helpers nn
 systems: helpers nets nn
 sharding: helpers nn

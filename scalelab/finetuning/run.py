@@ -91,7 +91,8 @@ class TaskRun:
         self.rows, self.trained = None, self.learner
         if not (self.learner.objectives or config.feature_layers):  # which train all rows, or none
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
-            self.rows = rows.find(read, num_rows, opened.config.net.width, self.num_steps)
+            path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
+            self.rows = rows.find(read, path, num_rows, width, self.num_steps)
         if self.rows is not None:
             self.trained = self._learner(self.learner.net.num_orders, self.rows.size)
 
@@ -131,6 +132,7 @@ class TaskRun:
             config.lm_weight,
             config.feature_layers,
             optim.layer_decay,
+            sizes.num_layers,
             pretrained_head=head.pretrained,
             keep_best=config.patience is not None,
         )

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
+from scalelab.nn import axes
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.nn.stack import STATES
 from scalelab.objectives import Objective, example_batch, named_key
@@ -56,6 +57,7 @@ class FinetuneStep:
     # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
+    num_layers: int = 0  # of the net, for layer_decay
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -154,7 +156,11 @@ class FinetuneStep:
         updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
         if self.layer_decay is not None:
             factors = adamw.layerwise_factors(
-                state.params, self.net.body.stack.num_layers, self.layer_decay
+                state.params,
+                axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0))),
+                self.num_layers,
+                self.layer_decay,
+                [f"body/{path}" for path in self.net.body.EMBEDDING],
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)

@@ -120,7 +120,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     family, architecture, net = exported.family, exported.architecture, exported.config["net"]
     ids = exported.tokenizer.special_ids
     facts, originals = side_files.load_source(exported.path)
-    count = len(exported.flat["embed/tokens/table"])
+    count = len(exported.flat[family.token_table])
     given = {"vocab_rows": count} | facts.sizes
     sizes = convert.Sizes(net["num_heads"], net["num_layers"], vocab_size=count, **given)
     frame = pad = None

@@ -12,7 +12,8 @@ class Row:
 
     Attributes:
       ours: paths in our parameter tree, such as "embed/tokens/table".
-      theirs: tensor names; "{}" stands for the layer number, an index on axis 0 of ours.
+      theirs: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
+        layers that share parameters: an index on axis 0 of ours.
       transform: a name in convert.TRANSFORMS.
     """
 
@@ -21,9 +22,10 @@ class Row:
     transform: str = "same"
 
     @property
-    def by_layer(self) -> bool:
-        """True if there is one set of tensors for each layer."""
-        return any("{}" in name for name in self.theirs)
+    def stacked(self) -> str | None:
+        """The number of sets of tensors, a field of convert.Sizes; None if there is one."""
+        marks = {"{}": "num_layers", "{group}": "num_groups"}
+        return next((size for mark, size in marks.items() if mark in self.theirs[0]), None)
 
 
 def row(ours: str, theirs: str, transform: str = "same") -> Row:
@@ -153,6 +155,11 @@ class Map:
         scoring = [a for a in self.architectures if a.scores_tokens]
         untied = [dataclasses.replace(a, heads=(*a.heads, OUTPUT)) for a in scoring]
         return (*self.architectures, *untied)
+
+    @property
+    def token_table(self) -> str:
+        """Path of our table of tokens: that of the body's first row over the vocabulary."""
+        return next(r.ours[0] for r in self.body if r.transform == "vocabulary")
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.

@@ -3,16 +3,21 @@
 Nets speak these names; the table in `scalelab/sharding.py` maps them to the mesh.
 """
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint, with_logical_partitioning
+from flax.traverse_util import flatten_dict
+from flax.typing import ArrayPytree
 
 LAYERS = "layers"  # the stacked axis 0 of every parameter inside the layer stack
+GROUPS = "groups"  # the axis 0 of parameters that layers share, one entry a group of layers
 VOCAB = "vocab"
 POSITIONS = "positions"  # rows of a position table
 SEGMENTS = "segments"  # rows of a segment table
 WIDTH = "width"
-TRANSFORM = "transform"  # the output side of a width-to-width kernel in a head
+TRANSFORM = "transform"  # the output side of a width-to-width kernel
 HEADS = "heads"
 HEAD_SIZE = "head_size"
 FFN = "ffn"
@@ -22,7 +27,7 @@ BATCH = "batch"  # activations only
 LENGTH = "length"  # activations only
 
 ALL = frozenset(
-    (LAYERS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
+    (LAYERS, GROUPS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
     + (HEAD_SIZE, FFN, CLASSES, NORM, BATCH, LENGTH)
 )
 
@@ -46,6 +51,12 @@ def parameter(
     assert len(names) == len(shape), f"{name}: axes {names}, shape {shape}"
     value = module.param(name, with_logical_partitioning(init, names), shape)
     return value  # pyright: ignore[reportReturnType]: Flax takes it out of its box
+
+
+def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
+    """Returns the axis names of boxed parameters, by path: "embed/tokens/table"."""
+    boxes: dict[str, Any] = flatten_dict(params, sep="/")  # pyright: ignore[reportArgumentType]
+    return {path: box.names for path, box in boxes.items()}
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:

@@ -54,15 +54,16 @@ def output_table(
 
 
 class InputEmbed(nn.Module):
-    """Sum of token, position and segment embeddings, then norm, then dropout.
+    """Sum of token, position and segment embeddings, then norm, dropout and projection.
 
     Attributes:
-      tokens: ids [B, T] -> [B, T, D], with a `table` for tied output.
-      positions: positions [B or 1, T] -> [B or 1, T, D].
-      segments: segment ids [B, T] -> [B, T, D]; None: no segments.
+      tokens: ids [B, T] -> [B, T, E], with a `table` for tied output.
+      positions: positions [B or 1, T] -> [B or 1, T, E].
+      segments: segment ids [B, T] -> [B, T, E]; None: no segments.
       norm: None: no norm.
       dropout_rate: after the norm.
       dtype: dtype of the result.
+      projection: [B, T, E] -> [B, T, D], after the dropout (Lan et al. 2020, 3.1); None: E = D.
     """
 
     tokens: nn.Module
@@ -71,6 +72,7 @@ class InputEmbed(nn.Module):
     segments: nn.Module | None = None
     norm: nn.Module | None = None
     dtype: DTypeLike = jnp.float32
+    projection: nn.Module | None = None
 
     def setup(self) -> None:
         """Makes the dropout."""
@@ -84,4 +86,6 @@ class InputEmbed(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         x = self.dropout(x.astype(self.dtype), ctx)
+        if self.projection is not None:
+            x = self.projection(x)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

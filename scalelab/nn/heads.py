@@ -48,6 +48,7 @@ class TransformHead(nn.Module):
       norm: the norm after the activation.
       kernel_init: initialiser of the kernel.
       dtype: dtype of the computation.
+      width: E, that of the table of tokens; None: D.
     """
 
     vocab_size: int
@@ -55,11 +56,12 @@ class TransformHead(nn.Module):
     norm: nn.Module
     kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    width: int | None = None
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Maps hidden [..., D] to features [..., D] and the bias [V] of the scores."""
-        out_axes, out_shape = (axes.TRANSFORM,), (hidden.shape[-1],)
+        """Maps hidden [..., D] to features [..., E] and the bias [V] of the scores."""
+        out_axes, out_shape = (axes.TRANSFORM,), (self.width or hidden.shape[-1],)
         dense = Linear(
             (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="dense"
         )

@@ -78,8 +78,8 @@ class Chain:
     table: jax.Array
     note: Any = flax.struct.field(pytree_node=False, default=None)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Lengths:
-        del max_len
+    def init_cache(self, batch_size: int, max_len: int, source: Any) -> Lengths:
+        del max_len, source
         return Lengths([jnp.zeros((batch_size, 1))], jnp.zeros((batch_size,), jnp.int32))
 
     def __call__(self, tokens: Any, lengths: Any, cache: Lengths) -> tuple[jax.Array, Lengths]:
