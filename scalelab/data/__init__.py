@@ -7,6 +7,7 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 import dataclasses
 import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import numpy as np
 from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data.phases import PhaseData, make_phases
+from scalelab.formats import Documents
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -79,10 +81,12 @@ def load_data(
         num_workers=config.machine.num_workers,
     )
     started = time.perf_counter()
-    frame = prepared.tokenizer.frame_of(system.FRAME)
-    phases = make_phases(config, prepared.documents, frame, prepared.key)
+    specials = prepared.tokenizer.specials(system.FRAME)
+    phases = make_phases(config, prepared.documents, specials, prepared.key)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
+    if system.ORDER == "contiguous":
+        check_lanes(train, phases)
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
     for split, documents in prepared.documents.items():
@@ -103,6 +107,17 @@ def load_data(
         phases=phases,
         facts=facts,
     )
+
+
+def check_lanes(documents: Documents, phases: Sequence[PhaseData]) -> None:
+    """Refuses contiguous batches with more rows than there are documents to read."""
+    lanes = max(phase.batch_size for phase in phases)
+    if documents.num_documents < lanes:
+        raise ValueError(
+            f"this system reads documents in order, one in each of the {lanes} rows of a batch, but"
+            f" the corpus has {documents.num_documents} training documents: use more text or a"
+            " smaller batch_size"
+        )
 
 
 def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:

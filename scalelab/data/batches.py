@@ -15,6 +15,7 @@ import math
 import os
 import types
 from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
 
 import numpy as np
 from absl import logging
@@ -28,6 +29,16 @@ BatchAt = Callable[[int], Batch]
 TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
+EVAL_SEED = 0  # of corruption: all runs are evaluated on the same draws
+Order = Literal["shuffled", "contiguous"]
+
+
+class Corrupt(Protocol):
+    """A format's `corrupt` with its special ids, options and max_len; see `formats.Format`."""
+
+    def __call__(  # noqa: D102
+        self, batch: Batch, *, seed: int, epochs: np.ndarray, examples: np.ndarray
+    ) -> Batch: ...
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
@@ -55,49 +66,73 @@ def _shuffle(
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The endless training batches of a store; call it with a step.
+    """The endless training batches of a store of n examples; call it with a step.
 
-    Stream position q (= step * batch_size + row) is place q mod n of epoch q // n, so that each
-    epoch holds every example once, also where the batch size does not divide n.
+    Shuffled: stream position q (= step * batch_size + row) is place q mod n of epoch q // n, so
+    that each epoch holds every example once, also where the batch size does not divide n.
+
+    Contiguous: row b of each batch is a lane, which reads the examples in the order of the store,
+    from b * n // batch_size on and around the end. A lane is in epoch k while it reads the
+    examples that the k-th lane behind it began with, so that each epoch holds every example once;
+    lanes change epochs at most one step apart.
     """
 
     store: ExampleStore
     batch_size: int  # B of the global batch
-    max_len: int  # T
-    seed: int  # of the order
+    max_len: int  # T; each length has an order of its own
+    seed: int  # of the order and of corruption
     rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # this host's
     first_step: int = 0  # the step of the run that gets the first batch
+    order: Order = "shuffled"
+    corrupt: Corrupt | None = None  # applied to each gathered batch
 
     def __post_init__(self) -> None:
-        assert len(self.store) >= self.batch_size  # `make_phases` checks it
+        assert self.order in ("shuffled", "contiguous"), self.order
+        if len(self.store) < self.batch_size:
+            raise ValueError(
+                f"{len(self.store)} examples of length {self.max_len} do not fill one batch of"
+                f" {self.batch_size}; use more text or a smaller batch_size"
+            )
 
-    def ids(self, step: int) -> np.ndarray:
-        """Which examples make the rows of the global batch `step`: int64 [batch_size]."""
-        places = np.arange(self.batch_size, dtype=np.int64)
-        places += (step - self.first_step) * self.batch_size
-        epochs, places = np.divmod(places, len(self.store))
+    def address(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the example and the epoch of each row of the global batch: int64 [batch_size]."""
+        size, step = len(self.store), step - self.first_step
+        lanes = np.arange(self.batch_size, dtype=np.int64)
+        if self.order == "contiguous":
+            places = lanes * size // self.batch_size + step
+            # The last lane that begins at or before a place, counted on around the end.
+            epochs = ((places + 1) * self.batch_size - 1) // size - lanes
+            return places % size, epochs
+        epochs, places = np.divmod(lanes + step * self.batch_size, size)
         keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
-        return permute(places, len(self.store), keys)
+        return permute(places, size, keys), epochs
 
     def __call__(self, step: int) -> Batch:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and two more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
-        counts the tokens of the whole global batch, special ones included, padding not.
+        counts the stored tokens of the whole global batch, special ones included, padding not.
         """
-        ids = self.ids(step)
-        batch = self.store.gather(ids[self.rows], self.max_len)
+        ids, epochs = self.address(step)
+        batch = self.store.gather(ids[self.rows])
+        if self.corrupt is not None:
+            of_rows = {"epochs": epochs[self.rows], "examples": ids[self.rows]}
+            batch = self.corrupt(batch, seed=self.seed, **of_rows)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch
 
 
 def evaluation_batches(
-    store: ExampleStore, batch_size: int, max_len: int, max_batches: int | None = None
+    store: ExampleStore,
+    batch_size: int,
+    max_batches: int | None = None,
+    corrupt: Corrupt | None = None,
 ) -> Iterator[Batch]:
     """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
-    At most `max_batches` batches have examples spread evenly over the store.
+    At most `max_batches` batches have examples spread evenly over the store. Corruption is that of
+    epoch 0 and a fixed seed.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
@@ -108,7 +143,9 @@ def evaluation_batches(
     ids = np.full(num_batches * batch_size, -1, np.int64)
     ids[: len(chosen)] = chosen
     for row in ids.reshape(num_batches, batch_size):
-        batch = store.gather(row, max_len)
+        batch = store.gather(row)
+        if corrupt is not None:
+            batch = corrupt(batch, seed=EVAL_SEED, epochs=np.zeros_like(row), examples=row)
         batch["examples"] = np.arange(batch_size, dtype=np.int32)
         yield batch
 

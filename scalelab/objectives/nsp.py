@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-NEEDS_PAIRS = True
+NEEDS = ("random_second",)
 NEEDS_CAUSAL = False
 
 Batch = dict[str, jax.Array]
@@ -19,7 +19,7 @@ class NSP:
     """Two classes, 0 = B follows A, 1 = B is random; see `scalelab.objectives` for the methods."""
 
     name: ClassVar[str] = "nsp"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    needs: ClassVar[tuple[str, ...]] = NEEDS
     samples: ClassVar[bool] = False
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
@@ -39,8 +39,8 @@ class NSP:
     def terms(
         self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Loss (and accuracy) of batch["nsp_labels"] [B]."""
-        labels = batch["nsp_labels"]
+        """Loss (and accuracy) of batch["random_second"] [B]."""
+        labels = batch["random_second"]
         weights = (batch["lengths"] > 0).astype(jnp.float32)
         weight = jnp.sum(weights)
         logits = model.pair_logits(hidden)

@@ -70,6 +70,8 @@ class System(Protocol):
       ADAPTATION: its input for labelled tasks, and what is classified.
       OBJECTIVES: names of the objectives that the net can serve.
       CAUSAL: whether a token sees only what lies before it.
+      ORDER: of the training examples: "shuffled", or "contiguous", where a row of a batch goes on
+        with the text of the same row of the batch before.
     """
 
     DEPARTURES: tuple[Departure, ...]
@@ -78,6 +80,7 @@ class System(Protocol):
     ADAPTATION: Adaptation
     OBJECTIVES: tuple[str, ...]
     CAUSAL: bool
+    ORDER: str
 
     @staticmethod
     def build(
