@@ -7,7 +7,6 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 import dataclasses
 import time
 import types
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ import numpy as np
 from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data.phases import PhaseData, make_phases
-from scalelab.formats import Documents
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -85,8 +83,12 @@ def load_data(
     phases = make_phases(config, prepared.documents, specials, prepared.key)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
-    if system.ORDER == "contiguous":
-        check_lanes(train, phases)
+    lanes = max(phase.batch_size for phase in phases)
+    if system.ORDER == "contiguous" and train.num_documents < lanes:
+        raise ValueError(
+            f"{config.system} reads a document in each of the {lanes} rows of a batch, but the"
+            f" corpus has {train.num_documents}: use more text or a smaller batch_size"
+        )
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
     for split, documents in prepared.documents.items():
@@ -107,17 +109,6 @@ def load_data(
         phases=phases,
         facts=facts,
     )
-
-
-def check_lanes(documents: Documents, phases: Sequence[PhaseData]) -> None:
-    """Refuses contiguous batches with more rows than there are documents to read."""
-    lanes = max(phase.batch_size for phase in phases)
-    if documents.num_documents < lanes:
-        raise ValueError(
-            f"this system reads documents in order, one in each of the {lanes} rows of a batch, but"
-            f" the corpus has {documents.num_documents} training documents: use more text or a"
-            " smaller batch_size"
-        )
 
 
 def unigram_entropy(tokens: np.ndarray, most: int = 100_000_000) -> float:

@@ -15,7 +15,7 @@ import math
 import os
 import types
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from absl import logging
@@ -30,15 +30,7 @@ TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
 EVAL_SEED = 0  # of corruption: all runs are evaluated on the same draws
-Order = Literal["shuffled", "contiguous"]
-
-
-class Corrupt(Protocol):
-    """A format's `corrupt` with its special ids, options and max_len; see `formats.Format`."""
-
-    def __call__(  # noqa: D102
-        self, batch: Batch, *, seed: int, epochs: np.ndarray, examples: np.ndarray
-    ) -> Batch: ...
+Corrupt = Callable[..., Batch]  # (batch, *, seed, epochs, examples) -> batch; see `formats.Format`
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
@@ -68,13 +60,11 @@ def _shuffle(
 class Batches:
     """The endless training batches of a store of n examples; call it with a step.
 
-    Shuffled: stream position q (= step * batch_size + row) is place q mod n of epoch q // n, so
-    that each epoch holds every example once, also where the batch size does not divide n.
+    Each epoch holds every example once, also where the batch size does not divide n.
 
-    Contiguous: row b of each batch is a lane, which reads the examples in the order of the store,
-    from b * n // batch_size on and around the end. A lane is in epoch k while it reads the
-    examples that the k-th lane behind it began with, so that each epoch holds every example once;
-    lanes change epochs at most one step apart.
+    Shuffled: stream position q (= step * batch_size + row) is place q mod n of epoch q // n.
+    Contiguous: row b reads the store in order, from example b * n // batch_size on and around the
+    end. Its epoch k begins where row b + k began; rows change epochs at most one step apart.
     """
 
     store: ExampleStore
@@ -83,27 +73,25 @@ class Batches:
     seed: int  # of the order and of corruption
     rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # this host's
     first_step: int = 0  # the step of the run that gets the first batch
-    order: Order = "shuffled"
+    order: Literal["shuffled", "contiguous"] = "shuffled"
     corrupt: Corrupt | None = None  # applied to each gathered batch
 
     def __post_init__(self) -> None:
         assert self.order in ("shuffled", "contiguous"), self.order
         if len(self.store) < self.batch_size:
-            raise ValueError(
-                f"{len(self.store)} examples of length {self.max_len} do not fill one batch of"
-                f" {self.batch_size}; use more text or a smaller batch_size"
-            )
+            found = f"{len(self.store)} examples do not fill a batch of {self.batch_size}"
+            raise ValueError(f"{found}: use more text or a smaller batch_size")
 
     def address(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the example and the epoch of each row of the global batch: int64 [batch_size]."""
         size, step = len(self.store), step - self.first_step
-        lanes = np.arange(self.batch_size, dtype=np.int64)
+        rows = np.arange(self.batch_size, dtype=np.int64)
         if self.order == "contiguous":
-            places = lanes * size // self.batch_size + step
-            # The last lane that begins at or before a place, counted on around the end.
-            epochs = ((places + 1) * self.batch_size - 1) // size - lanes
+            places = rows * size // self.batch_size + step
+            # The last row that begins at or before a place, counted on around the end.
+            epochs = ((places + 1) * self.batch_size - 1) // size - rows
             return places % size, epochs
-        epochs, places = np.divmod(lanes + step * self.batch_size, size)
+        epochs, places = np.divmod(rows + step * self.batch_size, size)
         keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
         return permute(places, size, keys), epochs
 
@@ -116,8 +104,8 @@ class Batches:
         ids, epochs = self.address(step)
         batch = self.store.gather(ids[self.rows])
         if self.corrupt is not None:
-            of_rows = {"epochs": epochs[self.rows], "examples": ids[self.rows]}
-            batch = self.corrupt(batch, seed=self.seed, **of_rows)
+            ids_here, epochs = ids[self.rows], epochs[self.rows]
+            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch
@@ -131,8 +119,8 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
-    At most `max_batches` batches have examples spread evenly over the store. Corruption is that of
-    epoch 0 and a fixed seed.
+    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
+    seed and epoch 0.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)

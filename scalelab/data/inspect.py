@@ -71,13 +71,15 @@ def table(phases: Sequence[PhaseData]) -> str:
 def summarize_arrays(store: ExampleStore) -> dict[str, str]:
     """Returns, for each array beside `formats.COMMON`, a share of 1s (labels) or a mean."""
     found = {}
-    for name in (name for name in store.meta["flat"] if name not in ALWAYS):
-        values = store.array(name)
-        is_label = values.dtype == np.int8
-        title = f"{name} = 1" if is_label else f"mean {name}"
-        found[title] = f"{np.mean(values == 1):.2%}" if is_label else f"{np.mean(values):.2f}"
-    for name in (name for name in store.meta["ragged"] if name not in ALWAYS):
-        found[f"mean length of {name}"] = f"{np.diff(store.array(f'{name}_starts')).mean():.2f}"
+    for name in (*store.meta["flat"], *store.meta["ragged"]):
+        if name in ALWAYS:
+            continue
+        if name in store.meta["ragged"]:
+            found[f"mean length of {name}"] = f"{np.diff(store.array(f'{name}_starts')).mean():.2f}"
+        elif store.array(name).dtype == np.int8:
+            found[f"{name} = 1"] = f"{np.mean(store.array(name) == 1):.2%}"
+        else:
+            found[f"mean {name}"] = f"{store.array(name).mean():.2f}"
     return found
 
 
@@ -133,12 +135,8 @@ def main(argv: list[str]) -> None:
     from scalelab import objectives  # imports JAX, so after the flags
 
     system = systems.load(config.system)
-    objectives.check(
-        config.objectives,
-        served=system.OBJECTIVES,
-        causal=system.CAUSAL,
-        format=config.data.format,
-    )
+    facts = {"served": system.OBJECTIVES, "causal": system.CAUSAL, "format": config.data.format}
+    objectives.check(config.objectives, **facts)
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}

@@ -87,7 +87,7 @@ def make_phases(
         def write(directory: Path) -> None:
             ids = training_ids()[place] if split == "train" else None
             examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
-            store.write(examples, directory, formats.stored(form), max_len)
+            store.write(examples, directory, getattr(form, "STORED", form.ARRAYS), max_len)
 
         whole_key = shared_key | own_key | {"split": split, "seed": seed}
         return ExampleStore.open(
@@ -107,12 +107,10 @@ def make_phases(
 
 def options_of(form: Format, config: Config) -> Any:
     """Returns the format's `Options` as the config sets them; None if it has none."""
-    options = getattr(form, "Options", None)
-    if options is None:
+    if (options := getattr(form, "Options", None)) is None:
         return None
     known = {field.name for field in dataclasses.fields(options)}
-    given = {"short_rate": config.data.short_rate}
-    return options(**{name: value for name, value in given.items() if name in known})
+    return options(**{name: getattr(config.data, name) for name in known & {"short_rate"}})
 
 
 def _check(phase: PhaseData) -> PhaseData:

@@ -143,15 +143,10 @@ class ExampleStore:
         return starts[ids + 1] - starts[ids]
 
     def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
-        """Copies examples `ids` [B] into a padded batch; -1 makes a padding example of length 0.
+        """Copies examples `ids` [B] into a batch as `formats.Array` describes it.
 
-        Args:
-          ids: index of each example.
-          length: T of `tokens`; None: as declared.
-
-        Returns:
-          int32 arrays: each flat one [B]; each ragged one [B, T], 0 behind the rows, and the
-          lengths of its rows [B], see `formats.lengths_name`.
+        An id of -1 makes a padding example of length 0. `length` is T of `tokens`; None: as
+        declared.
         """
         is_real = ids >= 0
         safe = np.where(is_real, ids, 0)

@@ -159,8 +159,8 @@ class Tokenizer:
         """Returns special ids with a system's frame; a foreign tokenizer without it has its own."""
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
-        frame = Frame(*ids) if known else self.frame()
-        return Specials(frame.begin, frame.between, frame.end, self.special_ids)
+        frame = ids if known else dataclasses.astuple(self.frame())
+        return Specials(*frame, ids=self.special_ids)
 
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -81,7 +81,8 @@ class Array:
         return batch_size, self.length(max_len) if self.length else max_len
 
 
-# Every format has these: the main text, its source bytes, and its tokens that are not special.
+# Every format has these: the main text, its source bytes (a cut sentence counts pro rata, rounded),
+# and its tokens that are not special.
 COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_tokens"))
 
 
@@ -90,8 +91,7 @@ def lengths_name(name: str) -> str:
     return "lengths" if name == "tokens" else f"{name}_lengths"
 
 
-@dataclasses.dataclass
-class Ragged:
+class Ragged(NamedTuple):
     """Rows of different lengths, laid end to end."""
 
     values: np.ndarray
@@ -100,10 +100,7 @@ class Ragged:
 
 @dataclasses.dataclass
 class Examples:
-    """A chunk of finished examples, by the names that the format declares.
-
-    A cut sentence counts pro rata in `num_bytes`, rounded.
-    """
+    """A chunk of finished examples, by the names of the declared arrays."""
 
     ragged: dict[str, Ragged]
     flat: dict[str, np.ndarray]  # [num_examples] each
@@ -116,13 +113,10 @@ class Examples:
 class Format(Protocol):
     """A module of this room.
 
-    It may also export
-
-    - `Options`: a frozen dataclass of its options, all with defaults;
-    - `corrupt(batch, *, seed, epochs, examples, specials, options, max_len) -> batch`, where rows
-      change at random from epoch to epoch: a pure function of seed, epochs [B] and examples [B]
-      (index in the store, -1 for padding) that makes the arrays of ARRAYS from those of STORED;
-    - `STORED`: the arrays on disk, where `corrupt` makes others from them.
+    It may export `Options`, a frozen dataclass with defaults. Where rows change at random in each
+    epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a
+    pure function of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that
+    returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.
     """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes
@@ -166,10 +160,4 @@ def load(name: str) -> Format:
 
 def declarations(array: str) -> dict[str, Array]:
     """Returns how each format that has the array `array` declares it: format -> declaration."""
-    found = ((name, a) for name in format_names() for a in load(name).ARRAYS)
-    return {name: a for name, a in found if a.name == array}
-
-
-def stored(form: Format) -> tuple[Array, ...]:
-    """Returns the arrays that a format's examples have on disk."""
-    return getattr(form, "STORED", form.ARRAYS)
+    return {n: a for n in format_names() for a in load(n).ARRAYS if a.name == array}

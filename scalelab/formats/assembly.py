@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
@@ -94,7 +93,7 @@ def assemble(
     specials: Specials,
     byte_offsets: np.ndarray,
     dropped_tokens: int,
-    flat: Mapping[str, np.ndarray] = MappingProxyType({}),
+    flat: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Examples]:
     """Copies planned pieces: begin, piece, between, piece, ..., end.
 
@@ -112,16 +111,12 @@ def assemble(
         hi = int(piece_ends[end - 1]) if end else 0
         part = Plan(plan.num_pieces[begin:end], plan.first[lo:hi], plan.length[lo:hi])
         made = _copy(documents, part, specials, byte_offsets, dropped_tokens if begin == 0 else 0)
-        made.flat.update((name, values[begin:end]) for name, values in flat.items())
+        made.flat.update((name, values[begin:end]) for name, values in (flat or {}).items())
         yield made
 
 
 def _copy(
-    documents: Documents,
-    plan: Plan,
-    specials: Specials,
-    byte_offsets: np.ndarray,
-    dropped_tokens: int,
+    documents: Documents, plan: Plan, specials: Specials, byte_offsets: np.ndarray, dropped: int
 ) -> Examples:
     num_begin, num_between, num_end = map(len, (specials.begin, specials.between, specials.end))
     opens = np.cumsum(plan.num_pieces) - plan.num_pieces  # each example's first piece
@@ -146,7 +141,7 @@ def _copy(
             tokens[at + offset] = token
     num_bytes = _bytes(documents, plan, opens, byte_offsets)
     flat = {"num_bytes": num_bytes, "num_text_tokens": _sums(plan.length, opens)}
-    return Examples({"tokens": Ragged(tokens, starts)}, flat, dropped_tokens)
+    return Examples({"tokens": Ragged(tokens, starts)}, flat, dropped)
 
 
 def _bytes(

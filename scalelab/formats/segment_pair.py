@@ -60,9 +60,6 @@ class Options:
     short_rate: float = 0.1  # share of examples with a random shorter target
 
 
-DEFAULTS = Options()
-
-
 @dataclasses.dataclass(frozen=True)
 class Rates:
     """Probabilities of label 1 where there is a choice, and of keeping an only sentence."""
@@ -117,7 +114,7 @@ def build(
     max_len: int,
     seed: int,
     document_ids: np.ndarray | None = None,
-    options: Options = DEFAULTS,
+    options: Options | None = None,
 ) -> Iterator[Examples]:
     """Formats documents into labelled pairs as `formats.Format.build` says.
 
@@ -136,7 +133,7 @@ def build(
             f"segment_pair takes a random B from another document, but only {len(ids)} of them"
             " has text; use more text, or the format doc_sentences"
         )
-    choices = Choices(seed, room, options.short_rate)
+    choices = Choices(seed, room, (options or Options()).short_rate)
     rates = balance(documents, ids, choices)
     byte_offsets = assembly.count_bytes_before(documents)
     for chunk in assembly.split_into_chunks(documents, ids):

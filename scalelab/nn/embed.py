@@ -80,10 +80,9 @@ class InputEmbed(nn.Module):
         """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
         x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
         if self.segments is not None:
-            starts = batch.get("second_starts")
             ids = jnp.zeros_like(ctx.positions)
-            if starts is not None:
-                ids = (ctx.positions >= starts[:, None]).astype(jnp.int32)
+            if "second_starts" in batch:
+                ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
             x = x + self.segments(ids)
         if self.norm is not None:
             x = self.norm(x)

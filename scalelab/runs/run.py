@@ -114,9 +114,9 @@ class Recorder:
         """Returns the batches of the phase in progress: this process's rows, by the run's step."""
         phase, order = self.phase, self.config.data.order_seed
         seed = self.config.seed if order is None else order
-        place = {"rows": rows, "first_step": self.run.phase_start}
-        rule = {"order": systems.load(self.config.system).ORDER, "corrupt": phase.corrupt}
-        return Batches(phase.train, phase.batch_size, phase.max_len, seed, **place, **rule)
+        rule = systems.load(self.config.system).ORDER, phase.corrupt
+        start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
+        return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     def is_due(self, num_steps: int) -> bool:
         """Whether something is due that happens every `num_steps`, and when a phase ends."""

@@ -70,8 +70,7 @@ class System(Protocol):
       ADAPTATION: its input for labelled tasks, and what is classified.
       OBJECTIVES: names of the objectives that the net can serve.
       CAUSAL: whether a token sees only what lies before it.
-      ORDER: of the training examples: "shuffled", or "contiguous", where a row of a batch goes on
-        with the text of the same row of the batch before.
+      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch.
     """
 
     DEPARTURES: tuple[Departure, ...]
