@@ -67,7 +67,7 @@ def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     sizes["table"] = (run.config.tokenizer.vocab_size, net.width)
     if not run.system.CAUSAL:
         sizes["transform"] = (net.width, net.width)
-    if any(objective.needs_pairs for objective in run.objectives):
+    if any("random_second" in objective.needs for objective in run.objectives):
         sizes["pooler"] = (net.width, net.width)
     return sizes
 

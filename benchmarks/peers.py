@@ -161,9 +161,9 @@ def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
         "attention_mask": places < batch["lengths"][:, None],
         "labels": labels,
     }
-    if "nsp_labels" in batch:
-        made["token_type_ids"] = places >= batch["boundaries"][:, None]
-        made["next_sentence_label"] = batch["nsp_labels"]
+    if "random_second" in batch:
+        made["token_type_ids"] = places >= batch["second_starts"][:, None]
+        made["next_sentence_label"] = batch["random_second"]
     return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in made.items()}
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from scalelab import formats, objectives, sharding, systems
+from scalelab import objectives, sharding, systems
 from scalelab.config.pretraining import Config
 from scalelab.objectives import Objective, init_params, named_key
 from scalelab.optim import adamw
@@ -63,7 +63,7 @@ def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> 
         config.objectives,
         served=system.OBJECTIVES,
         causal=system.CAUSAL,
-        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+        format=config.data.format,
     )
     return Model(
         system,

@@ -204,7 +204,7 @@ def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject
     tokens = tiny.batch(subject.module, 1)["tokens"]
     prompts = np.array([5, 3, 1, 5, 2, 4, 5, 1], np.int32)  # lengths; they are given at once
     rows = np.arange(tiny.BATCH)
-    examples = {"examples": rows, "boundaries": prompts}
+    examples = {"examples": rows}
 
     @jax.jit
     def decode(cache: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:

@@ -138,18 +138,18 @@ def test_each_family_sees_its_own_input(prepare, system: str, task: str, expecte
     texts = run.splits.train.texts
     batch = run.train.gather(np.arange(36), 32)
     for i in range(36):
-        row, boundary = batch["tokens"][i][: batch["lengths"][i]], batch["boundaries"][i]
+        row, second_start = batch["tokens"][i][: batch["lengths"][i]], batch["second_starts"][i]
         pieces: list[int] = []
         for word in expected.split():
             if word == "B":
-                assert boundary == len(pieces)
+                assert second_start == len(pieces)
             if word in "AB":
                 pieces += run.tokenizer.encode(texts["AB".index(word)][i]).tolist()
             else:
                 pieces.append(run.tokenizer.token_id(word))
         assert row.tolist() == pieces
         if "B" not in expected:
-            assert boundary == len(row)
+            assert second_start == len(row)
 
 
 def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
@@ -157,7 +157,7 @@ def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
     batch = run.train.gather(np.arange(4), 32)
     state = begin(run)
     swapped = dict(batch)
-    for name in ("tokens", "lengths", "boundaries"):
+    for name in ("tokens", "lengths", "second_starts"):
         swapped[name] = batch[name].reshape(4, 2, -1)[:, ::-1].reshape(batch[name].shape)
     params = state.params | {"head": jax.tree.map(lambda x: 30 * x, state.params["head"])}
     given, other = (predict(run, params, b) for b in (batch, swapped))

@@ -82,7 +82,7 @@ def evaluation(parts: tiny.Parts) -> tuple:
     """The evaluation step, and abstract arguments for it."""
     phase = parts.config.short
     params = nn.unbox(parts.abstract_parameters(phase.max_len))
-    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
+    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
     made = step.make_eval_step(parts.net, parts.objectives)
     return made, (params, batch, jax.random.key(0))
 
@@ -120,7 +120,7 @@ def training(parts: tiny.Parts) -> tuple:
     fresh, _ = state.create(
         parts.net, parts.objectives, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
     )
-    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
+    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
     return step.make_train_step(parts.net, parts.objectives, tx), (fresh, batch, 1e-3)
 
 

@@ -18,7 +18,7 @@ nets: nn
 formats: helpers
 optim: helpers nn
 decode: nn
-objectives: helpers nn
+objectives: formats helpers nn
 systems: helpers nets nn
 sharding: helpers nn
 state: config formats objectives optim sharding systems

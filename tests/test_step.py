@@ -39,7 +39,7 @@ class Squares:
     """Sum of (hidden - target)^2 over the tokens, the target drawn for each example."""
 
     name: str
-    needs_pairs: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self, batch: dict[str, jax.Array], rng: jax.Array) -> dict[str, jax.Array]:
         draw = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(rng, i)))
@@ -60,7 +60,7 @@ OBJECTIVES = (Squares("near"), Squares("far"))
 
 def batch_of(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    batch = {k: np.array(v) for k, v in objectives_lib.example_batch(T, False, B).items()}
+    batch = {k: np.array(v) for k, v in objectives_lib.example_batch(T, (), B).items()}
     batch["tokens"] = rng.integers(0, V, (B, T)).astype(np.int32)
     batch["lengths"] = np.array([3, 0, 1, 2, 0, 0, 3, 1], np.int32)  # two microbatches are empty
     batch["num_bytes"], batch["num_text_tokens"] = 5 * batch["lengths"], 2 * batch["lengths"]

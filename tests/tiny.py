@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import shutil
 import types
@@ -69,27 +68,25 @@ def batch(
     num_special = len(module.SPECIAL_TOKENS)
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
-    has_pairs = "nsp" in module.OBJECTIVES
+    is_pair = "nsp" in module.OBJECTIVES
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
     rows = np.zeros((size, length), np.int32)
-    boundaries = lengths.copy()
-    for row, n, i in zip(rows, lengths, itertools.count()):
+    for row, n in zip(rows, lengths, strict=True):
         row[:n] = rng.integers(num_special, VOCAB, n)
         row[: len(begin)] = begin
-        if has_pairs:
-            boundaries[i] = n // 2
+        if is_pair:
             row[n // 2 - len(between) : n // 2] = between
         row[n - len(end) : n] = end
     made = dict(
         tokens=rows,
         lengths=lengths,
-        boundaries=boundaries,
         num_bytes=4 * lengths,
         num_text_tokens=lengths - len(begin),
         examples=np.arange(size, dtype=np.int32),
     )
-    return made | ({"nsp_labels": np.arange(size, dtype=np.int32) // 2 % 2} if has_pairs else {})
+    labels = np.arange(size, dtype=np.int32) // 2 % 2
+    return made | (dict(second_starts=lengths // 2, random_second=labels) if is_pair else {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +99,10 @@ class Parts:
     objectives: tuple[Any, ...]
 
     @property
-    def has_pairs(self) -> bool:
-        return any(objective.needs_pairs for objective in self.objectives)
+    def arrays(self) -> tuple[Any, ...]:
+        from scalelab import formats
+
+        return formats.load(self.config.data.format).ARRAYS
 
     def abstract_parameters(self, max_len: int = LENGTH) -> Any:
         """The parameter tree, boxed with axis names, without making it."""

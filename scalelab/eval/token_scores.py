@@ -29,8 +29,7 @@ def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndar
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = row
         lengths[i] = len(row)
-    examples = np.arange(size, dtype=np.int32)
-    return {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": examples}
+    return {"tokens": tokens, "lengths": lengths, "examples": np.arange(size, dtype=np.int32)}
 
 
 def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) -> jax.Array:

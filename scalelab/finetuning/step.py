@@ -89,7 +89,7 @@ class FinetuneStep:
 
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
-        batch = example_batch(2, has_pairs=False, batch_size=self.net.num_orders)
+        batch = example_batch(2, (), batch_size=self.net.num_orders)
         params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
         if self.feature_layers:
             hidden = self._features({"body": nn.unbox(params["body"])}, batch)

@@ -40,13 +40,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Frame, assembly, draws
+from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly, draws
 
 VERSION = 1
-HAS_PAIRS = True
+ARRAYS = (
+    *COMMON,
+    Array("second_starts"),  # index in the example where B begins
+    Array("random_second", dtype="int8"),  # label: 1 where B is random, 0 where it follows A
+)
 SENTENCES_FOR_BALANCE = 400_000
 BALANCED = 2e-4  # share of label 1 away from one half
 CHOICES = ("is_short", "target", "split", "label", "only", "other_document", "other_sentence")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    short_rate: float = 0.1  # share of examples with a random shorter target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +110,11 @@ class Choices:
 def build(
     documents: Documents,
     *,
-    frame: Frame,
+    specials: Specials,
     max_len: int,
     seed: int,
     document_ids: np.ndarray | None = None,
-    short_rate: float = 0.1,
+    options: Options | None = None,
 ) -> Iterator[Examples]:
     """Formats documents into labelled pairs as `formats.Format.build` says.
 
@@ -114,7 +125,7 @@ def build(
       ValueError: no room for two tokens of text; fewer than two documents have text; or no document
         has two sentences.
     """
-    room = assembly.room_for_text(frame, max_len, num_pieces=2, at_least=2)
+    room = assembly.room_for_text(specials, max_len, num_pieces=2, at_least=2)
     ids = assembly.select(documents, document_ids)
     ids = ids[np.diff(documents.document_starts)[ids] > 0]
     if len(ids) < 2:
@@ -122,14 +133,16 @@ def build(
             f"segment_pair takes a random B from another document, but only {len(ids)} of them"
             " has text; use more text, or the format doc_sentences"
         )
-    choices = Choices(seed, room, short_rate)
+    choices = Choices(seed, room, (options or Options()).short_rate)
     rates = balance(documents, ids, choices)
     byte_offsets = assembly.count_bytes_before(documents)
     for chunk in assembly.split_into_chunks(documents, ids):
         block = assembly.lay_out(documents, chunk)
         pairs = choose_pairs(block, cut_spans(block, choices), choices, rates)
         plan, labels, dropped = _plan(documents, ids, block, pairs, rates, choices)
-        yield from assembly.assemble(documents, plan, frame, byte_offsets, dropped, labels)
+        second_starts = len(specials.begin) + plan.length[::2] + len(specials.between)
+        flat = {"second_starts": second_starts, "random_second": labels}
+        yield from assembly.assemble(documents, plan, specials, byte_offsets, dropped, flat)
 
 
 def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.ndarray]:

@@ -42,7 +42,7 @@ class Classifier(nn.Module):
         """Scores examples.
 
         Args:
-          batch: tokens [B * num_orders, T], lengths, examples, and boundaries of the same rows.
+          batch: tokens [B * num_orders, T], lengths, examples, and second_starts of the same rows.
           train: whether dropout is on.
           objectives: of pre-training, to be trained beside the task.
 

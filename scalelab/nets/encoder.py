@@ -37,7 +37,7 @@ class Encoder(nn.Module):
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
+          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
           step: training steps taken so far.

@@ -79,10 +79,13 @@ class InputEmbed(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"]; segment 1 begins at batch["boundaries"]. Returns [B, T, D]."""
+        """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
         x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
         if self.segments is not None:
-            x = x + self.segments((ctx.positions >= batch["boundaries"][:, None]).astype(jnp.int32))
+            ids = jnp.zeros_like(ctx.positions)
+            if "second_starts" in batch:
+                ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
+            x = x + self.segments(ids)
         if self.norm is not None:
             x = self.norm(x)
         x = self.dropout(x.astype(self.dtype), ctx)

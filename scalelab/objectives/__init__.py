@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
+from scalelab import formats
+from scalelab.formats import Array
 from scalelab.helpers.names import load_module, module_names, nearest
 
 SHARED = ("xent",)  # modules here that are no objective
@@ -30,12 +32,12 @@ class Objective(Protocol):
 
     Attributes:
       name: of its module.
-      needs_pairs: whether examples must be pairs of segments with labels.
+      needs: names of the arrays that it needs beside those of `formats.COMMON`.
       samples: whether `prepare` draws at random, so that an evaluation averages several draws.
     """
 
     name: ClassVar[str]
-    needs_pairs: ClassVar[bool]
+    needs: ClassVar[tuple[str, ...]]
     samples: ClassVar[bool]
 
     def num_predicted(self, length: int) -> int:
@@ -71,12 +73,12 @@ class ObjectiveModule(Protocol):
     """What a module in `objectives/` exports.
 
     Attributes:
-      NEEDS_PAIRS: whether examples must be pairs of segments with labels.
+      NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
       NEEDS_CAUSAL: whether the net must (True) or must not (False) be causal; None: either.
       BASELINE: the trivial baseline.
     """
 
-    NEEDS_PAIRS: bool
+    NEEDS: tuple[str, ...]
     NEEDS_CAUSAL: bool | None
     BASELINE: Baseline
 
@@ -116,16 +118,14 @@ def make(
     )
 
 
-def check(
-    names: tuple[str, ...], *, served: tuple[str, ...], causal: bool, has_pairs: bool
-) -> None:
+def check(names: tuple[str, ...], *, served: tuple[str, ...], causal: bool, format: str) -> None:
     """Refuses objectives that this net or format cannot serve.
 
     Args:
       names: the objectives whose losses are to be summed.
       served: the system's OBJECTIVES.
       causal: the system's CAUSAL.
-      has_pairs: the format's HAS_PAIRS.
+      format: name of the format.
 
     Raises:
       ValueError: an unknown or repeated objective, or one that cannot work here, with the reason.
@@ -134,11 +134,13 @@ def check(
         raise ValueError(f"expected different objectives joined by '+', got {'+'.join(names)!r}")
     for name in names:
         module = load(name)
-        if module.NEEDS_PAIRS and not has_pairs:
-            raise ValueError(
-                f"objective {name!r} predicts a label of a pair of segments, but the format makes "
-                "no pairs; use data.format=segment_pair or leave the objective out"
-            )
+        for array in module.NEEDS:
+            if format not in (able := formats.declarations(array)):
+                raise ValueError(
+                    f"objective {name!r} needs the array {array!r}, which the format {format!r} "
+                    f"does not make; set data.format to one that does ({', '.join(able)}) or leave "
+                    "the objective out"
+                )
         if module.NEEDS_CAUSAL is not None and module.NEEDS_CAUSAL != causal:
             needed, got = ("", "sees both sides") if module.NEEDS_CAUSAL else ("not ", "is causal")
             raise ValueError(
@@ -151,13 +153,20 @@ def check(
             )
 
 
-def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[str, jax.Array]:
-    """Returns a batch of zeros with the fields that every batch has, for tracing."""
-    names = ["lengths", "boundaries", "num_bytes", "num_text_tokens", "examples"]
-    batch = {
-        name: jnp.zeros((batch_size,), jnp.int32) for name in names + ["nsp_labels"] * has_pairs
-    }
-    return batch | {"tokens": jnp.zeros((batch_size, max_len), jnp.int32)}
+def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
+    """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
+    shapes = {"examples": (batch_size,)}
+    for array in (*formats.COMMON, *arrays):
+        shapes[array.name] = array.shape(max_len, batch_size)
+        if array.kind == "ragged":
+            shapes[formats.lengths_name(array.name)] = (batch_size,)
+    return {name: jnp.zeros(shape, jnp.int32) for name, shape in shapes.items()}
+
+
+def needed_arrays(objectives: Iterable[Objective]) -> list[Array]:
+    """Returns the arrays that objectives need, as the first format that has them declares them."""
+    needed = {name: formats.declarations(name) for o in objectives for name in o.needs}
+    return [next(iter(found.values())) for found in needed.values()]
 
 
 def apply_objectives(
@@ -203,7 +212,7 @@ def init_params(
       max_len: length of the example to trace with, at most the net's positions.
     """
     objectives = tuple(objectives)
-    batch = prepare(example_batch(max_len, any(o.needs_pairs for o in objectives)), objectives, key)
+    batch = prepare(example_batch(max_len, needed_arrays(objectives)), objectives, key)
     variables = net.init(
         {"params": named_key(key, "params")},
         batch,

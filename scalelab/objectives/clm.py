@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline, xent
 
-NEEDS_PAIRS = False
+NEEDS: tuple[str, ...] = ()
 NEEDS_CAUSAL = True
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
 
@@ -26,7 +26,7 @@ class CLM:
     """Next-token prediction; see `scalelab.objectives` for the methods."""
 
     name: ClassVar[str] = "clm"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    needs: ClassVar[tuple[str, ...]] = NEEDS
     samples: ClassVar[bool] = False
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:

@@ -18,7 +18,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline, xent
 
-NEEDS_PAIRS = False
+NEEDS: tuple[str, ...] = ()
 NEEDS_CAUSAL = False
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
 
@@ -43,7 +43,7 @@ class MLM:
     special_ids: tuple[int, ...]
     mask_rate: float = 0.15
     name: ClassVar[str] = "mlm"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    needs: ClassVar[tuple[str, ...]] = NEEDS
     samples: ClassVar[bool] = True
 
     def num_chosen(self, max_len: int) -> np.ndarray:

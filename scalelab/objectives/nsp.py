@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline
 
-NEEDS_PAIRS = True
+NEEDS = ("random_second",)
 NEEDS_CAUSAL = False
 BASELINE = Baseline("accuracy", 0.5, 0.05)  # two standard errors of 500 validation examples
 
@@ -22,7 +22,7 @@ class NSP:
     """Two classes, 0 = B follows A, 1 = B is random; see `scalelab.objectives` for the methods."""
 
     name: ClassVar[str] = "nsp"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
+    needs: ClassVar[tuple[str, ...]] = NEEDS
     samples: ClassVar[bool] = False
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
@@ -42,8 +42,8 @@ class NSP:
     def terms(
         self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
     ) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Loss (and accuracy) of batch["nsp_labels"] [B]."""
-        labels = batch["nsp_labels"]
+        """Loss (and accuracy) of batch["random_second"] [B]."""
+        labels = batch["random_second"]
         weights = (batch["lengths"] > 0).astype(jnp.float32)
         weight = jnp.sum(weights)
         logits = model.pair_logits(hidden)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from scalelab import objectives, sharding, state, step
+from scalelab import formats, objectives, sharding, state, step
 from scalelab.config.pretraining import Config
 from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
@@ -45,23 +45,20 @@ class Blueprint(Model):
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] in the abstract, as training gives it to the step."""
-        pairs = any(objective.needs_pairs for objective in self.objectives)
-        return jax.eval_shape(lambda: objectives.example_batch(length, pairs, batch_size))
+        arrays = formats.load(self.config.data.format).ARRAYS
+        return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
         """A batch of full length, its tokens random but for the special ones."""
         first, last = len(self.system.SPECIAL_TOKENS), self.config.tokenizer.vocab_size
-        full = np.full(batch_size, length, np.int32)
-        known = {
-            "tokens": np.random.default_rng(0).integers(
-                first, last, (batch_size, length), np.int32
-            ),
-            "lengths": full,
-            "boundaries": full // 2,
-            "examples": np.arange(batch_size, dtype=np.int32),
-        }
-        shapes = self.batch(length, batch_size)
-        return {k: known.get(k, np.zeros(v.shape, v.dtype)) for k, v in shapes.items()}
+        rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
+        made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
+        made["examples"] = np.arange(batch_size, dtype=np.int32)
+        for name, array in shapes.items():
+            if array.ndim == 2:
+                made[name] = rng.integers(first, last, array.shape, np.int32)
+                made[formats.lengths_name(name)][:] = array.shape[1]
+        return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:
         """Compiles the training step for a batch: run(state, batch, learning_rate)."""

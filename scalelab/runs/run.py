@@ -114,8 +114,9 @@ class Recorder:
         """Returns the batches of the phase in progress: this process's rows, by the run's step."""
         phase, order = self.phase, self.config.data.order_seed
         seed = self.config.seed if order is None else order
-        start = self.run.phase_start
-        return Batches(phase.train, phase.batch_size, phase.max_len, seed, rows, start)
+        rule = systems.load(self.config.system).ORDER, phase.corrupt
+        start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
+        return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
@@ -204,7 +205,7 @@ class Recorder:
         run, phase, length = self.run, self.phase, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            batches = evaluation_batches(phase.valid, phase.batch_size, length, count)
+            batches = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
             sums = metrics.sum_pairs(evaluate(run.state.params, batches))
             means = metrics.summarise_eval(sums, token_losses)
         run.best = min(run.best, means["loss"])

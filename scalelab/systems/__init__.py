@@ -70,6 +70,7 @@ class System(Protocol):
       ADAPTATION: its input for labelled tasks, and what is classified.
       OBJECTIVES: names of the objectives that the net can serve.
       CAUSAL: whether a token sees only what lies before it.
+      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch.
     """
 
     DEPARTURES: tuple[Departure, ...]
@@ -78,6 +79,7 @@ class System(Protocol):
     ADAPTATION: Adaptation
     OBJECTIVES: tuple[str, ...]
     CAUSAL: bool
+    ORDER: str
 
     @staticmethod
     def build(

@@ -44,6 +44,7 @@ FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME)  # Devlin et al. 2019, figure 4: as in pre-training
 OBJECTIVES = ("mlm", "nsp")
 CAUSAL = False
+ORDER = "shuffled"
 
 NUM_SEGMENTS = 2
 # modeling.py: tf.truncated_normal_initializer, cut at two standard deviations and not scaled back.

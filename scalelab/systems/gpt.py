@@ -50,6 +50,7 @@ ADAPTATION = Adaptation(
 )
 OBJECTIVES = ("clm",)
 CAUSAL = True
+ORDER = "shuffled"
 
 INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5

@@ -47,6 +47,7 @@ ADAPTATION = Adaptation(
 )
 OBJECTIVES = ("clm",)
 CAUSAL = True
+ORDER = "shuffled"
 
 STDDEV = 0.02
 INIT = nn.initializers.normal(stddev=STDDEV)

@@ -40,6 +40,7 @@ FRAME = (("<s>",), ("</s>",), ("</s>",))
 ADAPTATION = Adaptation(("<s>",), ("</s>", "</s>"), ("</s>",))
 OBJECTIVES = ("mlm",)
 CAUSAL = False
+ORDER = "shuffled"
 
 PAD_ID = [role for role, _ in SPECIAL_TOKENS].index("pad")
 INIT = nn.initializers.normal(stddev=0.02)

@@ -43,7 +43,7 @@ def test_from_text_to_batches(system, wikitext, cache_dir):
     for phase in data.phases:
         batches = Batches(phase.train, phase.batch_size, phase.max_len, seed=0)
         batch = batches(3)
-        assert ("nsp_labels" in batch) == (system == "bert")
+        assert ("random_second" in batch) == (system == "bert")
         for row, length in zip(batch["tokens"], batch["lengths"], strict=True):
             assert row[: len(begin)].tolist() == begin
             assert row[length - len(end) : length].tolist() == end
@@ -61,22 +61,26 @@ def test_unigram_entropy_by_hand():
     assert unigram_entropy(np.array([3, 3, 7, 9]), most=2) == 0
 
 
-def counted(**meta):
-    return ExampleStore({}, meta)
+def counted(labels, starts, **meta):
+    arrays = {"label": np.repeat([0, 1], labels).astype(np.int8), "place": np.array([2, 3])}
+    meta |= {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
+    return ExampleStore(arrays | {"targets_starts": np.array(starts)}, meta)
 
 
 def test_table_by_hand():
     train = counted(
+        [498, 502], [0, 1, 4],
         num_examples=1000, num_tokens=110_250, num_text_tokens=90_000, dropped_tokens=10_000,
-        label_counts=[498, 502],
     )  # fmt: skip
     valid = counted(
-        num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0, label_counts=None
+        [3, 1], [0, 1, 2], num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0
     )
     phases = (PhaseData(128, 64, train, valid),)
     lines = [re.split(r"  +", line.strip()) for line in inspect.table(phases).split("\n")]
-    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", "50.20%", "64", "15"]
-    assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "64"]
+    assert lines[0][5:8] == ["label = 1", "mean place", "mean length of targets"]
+    more = ["50.20%", "2.50", "2.00", "64", "15"]
+    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", *more]
+    assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "25.00%", "2.50", "1.00", "64"]
 
 
 def test_histogram_by_hand():
@@ -95,8 +99,8 @@ def test_example_by_hand():
     batch = {"tokens": [[1, 7, 8, 2, 9, 3, 0]], "lengths": [6], "num_bytes": [11]}
     batch = {name: np.array(values) for name, values in batch.items()}
     assert inspect.example(batch, 0, tokenizer) == "- 6 tokens, 11 bytes of text\n    1 7 8 2 9 3"
-    batch["nsp_labels"] = np.array([1])
-    assert "B is random\n" in inspect.example(batch, 0, tokenizer)
+    batch["label"] = np.array([1])
+    assert "text, label 1\n" in inspect.example(batch, 0, tokenizer)
 
 
 def test_program(wikitext, cache_dir, monkeypatch, capsys):
@@ -108,7 +112,7 @@ def test_program(wikitext, cache_dir, monkeypatch, capsys):
     verified, out = capsys.readouterr().out.split("\n", 1)
     assert verified.endswith(", 0 damaged")
     assert out.startswith("bert: segment_pair, wordpiece 300\n")
-    assert out.count("    [CLS]") == out.count(", B ") == 6
+    assert out.count("    [CLS]") == out.count(", random_second ") == 6
     train = [line.split() for line in out.split("\n") if re.match(r" *\d+, train .* \d+$", line)]
     per_epoch = sum(int(row[-1].replace(",", "")) for row in train)
     assert f"{per_epoch} steps an epoch, {6 * per_epoch:,} in 6 epochs" in out
@@ -130,9 +134,9 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
         shares = [len(phase.train) for phase in data.phases]
         assert shares[1] / sum(shares) == pytest.approx(0.1, abs=0.005)
         for phase in data.phases:
-            labels = phase.train.meta["label_counts"]
             if system == "bert":
-                assert labels[1] / sum(labels) == pytest.approx(0.5, abs=0.01)
+                share = phase.train.array("random_second").mean()
+                assert share == pytest.approx(0.5, abs=0.01)
     table = (110_888_186 + 43_274_856) / (70_025_709 + 27_692_351)
     assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)
 

@@ -43,7 +43,7 @@ def make(
     double = kind == "double"
     head = TwoLayerHead(count, sizes.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
     net = Classifier(body, head, system.ADAPTATION.reads)
-    batch = objectives_lib.example_batch(4, has_pairs=False)
+    batch = objectives_lib.example_batch(4, ())
     params = nn.unbox(net.init(jax.random.key(1), batch, train=False)["params"])
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: x + jnp.float32(0.3 * rng.normal(size=x.shape)), params)

@@ -47,18 +47,18 @@ def batch(system: str, seed: int, *, size: int = 4, length: int = 16) -> dict[st
     rng = np.random.default_rng(seed)
     lengths = rng.integers(length // 2, length + 1, size).astype(np.int32)
     tokens = np.full((size, length), tokenizer.special_ids.get("pad", 0), np.int32)
-    boundaries = lengths.copy()
+    second_starts = lengths.copy()
     for row, n, i in zip(tokens, lengths, range(size), strict=True):
         room = n - len(frame.begin) - len(frame.end)
         at = rng.integers(0, len(ids) - room)
         row[:n] = [*frame.begin, *ids[at : at + room], *frame.end]
         if "nsp" in module.OBJECTIVES:
-            boundaries[i] = n // 2
+            second_starts[i] = n // 2
             row[n // 2 - 1] = frame.between[0]
     return {
         "tokens": tokens,
         "lengths": lengths,
-        "boundaries": boundaries.astype(np.int32),
+        "second_starts": second_starts.astype(np.int32),
         "examples": np.arange(size, dtype=np.int32) + seed * size,
-        "nsp_labels": rng.integers(0, 2, size).astype(np.int32),
+        "random_second": rng.integers(0, 2, size).astype(np.int32),
     }

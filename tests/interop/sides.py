@@ -52,9 +52,9 @@ def make_batch(system: str, length: int) -> Batch:
     return {
         "tokens": np.where(np.arange(length) < lengths[:, None], tokens, pad).astype(np.int32),
         "lengths": lengths.astype(np.int32),
-        "boundaries": (lengths // 2).astype(np.int32),
+        "second_starts": (lengths // 2).astype(np.int32),
         "examples": np.arange(3, dtype=np.int32),
-        "nsp_labels": np.array([0, 1, 1], np.int32),
+        "random_second": np.array([0, 1, 1], np.int32),
     }
 
 
@@ -135,8 +135,8 @@ def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
     arrays = {"input_ids": batch["tokens"], "attention_mask": valid, "labels": labels}
     if system == "bert":
-        arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["boundaries"][:, None]
-        arrays["next_sentence_label"] = batch["nsp_labels"]
+        arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["second_starts"][:, None]
+        arrays["next_sentence_label"] = batch["random_second"]
     return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
 
 

@@ -59,7 +59,6 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     batch = {
         "tokens": np.array([row + [0] * (64 - len(row)) for row in ids], np.int32),
         "lengths": lengths,
-        "boundaries": lengths,
         "examples": np.arange(len(ids), dtype=np.int32),
     }
     net = functools.partial(run.learner.net.apply, train=False)

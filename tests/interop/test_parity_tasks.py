@@ -28,7 +28,7 @@ def make_batch(system: str) -> sides.Batch:
     return {
         "tokens": np.where(np.arange(LENGTH) < lengths[:, None], tokens, pad).astype(np.int32),
         "lengths": lengths,
-        "boundaries": lengths // 2,
+        "second_starts": lengths // 2,
         "examples": np.arange(4, dtype=np.int32),
     }
 
@@ -52,7 +52,7 @@ def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None)
 
 def theirs(system: str, model: Any, labels: np.ndarray) -> dict[str, Any]:
     batch = make_batch(system)
-    inputs = sides.inputs(system, batch | {"nsp_labels": labels})
+    inputs = sides.inputs(system, batch | {"random_second": labels})
     inputs.pop("next_sentence_label", None)
     out = model(**inputs | {"labels": torch.tensor(labels.astype(labels.dtype.kind + "8"))})
     out.loss.backward()

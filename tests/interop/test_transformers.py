@@ -189,9 +189,9 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     pairs = [("bada gedu", "dodo."), ("gedu", "bada [MASK] dodo gedu"), ("dodo", "x")]
     first, second = (tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
     made = assemble(first, second, frame, 60)
-    rows = np.split(made["tokens"], made["starts"][1:-1])
+    rows = np.split(made["tokens"], made["tokens_starts"][1:-1])
     batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
-    batch["boundaries"] = made["boundaries"]
+    batch["second_starts"] = made["second_starts"]
     scores, _ = net.apply({"params": params}, batch, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)

@@ -14,9 +14,10 @@ B, T, D, V = 4, 6, 5, 9
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([6, 3, 1, 0], np.int32)
 TOKENS = np.where(np.arange(T) < LENGTHS[:, None], RNG.integers(0, V, (B, T)), 0).astype(np.int32)
-BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "nsp_labels": np.array([1, 0, 1, 0], np.int32)}
+BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "random_second": np.array([1, 0, 1, 0], np.int32)}
 HIDDEN = RNG.normal(size=(B, T, D)).astype(np.float32)
 NET = FakeNet(RNG.normal(size=(V, D)).astype(np.float32))
+DOCS = "doc_sentences"
 ARGS = {"vocab_size": V, "special_ids": {}, "mask_rate": 0.15}
 
 
@@ -54,7 +55,7 @@ def test_nsp_by_hand() -> None:
     loss = hits = 0.0
     for b in range(3):  # the fourth is padding
         scores = HIDDEN[b, 0].sum(), HIDDEN[b, 0, 0]
-        label = BATCH["nsp_labels"][b]
+        label = BATCH["random_second"][b]
         loss += math.log(math.exp(scores[0]) + math.exp(scores[1])) - scores[label]
         hits += (scores[1] > scores[0]) == label
     assert objective.weight(BATCH) == terms["loss"][1] == 3
@@ -78,36 +79,36 @@ def test_load() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "served", "causal", "has_pairs"),
+    ("names", "served", "causal", "format"),
     [
-        (("mlm", "nsp"), ("mlm", "nsp"), False, True),
-        (("mlm",), ("mlm", "nsp"), False, True),
-        (("mlm",), ("mlm",), False, False),
-        (("clm",), ("clm",), True, False),
-        (("clm",), ("clm",), True, True),
+        (("mlm", "nsp"), ("mlm", "nsp"), False, "segment_pair"),
+        (("mlm",), ("mlm", "nsp"), False, "segment_pair"),
+        (("mlm",), ("mlm",), False, "doc_sentences"),
+        (("clm",), ("clm",), True, "full_sentences"),
+        (("clm",), ("clm",), True, "segment_pair"),
     ],
 )
 def test_possible_pairs(
-    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool
+    names: tuple[str, ...], served: tuple[str, ...], causal: bool, format: str
 ) -> None:
-    objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
+    objectives.check(names, served=served, causal=causal, format=format)
     with pytest.raises(ValueError, match="causal"):
-        objectives.check(names, served=served, causal=not causal, has_pairs=has_pairs)
+        objectives.check(names, served=served, causal=not causal, format=format)
 
 
 @pytest.mark.parametrize(
-    ("names", "served", "causal", "has_pairs", "message"),
+    ("names", "served", "causal", "format", "message"),
     [
-        (("mlm", "nsp"), ("mlm", "nsp"), False, False, "'nsp' .* makes no pairs"),
-        (("mlm",), ("clm",), True, False, "'mlm' needs .* not causal, and this one is causal"),
-        (("clm",), ("mlm",), False, False, "'clm' needs .* causal, and this one sees both sides"),
-        (("mlm", "nsp"), ("mlm",), False, True, "does not serve objective 'nsp'.*mlm"),
-        (("mlm", "mlm"), ("mlm",), False, False, "different objectives"),
-        (("",), ("mlm",), False, False, "unknown objective ''"),
+        (("mlm", "nsp"), ("mlm", "nsp"), False, DOCS, f"'random_second'.*'{DOCS}'.*segment_pair"),
+        (("mlm",), ("clm",), True, DOCS, "'mlm' needs .* not causal, and this one is causal"),
+        (("clm",), ("mlm",), False, DOCS, "'clm' needs .* causal, and this one sees both sides"),
+        (("mlm", "nsp"), ("mlm",), False, "segment_pair", "does not serve objective 'nsp'.*mlm"),
+        (("mlm", "mlm"), ("mlm",), False, DOCS, "different objectives"),
+        (("",), ("mlm",), False, DOCS, "unknown objective ''"),
     ],
 )
 def test_impossible_pairs(
-    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool, message: str
+    names: tuple[str, ...], served: tuple[str, ...], causal: bool, format: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
+        objectives.check(names, served=served, causal=causal, format=format)

@@ -36,9 +36,9 @@ def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
     return {
         "tokens": jnp.full((batch_size, length), 9, jnp.int32),
         "lengths": jnp.full((batch_size,), length, jnp.int32),
-        "boundaries": jnp.full((batch_size,), length // 2, jnp.int32),
+        "second_starts": jnp.full((batch_size,), length // 2, jnp.int32),
         "examples": jnp.arange(batch_size),
-        "nsp_labels": jnp.zeros((batch_size,), jnp.int32),
+        "random_second": jnp.zeros((batch_size,), jnp.int32),
     }
 
 

@@ -22,8 +22,7 @@ def batch(tokens: np.ndarray) -> dict[str, np.ndarray]:
     lengths = np.full(len(tokens), tokens.shape[1], np.int32)
     counts = {"num_bytes": 0 * lengths, "num_text_tokens": lengths}
     places = np.arange(len(tokens), dtype=np.int32)
-    arrays = {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": places}
-    return arrays | counts
+    return {"tokens": tokens, "lengths": lengths, "examples": places} | counts
 
 
 @dataclasses.dataclass(frozen=True)
