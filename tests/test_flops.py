@@ -83,13 +83,12 @@ def evaluation(parts: tiny.Parts) -> tuple:
     phase = parts.config.short
     params = nn.unbox(parts.abstract_parameters(phase.max_len))
     batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
-    made = step.make_eval_step(parts.net, parts.objectives)
+    made = step.make_eval_step(parts.net, parts.terms)
     return made, (params, batch, jax.random.key(0))
 
 
 def cost_of(parts: tiny.Parts, params) -> flops.Flops:
-    causal = parts.module.CAUSAL
-    return flops.of_phases(params, parts.objectives, parts.config, causal=causal)[0]
+    return flops.of_phases(params, parts.net, parts.terms, parts.config)[0]
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -103,7 +102,7 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
     parts = tiny.parts(system)
     made, arguments = evaluation(parts)
     counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts, arguments[0])
-    if parts.module.CAUSAL:
+    if parts.module.SEES == "left":
         predictions = tiny.BATCH * tiny.LENGTH
         head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)
         expected = cost.body + 2 * cost.attention + head
@@ -118,10 +117,10 @@ def training(parts: tiny.Parts) -> tuple:
     phase = parts.config.short
     tx = tiny.optimizer(parts.config)
     fresh, _ = state.create(
-        parts.net, parts.objectives, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
+        parts.net, parts.terms, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
     )
     batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
-    return step.make_train_step(parts.net, parts.objectives, tx), (fresh, batch, 1e-3)
+    return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch, 1e-3)
 
 
 @pytest.mark.parametrize("kind", [evaluation, training])
@@ -139,6 +138,6 @@ def test_xlas_own_analysis_agrees(system: str, kind: Callable[..., tuple]) -> No
     made, arguments = kind(parts)
     analysis = jax.jit(made).lower(*arguments).compile().cost_analysis()
     cost = cost_of(parts, nn.unbox(parts.abstract_parameters(parts.config.short.max_len)))
-    expected = cost.forward + (cost.attention if parts.module.CAUSAL else 0)
+    expected = cost.forward + (cost.attention if (parts.module.SEES == "left") else 0)
     times = 1 if kind is evaluation else cost.train / cost.forward
     assert analysis["flops"] == pytest.approx(times * expected, rel=0.05)

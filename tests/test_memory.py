@@ -100,7 +100,7 @@ def with_remat(remat: str, num_layers: int) -> tuple[int, Any]:
 
     def loss(params: Any) -> jax.Array:
         terms = plan.net.apply(
-            {"params": params}, batch, plan.objectives, train=True, accuracy=False,
+            {"params": params}, batch, plan.terms, train=True, accuracy=False,
             method=objectives_lib.apply_objectives, rngs={"dropout": jax.random.key(1)},
         )  # fmt: skip
         return terms["clm"]["loss"][0] / (8 * 63)

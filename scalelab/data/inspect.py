@@ -122,9 +122,8 @@ def main(argv: list[str]) -> None:
 
     system = systems.load(config.system)
     has_pairs = formats.load(config.data.format).HAS_PAIRS
-    objectives.check(
-        config.objectives, served=system.OBJECTIVES, causal=system.CAUSAL, has_pairs=has_pairs
-    )
+    names = list(config.objective_weights)
+    objectives.check(names, heads=system.HEADS, sees=system.SEES, has_pairs=has_pairs)
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}

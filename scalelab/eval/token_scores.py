@@ -65,6 +65,7 @@ def _features(
     """Returns features [B, P, D] at `places`, and the output table [V, D] and bias [V]."""
 
     def apply(model: Any) -> Any:
+        model = model.token_net
         hidden, _ = model(batch, train=False)
         return model.token_features(jnp.take_along_axis(hidden, places[..., None], axis=1))
 

@@ -162,7 +162,8 @@ def shapes(
     head = make_head(kind, num_classes, sizes.width, 0.0)
     whole = Classifier(body, head, module.ADAPTATION.reads)
     batch = objectives.example_batch(1, has_pairs=False)
-    init = functools.partial(whole.init, jax.random.key(0), batch, train=False)
+    key = jax.random.key(0)
+    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     return flat(nn.unbox(jax.eval_shape(init)["params"]))
 
 

@@ -47,7 +47,12 @@ class Decoder(nn.Module):
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 
     def __call__(
-        self, batch: Batch, *, train: bool, cache: DecoderCache | None = None
+        self,
+        batch: Batch,
+        *,
+        train: bool,
+        cache: DecoderCache | None = None,
+        step: jax.Array | None = None,
     ) -> tuple[jax.Array, DecoderCache | None]:
         """Computes hidden states.
 
@@ -56,6 +61,7 @@ class Decoder(nn.Module):
             earlier calls, and lengths counts the new ones alone: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
+          step: of the training, for layers that depend on it.
 
         Returns:
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
@@ -67,12 +73,19 @@ class Decoder(nn.Module):
             positions = positions + cache.lengths[:, None]
             lengths = cache.lengths + lengths
             mask = Mask(lengths=lengths, query_positions=positions, causal=True)
-        ctx = Context(mask=mask, positions=positions, examples=batch["examples"], train=train)
+        ctx = Context(
+            mask=mask, positions=positions, examples=batch["examples"], step=step, train=train
+        )
         layers = None if cache is None else cache.layers
         hidden, layers = self.stack(self.embed(batch, ctx), ctx, layers)
         if self.norm is not None:
             hidden = self.norm(hidden)
         return hidden, None if cache is None else DecoderCache(layers=layers, lengths=lengths)
+
+    @property
+    def token_net(self) -> nn.Module:
+        """The net that predicts tokens: this one."""
+        return self
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""

@@ -29,7 +29,12 @@ class Encoder(nn.Module):
     output_embed: nn.Module | None = None
 
     def __call__(
-        self, batch: Batch, *, train: bool, cache: ArrayPytree = None
+        self,
+        batch: Batch,
+        *,
+        train: bool,
+        cache: ArrayPytree = None,
+        step: jax.Array | None = None,
     ) -> tuple[jax.Array, ArrayPytree]:
         """Computes hidden states.
 
@@ -37,6 +42,7 @@ class Encoder(nn.Module):
           batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
+          step: of the training, for layers that depend on it.
 
         Returns:
           [B, T, D] in the compute dtype, and None.
@@ -47,10 +53,16 @@ class Encoder(nn.Module):
             mask=Mask(lengths=batch["lengths"]),
             positions=jnp.arange(tokens.shape[1])[None],
             examples=batch["examples"],
+            step=step,
             train=train,
         )
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
+
+    @property
+    def token_net(self) -> nn.Module:
+        """The net that predicts tokens: this one."""
+        return self
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
@@ -69,7 +81,5 @@ class Encoder(nn.Module):
           ValueError: the family has no head for pairs.
         """
         if self.pair_head is None:
-            raise ValueError(
-                "this net has no pair head; build a system whose OBJECTIVES name 'nsp'"
-            )
+            raise ValueError("this net has no pair head; build a system whose HEADS name 'pair'")
         return self.pair_head(hidden)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes
+from scalelab.nn import axes, parts
 from scalelab.nn.axes import constrain, parameter
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
@@ -78,10 +78,13 @@ class InputEmbed(nn.Module):
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds batch["tokens"]; segment 1 begins at batch["boundaries"]. Returns [B, T, D]."""
-        x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
-        if self.segments is not None:
-            x = x + self.segments((ctx.positions >= batch["boundaries"][:, None]).astype(jnp.int32))
-        if self.norm is not None:
-            x = self.norm(x)
-        x = self.dropout(x.astype(self.dtype), ctx)
+        with parts.part(parts.EMBEDDING):
+            x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
+            if self.segments is not None:
+                x = x + self.segments(
+                    (ctx.positions >= batch["boundaries"][:, None]).astype(jnp.int32)
+                )
+            if self.norm is not None:
+                x = self.norm(x)
+            x = self.dropout(x.astype(self.dtype), ctx)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

@@ -87,6 +87,7 @@ class Context:
         examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
       bias: added to attention scores, broadcastable to [B, N, T, S]; None: nothing.
+      step: int32 [], number of the training step; None outside training.
       train: True turns dropout on.
     """
 
@@ -94,4 +95,5 @@ class Context:
     positions: jax.Array
     examples: jax.Array
     bias: jax.Array | None = None
+    step: jax.Array | None = None
     train: bool = flax.struct.field(pytree_node=False, default=False)

@@ -61,11 +61,14 @@ def open_run(
     data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
     model = state.make_model(config, data.tokenizer.special_ids)
     fresh, placed = state.create(
-        model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
-    )
+        model.net, model.terms, model.tx,
+        max_len=max_len, batch_size=config.short.batch_size, seed=config.seed, mesh=mesh,
+    )  # fmt: skip
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-    costs = flops.of_phases(fresh.params, model.objectives, config, causal=system.CAUSAL)
+    costs = flops.of_phases(
+        fresh.params, model.net, model.terms, config, fresh.carried, fresh.frozen
+    )
     tokens = [phase.step_tokens for phase in data.phases]
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)

@@ -20,10 +20,11 @@ from scalelab import objectives as objectives_lib
 from scalelab import systems
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.objectives import Objective
+from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
 from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.state import make_terms
 from scalelab.systems import System
 
 
@@ -43,12 +44,19 @@ class Pretrained:
     def net(self) -> nn.Module:
         """Its net, unbound."""
         size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
-        return systems.make_net(self.system, self.config.net, vocab_size=size, remat=remat)
+        return systems.make_net(
+            self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat
+        )
 
     @functools.cached_property
-    def objectives(self) -> tuple[Objective, ...]:
-        """Its objectives."""
-        return _make_objectives(self.config, self.tokenizer)
+    def terms(self) -> tuple[Term, ...]:
+        """The summands of its loss."""
+        return make_terms(self.config, self.tokenizer.special_ids)
+
+    @property
+    def predicts(self) -> str | None:
+        """The tokens that it was trained to predict: "next" or "masked"; None: none."""
+        return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:
@@ -142,20 +150,11 @@ def _read_config(path: pathlib.Path) -> Config:
     return resolve(values)
 
 
-def _make_objectives(config: Config, tokenizer: Tokenizer) -> tuple[Objective, ...]:
-    return objectives_lib.make(
-        config.objectives,
-        vocab_size=config.tokenizer.vocab_size,
-        special_ids=tokenizer.special_ids,
-        mask_rate=config.mask_rate,
-    )
-
-
 def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
-    net = systems.make_net(system, config.net, vocab_size=size)
-    made = _make_objectives(config, tokenizer)
+    net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
+    made = make_terms(config, tokenizer.special_ids)
     return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
 
 

@@ -37,7 +37,7 @@ def tokens_of(opened: Any) -> np.ndarray:
 
 def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Reading:
     frame, ids = opened.tokenizer.frame(), opened.tokenizer.special_ids
-    if opened.system.CAUSAL:
+    if opened.predicts == "next":
         return Reading((), (), None, context, stride)
     return Reading(frame.begin, frame.end, ids["mask"], context, stride)
 
@@ -101,7 +101,7 @@ def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, syst
     np.testing.assert_allclose(found, one_by_one(opened), rtol=1e-4, atol=1e-5)
     unknown = np.isnan(found).nonzero()[0].tolist()
     firsts = [s for s, n in zip(STARTS, LENGTHS, strict=False) if n]
-    assert unknown == (firsts if opened.system.CAUSAL else [])
+    assert unknown == (firsts if (opened.predicts == "next") else [])
 
 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
@@ -110,7 +110,7 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     rng = np.random.default_rng(1)
     rows = [rng.integers(9, 300, n).astype(np.int32) for n in (3, 9, 16, 30)]
     net = opened.net
-    objectives = opened.objectives
+    objectives = opened.terms
 
     @jax.jit
     def terms(batch: Any) -> Any:
