@@ -57,12 +57,17 @@ class Model:
         return {f"{term.name}_loss": term.weight for term in self.terms}
 
 
-def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> Model:
+def make_model(
+    config: Config,
+    special_ids: Mapping[str, int] | None = None,
+    frozen: Mapping[str, nn.Module] | None = None,
+) -> Model:
     """Makes the parts of a training program from a config.
 
     Args:
       config: of the run.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
+      frozen: name -> unbound net of another run.
 
     Raises:
       ValueError: net, format and objectives do not go together, or one of them is unknown.
@@ -84,7 +89,7 @@ def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> 
             vocab_size=size,
             remat=config.machine.remat,
         ),
-        make_terms(config, ids),
+        make_terms(config, ids, frozen),
         adamw.adamw(
             beta1=o.beta1,
             beta2=o.beta2,
@@ -95,9 +100,11 @@ def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> 
     )
 
 
-def make_terms(config: Config, special_ids: Mapping[str, int]) -> tuple[Term, ...]:
+def make_terms(
+    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, nn.Module] | None = None
+) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `objectives.make`."""
-    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate)
+    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate, frozen or {})
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 
@@ -143,6 +150,7 @@ def fresh(
     *,
     max_len: int,
     batch_size: int = 1,
+    frozen: Mapping[str, Any] | None = None,
 ) -> TrainState:
     """Initialises a state, with parameters boxed with the names of their axes.
 
@@ -153,14 +161,18 @@ def fresh(
       tx: the optimizer.
       max_len: length of the example to trace with; must be no longer than the net's positions.
       batch_size: B, on which carried state may depend.
+      frozen: name -> parameters of another run's net.
     """
-    variables = init_variables(key, net, terms, max_len=max_len, batch_size=batch_size)
+    variables = init_variables(
+        key, net, terms, max_len=max_len, batch_size=batch_size, frozen=frozen
+    )
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=variables["params"],
         opt_state=tx.init(variables["params"]),
         rng=jax.random.key_data(named_key(key, "train")),
         carried=variables[CARRIED],
+        frozen=frozen or {},
     )
 
 
@@ -171,6 +183,7 @@ def create(
     *,
     max_len: int,
     batch_size: int = 1,
+    frozen: Mapping[str, Any] | None = None,
     seed: int,
     mesh: Mesh,
 ) -> tuple[TrainState, TrainState]:
@@ -181,9 +194,12 @@ def create(
     Returns:
       The state, and a tree like it of shardings.
     """
-    init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh)
+    leaves, tree = jax.tree.flatten(dict(frozen or {}))
+    like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+    init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
     with jax.set_mesh(mesh):
-        return init(jax.random.key(seed)), placed
+        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
+        return init(jax.random.key(seed), given), placed
 
 
 @functools.lru_cache(maxsize=2)  # so that other seeds of one net do not compile it again
@@ -194,11 +210,19 @@ def _initialiser(
     max_len: int,
     batch_size: int,
     mesh: Mesh,
+    like: tuple[jax.ShapeDtypeStruct, ...],
+    tree: Any,
 ) -> tuple[Any, TrainState]:
-    """Returns the compiled initializer (key -> sharded state) and the shardings."""
+    """Returns the compiled initializer (key, frozen -> sharded state) and the shardings.
 
-    def init(key: jax.Array) -> TrainState:
-        return fresh(key, net, terms, tx, max_len=max_len, batch_size=batch_size)
+    `like` and `tree` are the frozen parameters, abstract and flattened.
+    """
 
-    placed = sharding.shardings(jax.eval_shape(init, jax.random.key(0)), mesh)
-    return jax.jit(lambda key: nn.unbox(init(key)), out_shardings=placed), placed
+    def init(key: jax.Array, frozen: Any) -> TrainState:
+        sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
+        return fresh(key, net, terms, tx, **sizes)
+
+    abstract = jax.eval_shape(init, jax.random.key(0), jax.tree.unflatten(tree, like))
+    placed = sharding.shardings(abstract, mesh)
+    made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
+    return made, placed

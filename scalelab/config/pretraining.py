@@ -178,6 +178,8 @@ class Machine:
     log_every_steps: Count = 50
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
+    # Runs whose nets objectives read but do not train: "teacher=RUN,other=RUN".
+    frozen: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +203,7 @@ class Config:
     eval: Eval = Eval()
     machine: Machine = Machine()
     init: str | None = None  # digest of the first parameters; --init sets it. None: random
+    frozen: str | None = None  # digests of the nets in machine.frozen, which sets it
 
     @property
     def objective_weights(self) -> dict[str, float]:

@@ -216,6 +216,8 @@ class Start:
 def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
     """Opens the run that config.machine.init names, for the run in `workdir` to begin with.
 
+    Fills in the digests of frozen nets, too.
+
     A run that has a checkpoint of its own needs neither that run nor --init.
 
     Returns:
@@ -226,7 +228,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
       ValueError: there is no such run, its parameters do not fit, or they are not those that the
         config names or that the folder's run began with.
     """
-    begun = _read_begun(workdir)
+    config, begun = _freeze(config), _read_begun(workdir)
     if config.machine.init is None and begun is None:
         if config.init is not None:
             raise ValueError(
@@ -259,6 +261,44 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
     if opened is None:
         return config, Start(str(given), workdir / "tokenizer", None, digest)
     return config, _fit(opened, digest, config)
+
+
+# --- Frozen nets ----------------
+
+
+@functools.lru_cache(maxsize=2)  # a start asks for them more than once
+def load_frozen(places: str | None) -> dict[str, Pretrained]:
+    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
+
+    Raises:
+      ValueError: another form, or no such run.
+    """
+    found = {}
+    for part in places.split(",") if places else ():
+        name, equals, folder = part.partition("=")
+        if not equals or not name.isidentifier() or name in found:
+            raise ValueError(
+                f"config.machine.frozen = {places!r}: expected NAME=RUN, joined by ',', such as"
+                " teacher=runs/bert"
+            )
+        try:
+            found[name] = load(folder)
+        except ValueError as error:
+            raise ValueError(f"config.machine.frozen, {name}: {error}") from None
+    return found
+
+
+def _freeze(config: Config) -> Config:
+    """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
+    found = load_frozen(config.machine.frozen)
+    digests = [f"{name}={digest_of(opened.params)}" for name, opened in found.items()]
+    digest = ",".join(digests) or None
+    if config.frozen not in (None, digest):
+        raise ValueError(
+            f"config.frozen = {config.frozen!r}, but the nets of config.machine.frozen ="
+            f" {config.machine.frozen!r} have the digests {digest!r}: give the runs that it names"
+        )
+    return dataclasses.replace(config, frozen=digest)
 
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:

@@ -227,7 +227,7 @@ class Recorder:
           rank: the lower the better; the best is kept beside the last ones.
         """
         with metrics.timed(self.timers, "save_secs"):
-            self._checkpoints.save(self.run.state, self.run.meta(), rank)
+            self._checkpoints.save(self.run.state.replace(frozen={}), self.run.meta(), rank)
 
     # --- The end ----------------
 
