@@ -82,11 +82,6 @@ class Decoder(nn.Module):
             hidden = self.norm(hidden)
         return hidden, None if cache is None else DecoderCache(layers=layers, lengths=lengths)
 
-    @property
-    def token_net(self) -> nn.Module:
-        """The net that predicts tokens: this one."""
-        return self
-
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
         features, bias = self.token_head(hidden)

@@ -59,11 +59,6 @@ class Encoder(nn.Module):
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
 
-    @property
-    def token_net(self) -> nn.Module:
-        """The net that predicts tokens: this one."""
-        return self
-
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
         features, bias = self.token_head(hidden)

@@ -35,19 +35,28 @@ class Pass:
     train: bool = False
     accuracy: bool = False
     frozen: Mapping[str, ArrayPytree] = dataclasses.field(default_factory=dict)
-    _hidden: dict[Any, jax.Array] = dataclasses.field(default_factory=dict)
+    _computed: dict[tuple[str, int], tuple[Any, Batch]] = dataclasses.field(default_factory=dict)
 
     def key(self, name: str) -> jax.Array:
         """Returns a random key of that name, in training and evaluation."""
         return named_key(self.rng, name)
 
-    def hidden(self, net: nn.Module, batch: Batch) -> jax.Array:
-        """Returns the states [B, T, D] of a bound net on the prepared batch, computed once."""
-        assert net.scope is not None
-        place = net.scope.path
-        if place not in self._hidden:
-            self._hidden[place] = net(batch, train=self.train, step=self.step)[0]  # pyright: ignore[reportCallIssue]
-        return self._hidden[place]
+    def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
+        """Returns the states [B, T, D] of a bound net on a batch, computed once."""
+        return self._states("__call__", model, batch)[0]
+
+    def token_hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
+        """Returns the states that score tokens, which mostly are the same."""
+        if hasattr(model, "token_states"):
+            return self._states("token_states", model, batch)
+        return self.hidden(model, batch)
+
+    def _states(self, method: str, model: nn.Module, batch: Batch) -> Any:
+        key = method, id(batch)
+        if key not in self._computed:
+            made = getattr(model, method)(batch, train=self.train, step=self.step)
+            self._computed[key] = made, batch  # kept, so that no other batch gets its id
+        return self._computed[key][0]
 
 
 class Objective(Protocol):

@@ -34,14 +34,14 @@ class CLM:
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
-        tokens, lengths, net = batch["tokens"], batch["lengths"], model.token_net
+        tokens, lengths = batch["tokens"], batch["lengths"]
         num_places = tokens.shape[1]
         # The last column predicts nothing; keeping it keeps T a round number.
         targets = jnp.roll(tokens, -1, axis=1)
         weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
-        hidden = ctx.hidden(net, batch)
+        hidden = ctx.token_hidden(model, batch)
         with parts.useful((num_places - 1) / num_places):
-            features = net.token_features(hidden)
+            features = model.token_features(hidden)
             return xent.token_cross_entropy(*features, targets, weights, accuracy=ctx.accuracy)
 
 

@@ -94,12 +94,10 @@ class MLM:
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""
-        net = model.token_net
-        chosen = jnp.take_along_axis(
-            ctx.hidden(net, batch), batch["mlm_positions"][..., None], axis=1
-        )
+        places = batch["mlm_positions"][..., None]
+        chosen = jnp.take_along_axis(ctx.token_hidden(model, batch), places, axis=1)
         return xent.token_cross_entropy(
-            *net.token_features(chosen),
+            *model.token_features(chosen),
             batch["mlm_targets"],
             batch["mlm_weights"],
             accuracy=ctx.accuracy,

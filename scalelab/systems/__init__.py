@@ -83,7 +83,8 @@ class System(Protocol):
     The net that `build` returns offers:
 
       net(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
-      net.token_net: the net that predicts tokens: mostly itself
+      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, only
+        where they are not those above, as in a net with a generator
       net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
       net.token_logits(hidden [..., D]) -> [..., V] float32
       net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where HEADS has "pair"
