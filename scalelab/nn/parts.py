@@ -15,12 +15,12 @@ _MARK = re.compile(r"part:(\w+)")
 _SHARE = re.compile(r"useful:([\d.e-]+)")
 
 
-def part(name: str) -> contextlib.AbstractContextManager[None]:
+def part(name: str) -> contextlib.AbstractContextManager[object]:
     """Marks what is traced inside as a part of the net."""
     return jax.named_scope(f"part:{name}")
 
 
-def useful(share: float) -> contextlib.AbstractContextManager[None]:
+def useful(share: float) -> contextlib.AbstractContextManager[object]:
     """Marks the share of the products inside that the result needs.
 
     Dense causal attention computes twice the scores that it uses; the literature counts half.

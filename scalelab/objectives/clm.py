@@ -41,8 +41,10 @@ class CLM:
         weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
         hidden = ctx.hidden(net, batch)
         with parts.useful((num_places - 1) / num_places):
-            features = net.token_features(hidden)
-            return xent.token_cross_entropy(*features, targets, weights, accuracy=ctx.accuracy)
+            features, table, bias = net.token_features(hidden)
+            return xent.token_cross_entropy(
+                features, table, bias, targets, weights, accuracy=ctx.accuracy
+            )
 
 
 def make(setting: Setting, options: None = None) -> CLM:

@@ -98,11 +98,10 @@ class MLM:
         chosen = jnp.take_along_axis(
             ctx.hidden(net, batch), batch["mlm_positions"][..., None], axis=1
         )
+        features, table, bias = net.token_features(chosen)
+        targets, weights = batch["mlm_targets"], batch["mlm_weights"]
         return xent.token_cross_entropy(
-            *net.token_features(chosen),
-            batch["mlm_targets"],
-            batch["mlm_weights"],
-            accuracy=ctx.accuracy,
+            features, table, bias, targets, weights, accuracy=ctx.accuracy
         )
 
 
