@@ -11,9 +11,16 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from scalelab.config import options
 from scalelab.config.durations import durations
-from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill
+from scalelab.config.fields import (
+    Count,
+    NotNegative,
+    Positive,
+    Probability,
+    choice,
+    complete_options,
+    fill,
+)
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
 
@@ -260,7 +267,7 @@ def resolve(values: Mapping[str, Any]) -> Config:
         "format_options": ("formats", [config.data.format]),
     }
     given = {
-        group: options.complete(group, *module, getattr(config, group))
+        group: complete_options(group, *module, getattr(config, group))
         for group, module in modules.items()
     }
     config = dataclasses.replace(config, **given)

@@ -26,7 +26,6 @@ from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
-from scalelab.state import make_terms
 from scalelab.tasks import examples
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import TaskExamples
@@ -109,9 +108,7 @@ class TaskRun:
             remat=pretraining.machine.remat,
         )
         head = config.head
-        terms = ()
-        if config.lm_weight and opened.predicts == "next":
-            terms = make_terms(pretraining, self.tokenizer.special_ids)
+        terms = opened.terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,

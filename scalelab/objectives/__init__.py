@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.config.options import make_options
+from scalelab.config.fields import make_options
 from scalelab.helpers.names import load_module, nearest
 
 Batch = dict[str, jax.Array]
