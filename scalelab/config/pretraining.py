@@ -290,6 +290,8 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
+    if config.mask_rate == 0 and "mlm" in config.objective_weights:
+        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     durations(config.optim)
     return config
 

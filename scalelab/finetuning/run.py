@@ -202,9 +202,14 @@ class TaskRun:
         return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
 
     def flops(self, params: Params, length: int) -> float:
-        """Returns the FLOPs of a training step on a batch padded to `length`."""
+        """Returns the FLOPs of a training step on a batch padded to `length`.
+
+        Args:
+          params: of a seed in training, which may have few rows of the token table.
+          length: T.
+        """
         size = self.config.batch_size * self.learner.net.num_orders
-        forward = functools.partial(self.learner.scores, train=True)
+        forward = functools.partial(self.trained.scores, train=True)
         batch = jax.eval_shape(lambda: objectives.example_batch(length, False, size))
         return flops.of_program(
             lambda params, batch, key: forward(params, batch, rng=key), params, batch,

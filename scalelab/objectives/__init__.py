@@ -138,7 +138,7 @@ def load(name: str) -> ObjectiveModule:
     Raises:
       ValueError: there is no such objective; the message names the nearest.
     """
-    return cast(ObjectiveModule, load_module("objectives", name, but=("xent",)))
+    return cast(ObjectiveModule, load_module("objectives", name))
 
 
 def make(
