@@ -17,7 +17,7 @@ import tiny
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
 from scalelab.objectives import Pass, Term
-from scalelab.runs import checkpoint, metrics
+from scalelab.runs.checkpoint import Checkpoints
 
 V, T, B = 5, 3, 8
 
@@ -28,13 +28,15 @@ def objectives_are_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objectives_lib, "load", lambda name: module)
 
 
+TRACED: list[bool] = []
+
+
 class Table(nn.Module):
-    """One number for each token."""
+    """One number for each token; notes each time that it is traced."""
 
     @nn.compact
-    def __call__(
-        self, batch: dict[str, jax.Array], *, train: bool, step: Any = None
-    ) -> tuple[jax.Array, None]:
+    def __call__(self, batch: Any, *, train: bool, step: Any = None) -> tuple[jax.Array, None]:
+        TRACED.append(train)
         named = nn.with_logical_partitioning(nn.initializers.normal(1.0), ("vocab",))
         table = self.param("table", named, (V,))
         hidden = table[batch["tokens"]]
@@ -59,14 +61,13 @@ class Squares:
 
     def losses(self, model: Any, batch: Any, ctx: Pass) -> dict:
         valid = jnp.arange(T) < batch["lengths"][:, None]
-        errors = (
-            jnp.square(ctx.hidden(model, batch) - batch[f"{self.name}_targets"][:, None]) * valid
-        )
+        targets = batch[f"{self.name}_targets"][:, None]
+        errors = jnp.square(ctx.hidden(model, batch) - targets) * valid
         terms = {"loss": (jnp.sum(errors), jnp.sum(valid).astype(jnp.float32))}
         return terms | ({"accuracy": terms["loss"]} if ctx.accuracy else {})
 
 
-TERMS = (Term(Squares("near")), Term(Squares("far"), 3.0))
+TABLE, TERMS = Table(), (Term(Squares("near")), Term(Squares("far"), 3.0))
 
 
 def batch_of(seed: int) -> dict[str, np.ndarray]:
@@ -87,7 +88,8 @@ class Root(Squares):
         return {"loss": (jnp.sqrt(0 * total), weight)}
 
 
-SGD, ADAM, TABLE = optax.scale(-1.0), optax.adam(1.0), Table()
+SGD, ADAM = optax.scale(-1.0), optax.adam(1.0)
+copy = functools.partial(jax.tree.map, jnp.copy)
 
 
 def fresh(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> tuple[state.TrainState, Any]:
@@ -95,30 +97,22 @@ def fresh(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> tuple[state.TrainSta
 
 
 @functools.cache
-def compiled_once(
-    tx: Any, num_microbatches: int, terms: Any, net: Any
-) -> tuple[Any, state.TrainState]:
+def compiled_once(tx: Any, num_microbatches: int, terms: Any, net: Any) -> tuple[Any, Any]:
     begun, placed = fresh(tx, terms, net)
     made = step.make_train_step(net, terms, tx, num_microbatches)
     return step.compile_train(made, tiny.one_device(), placed, begun, batch_of(0)), begun
 
 
-def compiled(
-    tx: Any, num_microbatches: int = 1, terms: Any = TERMS, net: Any = TABLE
-) -> tuple[Any, state.TrainState]:
+def compiled(tx: Any, num_microbatches: int = 1, terms: Any = TERMS, net: Any = TABLE) -> tuple:
     """The compiled step and a fresh state to give to it."""
     run, begun = compiled_once(tx, num_microbatches, terms, net)
     return run, copy(begun)
 
 
-def copy(begun: state.TrainState) -> state.TrainState:
-    return jax.tree.map(jnp.copy, begun)
-
-
 def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> Any:
     """The compiled evaluation: state -> metrics of each draw of batch_of(1)."""
     begun, placed = fresh(tx, terms, net)
-    model = state.Model(types.SimpleNamespace(), net, terms, tx)
+    model = types.SimpleNamespace(net=net, terms=terms)
     run = step.compile_evaluation(model, tiny.one_device(), placed, begun, batch_of(1))
     return lambda now: run(now, [batch_of(1)])
 
@@ -207,9 +201,6 @@ def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
         assert f"{name}_accuracy" in found
     assert found["num_bytes"][0] == 50 and found["num_text_tokens"][0] == 20
     assert jax.tree.map(float, run(begun)) == [jax.tree.map(float, found)]
-    model = state.Model(types.SimpleNamespace(), TABLE, TERMS, SGD)
-    means = metrics.summarise_eval(metrics.sum_pairs([found]), model.loss_weights, [])
-    assert means["loss"] == pytest.approx(means["near_loss"] + 3 * means["far_loss"])
 
 
 def test_the_seed_decides_parameters_and_draws_apart() -> None:
@@ -245,21 +236,6 @@ def test_an_evaluation_draws_several_times_where_that_changes_something(
     assert len({tuple(key) for key in seen}) == 2 * num_draws
 
 
-# --- What a pass offers, and what a net carries ---------------------------------------------------
-
-
-TRACED: list[dict[str, Any]] = []
-
-
-class Counting(Table):
-    """Notes each time that it is traced."""
-
-    @nn.compact
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[jax.Array, None]:
-        TRACED.append(kwargs)
-        return super().__call__(*args, **kwargs)
-
-
 class Nosy(Squares):
     """Returns, beside its loss, what the pass tells it."""
 
@@ -272,15 +248,15 @@ class Nosy(Squares):
 
 
 def test_a_pass_has_keys_by_name_and_step_and_one_forward_for_all_objectives() -> None:
-    terms, net = (Term(Nosy("near")), Term(Nosy("far"))), Counting()
-    run, begun = compiled(SGD, terms=terms, net=net)
+    terms = Term(Nosy("near")), Term(Nosy("far"))
+    run, begun = compiled(SGD, terms=terms)
     TRACED.clear()
-    jax.eval_shape(step.make_train_step(net, terms, SGD), begun, batch_of(1), 0.0)
-    assert len(TRACED) == 1
+    jax.eval_shape(step.make_train_step(TABLE, terms, SGD), begun, batch_of(1), 0.0)
+    assert TRACED == [True]
     after, first = run(begun, batch_of(1), jnp.float32(0))
     last, second = run(after, batch_of(1), jnp.float32(0))
-    evaluated = evaluation(SGD, terms, net)
-    (third,), (again,) = (evaluated(now) for now in (fresh(SGD, terms, net)[0], last))
+    evaluated = evaluation(SGD, terms)
+    (third,), (again,) = (evaluated(now) for now in (fresh(SGD, terms)[0], last))
     for found, number, train in ((first, 0, 1), (second, 1, 1), (third, -1, 0), (again, -1, 0)):
         for name in ("near", "far"):
             assert (found[f"{name}_step"][0], found[f"{name}_train"][0]) == (number, train)
@@ -302,30 +278,23 @@ class Memory(Table):
         return hidden, None
 
 
-MEMORY = Memory()
-
-
 def test_what_a_net_carries_is_changed_by_steps_and_saved(tmp_path: pathlib.Path) -> None:
-    run, begun = compiled(ADAM, net=MEMORY)
+    run, begun = compiled(ADAM, net=Memory())
     assert begun.carried == {"seen": 0}
     after, _ = run(begun, batch_of(1), jnp.float32(0.5))
     assert after.carried == {"seen": 10}
-    evaluated = evaluation(ADAM, net=MEMORY)
+    evaluated = evaluation(ADAM, net=Memory())
     empty = after.replace(carried={"seen": jnp.zeros(())})
     losses = [evaluated(now)[0]["near_loss"] for now in (after, empty)]
     assert losses[0] != losses[1] and after.carried == {"seen": 10}
-    kept = checkpoint.Checkpoints(tmp_path / "checkpoints", 1)
+    kept = Checkpoints(tmp_path / "checkpoints", 1)
     kept.save(after, {})
-    kept.wait()
-    restored, _ = kept.restore(fresh(ADAM, net=MEMORY)[0])
+    restored, _ = kept.restore(fresh(ADAM, net=Memory())[0])
     kept.close()
     ends = [run(now, batch_of(2), jnp.float32(0.5)) for now in (copy(after), restored)]
     assert ends[0][0].carried == {"seen": 20}
     jax.tree.map(np.testing.assert_array_equal, *ends)
     bad = after.replace(params={"table": after.params["table"] * np.nan})
     assert run(bad, batch_of(1), jnp.float32(0.5))[0].carried == {"seen": 10}
-
-
-def test_microbatches_refuse_a_net_that_carries_something() -> None:
     with pytest.raises(ValueError, match="num_microbatches = 2.*seen"):
-        compiled(ADAM, 2, net=MEMORY)
+        compiled(ADAM, 2, net=Memory())
