@@ -72,12 +72,19 @@ def make_train_step(
 
     Returns:
       A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
-      and "finite": 0 if loss or gradient were not; the parameters are then left as they were.
+      and "finite": 0 if loss or gradient were not; all but the step is then left as it was.
+      It raises ValueError, when traced, for several microbatches of a state that carries something.
     """
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array
     ) -> tuple[TrainState, Metrics]:
+        if num_microbatches > 1 and (carried := jax.tree_util.tree_leaves_with_path(state.carried)):
+            raise ValueError(
+                f"config.machine.num_microbatches = {num_microbatches}: the net carries state from"
+                f" step to step ({jax.tree_util.keystr(carried[0][0])}), which parts of a batch"
+                " cannot share; set it to 1"
+            )
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
         def run(params: Any, part: Batch) -> tuple[dict[str, Pairs], Any]:

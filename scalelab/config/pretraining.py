@@ -11,9 +11,16 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from scalelab.config import options
 from scalelab.config.durations import durations
-from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill
+from scalelab.config.fields import (
+    Count,
+    NotNegative,
+    Positive,
+    Probability,
+    choice,
+    complete_options,
+    fill,
+)
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
 
@@ -263,7 +270,7 @@ def resolve(values: Mapping[str, Any]) -> Config:
         "format_options": ("formats", [config.data.format]),
     }
     given = {
-        group: options.complete(group, *module, getattr(config, group))
+        group: complete_options(group, *module, getattr(config, group))
         for group, module in modules.items()
     }
     config = dataclasses.replace(config, **given)
@@ -286,6 +293,8 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
+    if config.mask_rate == 0 and "mlm" in config.objective_weights:
+        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     durations(config.optim)
     return config
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from scalelab import formats
+from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
 from scalelab.data.store import ExampleStore
@@ -58,6 +59,9 @@ def make_phases(
     """
     form, rate = formats.load(config.data.format), config.long.example_rate
     build = functools.partial(form.build, frame=frame, short_rate=config.data.short_rate)
+    options = make_options(form, config.format_options)
+    own = {} if options is None else {"options": options}
+    build = functools.partial(build, **own)
     shared_key = {
         "documents": key,
         "frame": dataclasses.asdict(frame),
@@ -65,6 +69,7 @@ def make_phases(
         "version": [form.VERSION, VERSION],
         "store": store.VERSION,
         "short_rate": config.data.short_rate,
+        **{name: dataclasses.asdict(value) for name, value in own.items()},
     }
     lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 

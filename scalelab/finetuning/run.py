@@ -26,7 +26,6 @@ from scalelab.optim import adamw
 from scalelab.resources import flops
 from scalelab.runs import run_folder
 from scalelab.runs.checkpoint import Checkpoints
-from scalelab.state import make_terms
 from scalelab.tasks import examples
 from scalelab.tasks.batches import TaskBatches, evaluation_batches
 from scalelab.tasks.examples import TaskExamples
@@ -109,9 +108,7 @@ class TaskRun:
             remat=pretraining.machine.remat,
         )
         head = config.head
-        terms = ()
-        if config.lm_weight and opened.predicts == "next":
-            terms = make_terms(pretraining, self.tokenizer.special_ids)
+        terms = opened.terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,
@@ -205,9 +202,14 @@ class TaskRun:
         return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
 
     def flops(self, params: Params, length: int) -> float:
-        """Returns the FLOPs of a training step on a batch padded to `length`."""
+        """Returns the FLOPs of a training step on a batch padded to `length`.
+
+        Args:
+          params: of a seed in training, which may have few rows of the token table.
+          length: T.
+        """
         size = self.config.batch_size * self.learner.net.num_orders
-        forward = functools.partial(self.learner.scores, train=True)
+        forward = functools.partial(self.trained.scores, train=True)
         batch = jax.eval_shape(lambda: objectives.example_batch(length, False, size))
         return flops.of_program(
             lambda params, batch, key: forward(params, batch, rng=key), params, batch,

@@ -8,8 +8,6 @@ import numpy as np
 
 from scalelab.helpers import names
 
-_PARTS = ("assembly", "draws")
-
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
@@ -65,7 +63,11 @@ class Examples:
 
 
 class Format(Protocol):
-    """A module of this room."""
+    """A module of this room.
+
+    It may also export `Options`, a frozen dataclass of its own settings (config.format_options);
+    `build` then takes one as `options`.
+    """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes
     HAS_PAIRS: bool  # whether examples have two segments and a label
@@ -98,9 +100,9 @@ class Format(Protocol):
 
 def format_names() -> list[str]:
     """Lists the formats that `load` finds."""
-    return [name for name in names.module_names("formats") if name not in _PARTS]
+    return names.module_names("formats")
 
 
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
-    return cast(Format, names.load_module("formats", name, but=_PARTS))
+    return cast(Format, names.load_module("formats", name))

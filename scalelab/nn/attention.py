@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes, parts
-from scalelab.nn.axes import constrain
+from scalelab.nn import axes
+from scalelab.nn.axes import constrain, part, useful
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
@@ -104,8 +104,8 @@ class SelfAttention(nn.Module):
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
             keys, values, place = cache.keys, cache.values, "bnsk"
-        needed = parts.useful(0.5 if ctx.mask.causal else 1.0)
-        with parts.part(parts.ATTENTION), needed:
+        needed = useful(0.5 if ctx.mask.causal else 1.0)
+        with part("attention"), needed:
             scores = product(f"btnk,{place}->bnts", query, keys) * self.head_size**-0.5
         if ctx.bias is not None:
             scores = scores + ctx.bias
@@ -114,7 +114,7 @@ class SelfAttention(nn.Module):
             scores = jnp.where(allowed, scores, MASKED_SCORE)
         weights = jax.nn.softmax(scores, axis=-1).astype(self.dtype)
         weights = Dropout(self.dropout_rate, name="dropout")(weights, ctx)
-        with parts.part(parts.ATTENTION), needed:
+        with part("attention"), needed:
             mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
         out_axes, out_shape = (axes.WIDTH,), (x.shape[-1],)
         out = Linear(

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.nn import axes, parts
-from scalelab.nn.axes import constrain, parameter
+from scalelab.nn import axes
+from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
 
@@ -78,7 +78,7 @@ class InputEmbed(nn.Module):
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds batch["tokens"]; segment 1 begins at batch["boundaries"]. Returns [B, T, D]."""
-        with parts.part(parts.EMBEDDING):
+        with part("embedding"):
             x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
             if self.segments is not None:
                 x = x + self.segments(

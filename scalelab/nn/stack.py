@@ -6,7 +6,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 
 from scalelab.helpers.names import nearest
-from scalelab.nn import axes, parts
+from scalelab.nn import axes
 from scalelab.nn.masks import Context
 
 # What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
@@ -94,5 +94,5 @@ class Stack(nn.Module):
             unroll=self.num_layers if unrolled else 1,
             metadata_params={nn.PARTITION_NAME: axes.LAYERS},
         )
-        with parts.part(parts.BODY):
+        with axes.part("body"):
             return scan(self.layer, carry, ctx, cache)

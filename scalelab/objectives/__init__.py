@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.config.options import make_options
+from scalelab.config.fields import make_options
 from scalelab.helpers.names import load_module, nearest
 
 Batch = dict[str, jax.Array]
@@ -147,7 +147,7 @@ def load(name: str) -> ObjectiveModule:
     Raises:
       ValueError: there is no such objective; the message names the nearest.
     """
-    return cast(ObjectiveModule, load_module("objectives", name, but=("xent",)))
+    return cast(ObjectiveModule, load_module("objectives", name))
 
 
 def make(

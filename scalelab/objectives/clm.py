@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.nn import parts
+from scalelab.nn.axes import useful
 from scalelab.objectives import Batch, Pairs, Pass, Setting, xent
 
 NEEDS_PAIRS = False
@@ -40,9 +40,11 @@ class CLM:
         targets = jnp.roll(tokens, -1, axis=1)
         weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
         hidden = ctx.token_hidden(model, batch)
-        with parts.useful((num_places - 1) / num_places):
-            features = model.token_features(hidden)
-            return xent.token_cross_entropy(*features, targets, weights, accuracy=ctx.accuracy)
+        with useful((num_places - 1) / num_places):
+            features, table, bias = model.token_features(hidden)
+            return xent.token_cross_entropy(
+                features, table, bias, targets, weights, accuracy=ctx.accuracy
+            )
 
 
 def make(setting: Setting, options: None = None) -> CLM:

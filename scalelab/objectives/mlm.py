@@ -96,11 +96,10 @@ class MLM:
         """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""
         places = batch["mlm_positions"][..., None]
         chosen = jnp.take_along_axis(ctx.token_hidden(model, batch), places, axis=1)
+        features, table, bias = model.token_features(chosen)
+        targets, weights = batch["mlm_targets"], batch["mlm_weights"]
         return xent.token_cross_entropy(
-            *model.token_features(chosen),
-            batch["mlm_targets"],
-            batch["mlm_weights"],
-            accuracy=ctx.accuracy,
+            features, table, bias, targets, weights, accuracy=ctx.accuracy
         )
 
 

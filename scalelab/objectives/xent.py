@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from scalelab.nn import parts
+from scalelab.nn.axes import useful
 from scalelab.nn.product import product
 
 # Scores that are held at a time on one device. With fewer, products are smaller and the table's
@@ -145,7 +145,7 @@ def weighted_logsumexp(
         return total + jnp.sum(lse * chunk_weights), None
 
     chunks = _chunked(features, size), _chunked(weights, size)
-    with parts.useful(length / (len(chunks[1]) * size)):  # the rest is padding
+    with useful(length / (len(chunks[1]) * size)):  # the rest is padding
         return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
 
 

@@ -18,13 +18,13 @@ from jax.extend import core
 
 from scalelab import objectives
 from scalelab.config.pretraining import Config
-from scalelab.nn import parts
+from scalelab.nn.axes import PARTS, innermost_part
 from scalelab.objectives import Batch, Pass, Term
 
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Forward FLOPs of one batch, by the part of the net (`nn.parts`)."""
+    """Forward FLOPs of one batch, by the part of the net (`nn.axes.part`)."""
 
     body: float  # projections and FFN of all layers, 2 * n_model per position (F = 4H)
     attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
@@ -57,7 +57,7 @@ def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
       function: a forward pass.
       arguments: its arguments, concrete or abstract.
     """
-    totals = dict.fromkeys((parts.BODY, parts.ATTENTION, parts.HEAD, parts.EMBEDDING), 0.0)
+    totals = dict.fromkeys(PARTS, 0.0)
     for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):
         totals[part] += amount
     return Flops(**totals)
@@ -70,8 +70,8 @@ def _products(jaxpr: core.Jaxpr, outer: tuple[str, ...]) -> list[tuple[str, floa
         scopes = (*outer, *str(equation.source_info.name_stack).split("/"))
         name, params = equation.primitive.name, equation.params
         if name in ("dot_general", "conv_general_dilated"):
-            part, useful = parts.innermost(scopes)
-            found.append((part, useful * _product_flops(equation)))
+            part, share = innermost_part(scopes)
+            found.append((part, share * _product_flops(equation)))
         inner = [_products(each, scopes) for each in core.jaxprs_in_params(params)]
         if name == "cond":
             inner = [max(inner, key=lambda branch: sum(amount for _, amount in branch))]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.config.options import make_options
+from scalelab.config.fields import make_options
 from scalelab.helpers.names import load_module
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scalelab import objectives as objectives_lib
 from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.likelihood import Reading
+from scalelab.objectives import Pass
 from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -115,8 +116,8 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     @jax.jit
     def terms(batch: Any) -> Any:
         return net.apply(
-            {"params": opened.params}, batch, objectives,
-            train=False, accuracy=False, method=objectives_lib.apply_objectives,
+            {"params": opened.params}, batch, objectives, Pass(jax.random.key(0)),
+            method=objectives_lib.apply_objectives,
         )  # fmt: skip
 
     expected, weight = terms(token_scores.pad(rows, 32, 4))["clm"]["loss"]
