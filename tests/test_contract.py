@@ -53,7 +53,7 @@ def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: floa
 def test_the_first_losses_are_those_of_guesses_and_add_up(subject: subjects.Subject) -> None:
     metrics, _ = subject.one(subject.batch(1))
     means = {}
-    for objective in subject.parts.objectives:
+    for objective in subject.parts.terms:
         total, weight = metrics[f"{objective.name}_loss"]
         means[objective.name] = total / weight
         guess = math.log(2 if objective.name == "nsp" else tiny.VOCAB)
@@ -89,7 +89,7 @@ def test_overfits_one_batch(subject: subjects.Subject) -> None:
             now.replace(step=jnp.zeros((), jnp.int32)), batch, jnp.float32(1e-2)
         )
         weights = weights or jax.device_get({k: w for k, (_, w) in metrics.items()})
-    for objective in subject.parts.objectives:
+    for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
         assert metrics[name][0] / weights[name] < 0.2, name
 
@@ -118,7 +118,7 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     more = {**fewer, "embed": {**fewer["embed"], "positions": added}}
     long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
     evaluate = [
-        jax.jit(step.make_eval_step(p.net, p.objectives))(params, b, jax.random.key(0))
+        jax.jit(step.make_eval_step(p.net, p.terms))(params, b, jax.random.key(0))
         for p, params, b in ((parts, fewer, batch), (long_parts, more, longer))
     ]
     assert_trees_close(*jax.device_get(evaluate))
@@ -132,7 +132,7 @@ def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.
         subject.one(subject.put(without_rows(batch, rows)))
         for rows in (slice(0, half), slice(half, None))
     ]
-    for objective in subject.parts.objectives:
+    for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
         (first, a), (second, b) = parts[0][0][name], parts[1][0][name]
         assert a == b == whole[name][1] / 2
@@ -186,7 +186,7 @@ def test_looks_ahead_only_if_bidirectional(subject: subjects.Subject, place: int
     before, after = subject.hidden(batch), subject.hidden(batch | {"tokens": changed})
     same = (before == after).all(axis=(0, 2))
     assert not same[place:].any()
-    assert same[:place].all() == subject.module.CAUSAL
+    assert same[:place].all() == (subject.module.SEES == "left")
 
 
 def test_examples_do_not_see_each_other(subject: subjects.Subject) -> None:
@@ -198,7 +198,7 @@ def test_examples_do_not_see_each_other(subject: subjects.Subject) -> None:
 
 
 def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject) -> None:
-    if not subject.module.CAUSAL:
+    if not (subject.module.SEES == "left"):
         pytest.skip("decoders only")
     net, params = subject.parts.net, {"params": subject.fresh.params}
     tokens = tiny.batch(subject.module, 1)["tokens"]
@@ -302,7 +302,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
         + " decayed" * adamw.is_decayed(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
-    costs = flops.of_phases(params, parts.objectives, config, causal=subject.module.CAUSAL)
+    costs = flops.of_phases(params, parts.net, parts.terms, config)
     terms = dict(zip(("short", "long"), map(dataclasses.asdict, costs), strict=True))
     now, losses = subject.state(), []
     for t in range(3):

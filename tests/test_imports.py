@@ -18,8 +18,8 @@ nets: nn
 formats: helpers
 optim: helpers nn
 decode: nn
-objectives: formats helpers nn
-systems: helpers nets nn
+objectives: config formats helpers nn
+systems: config helpers nets nn
 sharding: helpers nn
 state: config formats objectives optim sharding systems
 step: objectives sharding state

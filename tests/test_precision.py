@@ -29,7 +29,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def traced(system: str, dtype: str) -> tuple[Any, Any, Any]:
     """The training step's jaxpr, and its state before and after in the abstract."""
     plan = blueprint.draw(tiny.config(system, net__dtype=dtype))
-    made = step.make_train_step(plan.net, plan.objectives, plan.tx)
+    made = step.make_train_step(plan.net, plan.terms, plan.tx)
     batch = plan.batch(tiny.LENGTH, tiny.BATCH)
     jaxpr, (after, _) = jax.make_jaxpr(made, return_shape=True)(plan.state, batch, jnp.float32(0))
     return jaxpr.jaxpr, plan.state, after

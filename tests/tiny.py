@@ -68,7 +68,7 @@ def batch(
     num_special = len(module.SPECIAL_TOKENS)
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
-    is_pair = "nsp" in module.OBJECTIVES
+    is_pair = "pair" in module.HEADS
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
     rows = np.zeros((size, length), np.int32)
@@ -96,7 +96,7 @@ class Parts:
     config: config_lib.Config
     module: types.ModuleType
     net: Any
-    objectives: tuple[Any, ...]
+    terms: tuple[Any, ...]
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ class Parts:
         from scalelab import objectives as objectives_lib
 
         return jax.eval_shape(
-            lambda key: objectives_lib.init_params(key, self.net, self.objectives, max_len=max_len),
+            lambda key: objectives_lib.init_params(key, self.net, self.terms, max_len=max_len),
             jax.random.key(0),
         )
 
@@ -124,17 +124,15 @@ def parts(system: str, **fields: Any) -> Parts:
 
 def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | None = None) -> Parts:
     """The parts of a system for a config; `ids`: of its special tokens by role."""
-    from scalelab import objectives, systems
+    from scalelab import state, systems
 
-    size = resolved.tokenizer.vocab_size
-    net = systems.make_net(module, resolved.net, vocab_size=size, remat=resolved.machine.remat)
-    made = objectives.make(
-        resolved.objectives,
-        vocab_size=size,
-        special_ids=ids or systems.special_ids(module),
-        mask_rate=resolved.mask_rate,
+    size, remat = resolved.tokenizer.vocab_size, resolved.machine.remat
+    net = systems.make_net(
+        module, resolved.net, resolved.system_options, vocab_size=size, remat=remat
     )
-    return Parts(resolved, module, net, made)
+    return Parts(
+        resolved, module, net, state.make_terms(resolved, ids or systems.special_ids(module))
+    )
 
 
 def optimizer(resolved: config_lib.Config) -> Any:
@@ -231,7 +229,7 @@ def write_run(
     module = systems.load(system)
     data = load_data(made, module, progress=False)
     whole = parts_of(made, module, data.tokenizer.special_ids)
-    net, objectives, tx = whole.net, whole.objectives, optimizer(made)
+    net, objectives, tx = whole.net, whole.terms, optimizer(made)
     abstract = jax.eval_shape(
         lambda key: jax.tree.map(
             lambda x: x.unbox() if hasattr(x, "unbox") else x,

@@ -7,11 +7,20 @@ DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and syste
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from scalelab.config.durations import durations
-from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill
+from scalelab.config.fields import (
+    Count,
+    NotNegative,
+    Positive,
+    Probability,
+    choice,
+    complete_options,
+    fill,
+)
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
 
@@ -95,7 +104,6 @@ class Data:
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # of WikiText sections
-    short_rate: Probability = 0.1  # share of segment pairs with a random shorter target length
     valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
     order_seed: Seed | None = None  # of the examples' order; None: the run's seed
 
@@ -176,6 +184,8 @@ class Machine:
     log_every_steps: Count = 50
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
+    # Runs whose nets objectives read but do not train: "teacher=RUN,other=RUN".
+    frozen: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,9 +193,13 @@ class Config:
     """One run, every field decided."""
 
     system: str = "roberta"  # a file of scalelab/systems/
-    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm
+    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm; with weights: mlm+50*rtd
     mask_rate: Probability = 0.15  # share of tokens that MLM predicts
     seed: Seed = 0  # of parameters, order of the examples, masks, dropout
+    # Settings that only this system, these objectives or this format have.
+    system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    objective_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    format_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     net: Net = Net()
     tokenizer: Tokenizer = Tokenizer()
     data: Data = Data()
@@ -195,17 +209,44 @@ class Config:
     eval: Eval = Eval()
     machine: Machine = Machine()
     init: str | None = None  # digest of the first parameters; --init sets it. None: random
+    frozen: str | None = None  # digests of the nets in machine.frozen, which sets it
 
     @property
-    def objectives(self) -> tuple[str, ...]:
-        """Names of the objectives whose losses are summed: "mlm+nsp" -> ("mlm", "nsp")."""
-        return tuple(self.objective.split("+"))
+    def objective_weights(self) -> dict[str, float]:
+        """Names and weights of the summed losses: "mlm+50*rtd" -> {"mlm": 1.0, "rtd": 50.0}."""
+        return parse_objective(self.objective)
 
     @property
     def phases(self) -> tuple[ShortPhase | LongPhase, ...]:
         """The phases that are trained: one or both."""
         left_out = self.long.example_rate == 0 or self.long.epoch_rate == 0
         return (self.short,) if left_out else (self.short, self.long)
+
+
+def parse_objective(text: str) -> dict[str, float]:
+    """Reads a weighted sum of objectives; a name without a weight has 1.
+
+    Raises:
+      ValueError: a name twice or none, or a weight that is no positive number.
+    """
+    found: dict[str, float] = {}
+    for part in text.split("+"):
+        weight, star, name = part.rpartition("*")
+        try:
+            value = float(weight) if star else 1.0
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise ValueError(
+                f"config.objective = {text!r}: the weight {weight!r} is no positive number; write"
+                " 50*NAME"
+            )
+        if not name or name in found:
+            raise ValueError(
+                f"config.objective = {text!r}: expected different objectives joined by '+'"
+            )
+        found[name] = value
+    return found
 
 
 # What only other configs have, and what these are for.
@@ -222,6 +263,16 @@ def resolve(values: Mapping[str, Any]) -> Config:
         if field in values:
             raise ValueError(f"this is a config of {kind}, not of a pre-training run")
     config = fill(Config, values)
+    modules = {
+        "system_options": ("systems", [config.system]),
+        "objective_options": ("objectives", list(config.objective_weights)),
+        "format_options": ("formats", [config.data.format]),
+    }
+    given = {
+        group: complete_options(group, *module, getattr(config, group))
+        for group, module in modules.items()
+    }
+    config = dataclasses.replace(config, **given)
     net, num_microbatches = config.net, config.machine.num_microbatches
     if net.width % net.num_heads:
         fits = [a for a in range(1, min(net.width, 64) + 1) if net.width % a == 0]
@@ -241,7 +292,7 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
-    if config.mask_rate == 0 and "mlm" in config.objectives:
+    if config.mask_rate == 0 and "mlm" in config.objective_weights:
         raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     durations(config.optim)
     return config

@@ -135,8 +135,8 @@ def main(argv: list[str]) -> None:
     from scalelab import objectives  # imports JAX, so after the flags
 
     system = systems.load(config.system)
-    facts = {"served": system.OBJECTIVES, "causal": system.CAUSAL, "format": config.data.format}
-    objectives.check(config.objectives, **facts)
+    names = list(config.objective_weights)
+    objectives.check(names, heads=system.HEADS, sees=system.SEES, format=config.data.format)
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}

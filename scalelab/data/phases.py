@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from scalelab import formats
+from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
 from scalelab.data.batches import Corrupt
 from scalelab.data.store import ExampleStore
-from scalelab.formats import Documents, Examples, Format, Specials, draws
+from scalelab.formats import Documents, Examples, Specials, draws
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
@@ -60,7 +61,8 @@ def make_phases(
       ValueError: too few examples for one batch of a phase, or none for validation.
     """
     form, rate = formats.load(config.data.format), config.long.example_rate
-    choices: dict[str, Any] = {"specials": specials, "options": options_of(form, config)}
+    options = make_options(form, config.format_options)
+    choices: dict[str, Any] = {"specials": specials, "options": options}
     build = functools.partial(form.build, **choices)
     shared_key = {
         "documents": key,
@@ -103,14 +105,6 @@ def make_phases(
         return _check(PhaseData(max_len, batch_size, *stores, corrupt))
 
     return tuple(map(open_phase, range(len(config.phases))))
-
-
-def options_of(form: Format, config: Config) -> Any:
-    """Returns the format's `Options` as the config sets them; None if it has none."""
-    if (options := getattr(form, "Options", None)) is None:
-        return None
-    known = {field.name for field in dataclasses.fields(options)}
-    return options(**{name: getattr(config.data, name) for name in known & {"short_rate"}})
 
 
 def _check(phase: PhaseData) -> PhaseData:

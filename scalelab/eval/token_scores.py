@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.nn.heads import tied_logits
-from scalelab.objectives import xent
+from scalelab.objectives import Pass, xent
 
 Batch = dict[str, jax.Array]
 SHORTEST = 16  # tokens that a batch is padded to
@@ -64,7 +64,7 @@ def _features(
     """Returns features [B, P, D] at `places`, and the output table [V, D] and bias [V]."""
 
     def apply(model: Any) -> Any:
-        hidden, _ = model(batch, train=False)
+        hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
         return model.token_features(jnp.take_along_axis(hidden, places[..., None], axis=1))
 
     return nn.apply(apply, net)({"params": params})

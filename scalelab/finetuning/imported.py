@@ -161,8 +161,8 @@ def shapes(
     body = systems.make_net(module, sizes, vocab_size=vocab_size)
     head = make_head(kind, num_classes, sizes.width, 0.0)
     whole = Classifier(body, head, module.ADAPTATION.reads)
-    batch = objectives.example_batch(1, ())
-    init = functools.partial(whole.init, jax.random.key(0), batch, train=False)
+    batch, key = objectives.example_batch(1, ()), jax.random.key(0)
+    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     return flat(nn.unbox(jax.eval_shape(init)["params"]))
 
 

@@ -59,10 +59,10 @@ def plan(
         planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
     if planned["feature_layers"] and "lm_weight" not in fixed:
         planned["lm_weight"] = 0.0
-    if "lm_weight" in fixed and planned["lm_weight"] and not opened.system.CAUSAL:
+    if "lm_weight" in fixed and planned["lm_weight"] and opened.predicts != "next":
         raise ValueError(
-            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a causal language"
-            f" model, and {opened.config.system} is none; set --config.lm_weight=0"
+            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a net trained on"
+            f" the next token, and this {opened.config.system} is none; set --config.lm_weight=0"
         )
     return planned, {k: points for k, points in recipe.grid.items() if k not in fixed}
 

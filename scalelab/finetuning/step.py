@@ -7,7 +7,7 @@ batches over the data and fsdp axes.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax
@@ -23,7 +23,7 @@ from scalelab.nets.classifier import Classifier
 from scalelab.nn import axes
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.nn.stack import STATES
-from scalelab.objectives import Objective, example_batch, named_key
+from scalelab.objectives import Pass, Term, apply_objectives, example_batch, named_key
 from scalelab.optim import adamw
 from scalelab.runs import vmapped
 
@@ -52,7 +52,7 @@ class FinetuneStep:
     net: Classifier  # unbound
     tx: optax.GradientTransformation  # at learning rate 1
     regression: bool  # whether the loss is the squared error of a score, not cross-entropy
-    objectives: tuple[Objective, ...] = ()  # of pre-training, trained beside the task
+    terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
     # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
@@ -90,7 +90,8 @@ class FinetuneStep:
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
         batch = example_batch(2, (), batch_size=self.net.num_orders)
-        params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
+        variables = self.net.init(key, batch, self.terms, Pass(key), method=_classify_and_predict)
+        params = variables["params"]
         if self.feature_layers:
             hidden = self._features({"body": nn.unbox(params["body"])}, batch)
             params["head"] = self.net.init(key, hidden, batch, train=False, method="classify")[
@@ -119,13 +120,17 @@ class FinetuneStep:
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, Metrics]]:
         """Returns scores [B, C] of a batch, and the terms of the auxiliary objectives."""
-        rngs = {} if rng is None else {"dropout": rng}
+        ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
+        rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
             hidden = self._features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
             return self.net.apply(*given, train=train, method="classify", rngs=rngs), {}
-        beside = self.objectives if train else ()
-        return self.net.apply({"params": params}, batch, train=train, objectives=beside, rngs=rngs)
+        return self.net.apply(
+            {"params": params}, batch, self.terms if train else (), ctx,
+            method=_classify_and_predict,
+            rngs=rngs,
+        )  # fmt: skip
 
     def train_step(
         self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
@@ -139,9 +144,7 @@ class FinetuneStep:
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
         def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
-            scores, terms = self.scores(
-                params | state.fixed, batch, train=True, rng=named_key(rng, "dropout")
-            )
+            scores, terms = self.scores(params | state.fixed, batch, train=True, rng=rng)
             total = jnp.sum(losses(scores, batch["labels"], self.regression) * batch["weights"])
             weight = jnp.sum(batch["weights"])
             pairs = {"loss": (total, weight)}
@@ -172,6 +175,14 @@ class FinetuneStep:
         """Returns scores [B, C] without dropout."""
         with nn.logical_axis_rules(sharding.activation_rules()):
             return self.scores(params | fixed, batch, train=False)[0]
+
+
+def _classify_and_predict(
+    net: Classifier, batch: Batch, terms: Sequence[Term], ctx: Pass
+) -> tuple[jax.Array, dict[str, Metrics]]:
+    """Returns the scores of a bound classifier, and the losses of objectives on its body."""
+    scores = net(batch, ctx, train=ctx.train)
+    return scores, apply_objectives(net.body, batch, terms, ctx)
 
 
 _init = jax.jit(FinetuneStep.fresh, static_argnums=0)

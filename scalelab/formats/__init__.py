@@ -9,8 +9,6 @@ import numpy as np
 
 from scalelab.helpers import names
 
-_PARTS = ("assembly", "draws")
-
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
@@ -113,10 +111,10 @@ class Examples:
 class Format(Protocol):
     """A module of this room.
 
-    It may export `Options`, a frozen dataclass with defaults. Where rows change at random in each
-    epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials, options, max_len)`, a
-    pure function of seed, epochs [B] and examples [B] (index in the store, -1 for padding) that
-    returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.
+    It may export `Options`, a frozen dataclass with defaults (config.format_options). Where rows
+    change at random in each epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials,
+    options, max_len)`, a pure function of seed, epochs [B] and examples [B] (index in the store, -1
+    for padding) that returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.
     """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes
@@ -150,12 +148,12 @@ class Format(Protocol):
 
 def format_names() -> list[str]:
     """Lists the formats that `load` finds."""
-    return [name for name in names.module_names("formats") if name not in _PARTS]
+    return names.module_names("formats")
 
 
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
-    return cast(Format, names.load_module("formats", name, but=_PARTS))
+    return cast(Format, names.load_module("formats", name))
 
 
 def declarations(array: str) -> dict[str, Array]:

@@ -30,24 +30,28 @@ def brief(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
 
 
+# Modules of a room that its choices share; none of them is a choice.
+SHARED = {"formats": ("assembly", "draws"), "objectives": ("xent",)}
+
+
 def module_names(room: str) -> list[str]:
-    """Lists the public modules of the package `scalelab.<room>`."""
+    """Lists the public modules of the package `scalelab.<room>`, without those that are SHARED."""
     package = importlib.import_module(f"scalelab.{room}")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
+    found = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_")
+    return [name for name in found if name not in SHARED.get(room, ())]
 
 
-def load_module(room: str, name: str, *, but: Iterable[str] = ()) -> types.ModuleType:
+def load_module(room: str, name: str) -> types.ModuleType:
     """Imports `scalelab.<room>.<name>`.
 
     Args:
       room: a package below scalelab, such as "systems".
       name: a module in it.
-      but: modules of the room that are shared parts, not choices.
 
     Raises:
       ValueError: no such module; the message names the nearest ones.
     """
-    valid = [n for n in module_names(room) if n not in set(but)]
+    valid = module_names(room)
     if name not in valid:
         raise ValueError(f"unknown {room.removesuffix('s')} {name!r}: {nearest(name, valid)}")
     return importlib.import_module(f"scalelab.{room}.{name}")

@@ -22,7 +22,7 @@ from scalelab.lab.show import card
 from scalelab.runs import pretrained, run_folder
 
 PADDING = "<|padding|>"  # a new token of classifiers with the frame of an import
-PIPELINES = {"mlm": "fill-mask", "clm": "text-generation", "classify": "text-classification"}
+PIPELINES = {"masked": "fill-mask", "next": "text-generation"}  # by what a class predicts
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
         _write(exported, partial, dtype)
     name = exported.architecture.name
     lines = [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
-    if "mlm" not in exported.architecture.heads:  # users of an MLM write the mask into texts
+    if exported.architecture.predicts != "masked":  # else users write the mask into texts
         lines.append("note: special tokens inside a text are tokenized as plain text")
     return lines
 
@@ -127,7 +127,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     module = systems.load(family.system)
     if architecture.classifies and not _reads_as_imported(exported.config):
         frame = (module.ADAPTATION.begin, module.ADAPTATION.between, module.ADAPTATION.end)
-    if architecture.classifies and module.CAUSAL and exported.config["task"] != TASK:
+    if architecture.classifies and module.SEES == "left" and exported.config["task"] != TASK:
         # The class reads the last token that is not padding, so no text may end in padding's id.
         pad = frame[0][0] if frame else PADDING
     roles = {role: exported.tokenizer.token(i) for role, i in ids.items()}
@@ -146,7 +146,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
         exported.path / "tokenizer",
         to,
         roles,
-        special_as_text="mlm" not in architecture.heads,
+        special_as_text=architecture.predicts != "masked",
         inputs=family.inputs,
         max_len=net["max_len"],
         frame=frame,
@@ -201,9 +201,12 @@ def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
 def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
-    pipeline = "".join(
-        f"pipeline_tag: {name}\n" for head, name in PIPELINES.items() if head in architecture.heads
+    pipeline = (
+        "text-classification"
+        if architecture.classifies
+        else PIPELINES.get(architecture.predicts or "")
     )
+    pipeline = f"pipeline_tag: {pipeline}\n" if pipeline else ""
     tags = f"tags:\n- scalelab\n- {exported.family.system}\n"
     return f"---\nlibrary_name: transformers\n{pipeline}{tags}---\n\n" + card.write(
         exported.path,

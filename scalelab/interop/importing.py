@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from scalelab import objectives, state
+from scalelab import formats, objectives, state
 from scalelab.config.pretraining import Shape, resolve
 from scalelab.finetuning import imported
 from scalelab.interop import config_json, output_folder, side_files
@@ -71,8 +71,11 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
     """Returns the config of a pre-training that could have made the checkpoint."""
     values = imported.pretrain_values(opened.family.system, CORPUS)
     heads, max_len = opened.architecture.heads, opened.fields["max_len"]
-    values["objective"] = "+".join(head for head in heads if head != OUTPUT)
-    values["data"]["format"] = "segment_pair" if "nsp" in heads else "doc_sentences"
+    names = [head for head in heads if head != OUTPUT]
+    values["objective"] = "+".join(names)
+    needed = [array for name in names for array in objectives.load(name).NEEDS]
+    able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
+    values["data"]["format"] = next(iter(able))
     values["net"] |= _net_values(opened)
     values["tokenizer"] = {
         "kind": opened.tokenizer.kind,
@@ -124,7 +127,7 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
         return
     config = resolve(values)
     model = state.make_model(config, opened.tokenizer.special_ids)
-    made = objectives.abstract_params(model.net, model.objectives, max_len=config.short.max_len)
+    made = objectives.abstract_params(model.net, model.terms, max_len=config.short.max_len)
     expected = {k: x.shape for k, x in traverse_util.flatten_dict(made, sep="/").items()}
     wrong = [
         f"{name}: expected {expected.get(name)}, found {x.shape}"

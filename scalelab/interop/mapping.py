@@ -90,10 +90,12 @@ class Architecture:
     Attributes:
       name: the class.
       heads: names in Map.heads: objectives that an import can be trained on, or "classify".
+      predicts: "next" or "masked": the tokens that its head scores; None: it scores none.
     """
 
     name: str
     heads: tuple[str, ...]
+    predicts: str | None = None
 
     @property
     def untied(self) -> bool:
@@ -108,7 +110,7 @@ class Architecture:
     @property
     def scores_tokens(self) -> bool:
         """True if it has a head that predicts tokens."""
-        return bool({"mlm", "clm"} & {*self.heads})
+        return self.predicts is not None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Decoder(nn.Module):
             earlier calls, and lengths counts the new ones alone: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
-          step: training steps taken so far.
+          step: of the training, for layers that depend on it.
           source: [B, S, D], of batch["source_lengths"] [B]; None: the cache has it, if any.
 
         Returns:
@@ -82,7 +82,10 @@ class Decoder(nn.Module):
             mask = Mask(lengths=lengths, query_positions=positions, causal=True)
             layers, source_lengths = cache.layers, cache.source_lengths
         seen = None if source_lengths is None else Mask(lengths=source_lengths)
-        ctx = Context(mask, positions, batch["examples"], None, source, seen, step, train=train)
+        ctx = Context(
+            mask=mask, positions=positions, examples=batch["examples"], source=source,
+            source_mask=seen, step=step, train=train,
+        )  # fmt: skip
         hidden, layers = self.stack(self.embed(batch, ctx), ctx, layers)
         if self.norm is not None:
             hidden = self.norm(hidden)

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
           batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
-          step: training steps taken so far.
+          step: of the training, for layers that depend on it.
 
         Returns:
           [B, T, D] in the compute dtype, and None.
@@ -74,7 +74,5 @@ class Encoder(nn.Module):
           ValueError: the family has no head for pairs.
         """
         if self.pair_head is None:
-            raise ValueError(
-                "this net has no pair head; build a system whose OBJECTIVES name 'nsp'"
-            )
+            raise ValueError("this net has no pair head; build a system whose HEADS name 'pair'")
         return self.pair_head(hidden)

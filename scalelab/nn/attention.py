@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.nn import axes
-from scalelab.nn.axes import constrain
+from scalelab.nn.axes import constrain, part, useful
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
@@ -84,11 +84,13 @@ def _attend(
     The mask and bias of ctx apply. Returns [B, T, D].
     """
     query = _project(module, "query", x)
-    if module.score is None:
-        scores = product(f"btnk,{place}->bnts", query, found.keys) * module.head_size**-0.5
-    else:
-        keys = found.keys if place == "bsnk" else found.keys.swapaxes(1, 2)
-        scores = module.score(query, keys, ctx)
+    needed = useful(0.5 if ctx.mask.causal else 1.0)
+    with part("attention"), needed:
+        if module.score is None:
+            scores = product(f"btnk,{place}->bnts", query, found.keys) * module.head_size**-0.5
+        else:
+            keys = found.keys if place == "bsnk" else found.keys.swapaxes(1, 2)
+            scores = module.score(query, keys, ctx)
     if ctx.bias is not None:
         scores = scores + ctx.bias
     allowed = ctx.mask.dense(*scores.shape[2:])
@@ -96,7 +98,8 @@ def _attend(
         scores = jnp.where(allowed, scores, MASKED_SCORE)
     weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
     weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)
-    mixed = jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
+    with part("attention"), needed:
+        mixed = jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
     in_axes, out_axes = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,)
     given = module.out_kernel_init, module.dtype, module.bias_init
     return Linear(in_axes, out_axes, (x.shape[-1],), *given, name="out")(mixed)

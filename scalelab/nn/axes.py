@@ -1,8 +1,13 @@
-"""Logical names of array axes, and arrays that carry them.
+"""Names that a net writes into its program: of array axes, and of its parts.
 
-Nets speak these names; the table in `scalelab/sharding.py` maps them to the mesh.
+The table in `scalelab/sharding.py` maps axes to the mesh. `scalelab/resources/flops.py` counts
+matrix products by part. Products without a part belong to the head: objectives and classifiers run
+outside the parts that nets mark.
 """
 
+import contextlib
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -30,6 +35,10 @@ ALL = frozenset(
     (LAYERS, GROUPS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
     + (HEAD_SIZE, FFN, CLASSES, NORM, BATCH, LENGTH)
 )
+
+PARTS = ("body", "attention", "head", "embedding")
+_MARK = re.compile(r"part:(\w+)")
+_SHARE = re.compile(r"useful:([\d.e-]+)")
 
 
 def parameter(
@@ -62,3 +71,28 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
 def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Asks for an activation to be laid out as its axis names say; does nothing without a mesh."""
     return with_logical_constraint(x, names)
+
+
+def part(name: str) -> contextlib.AbstractContextManager[object]:
+    """Marks what is traced inside as one of PARTS; the innermost mark decides."""
+    assert name in PARTS, name
+    return jax.named_scope(f"part:{name}")
+
+
+def useful(share: float) -> contextlib.AbstractContextManager[object]:
+    """Marks the share of the products inside that the result needs.
+
+    Dense causal attention computes twice the scores that it uses; the literature counts half.
+    """
+    return jax.named_scope(f"useful:{share!r}")
+
+
+def innermost_part(scopes: Iterable[str]) -> tuple[str, float]:
+    """Returns the part that scopes name, outermost first, and the product of their shares."""
+    found, share = "head", 1.0
+    for scope in scopes:
+        if mark := _MARK.search(scope):
+            found = mark[1]
+        if mark := _SHARE.search(scope):
+            share *= float(mark[1])
+    return found, share

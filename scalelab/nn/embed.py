@@ -6,7 +6,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.nn import axes
-from scalelab.nn.axes import constrain, parameter
+from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
 
@@ -80,15 +80,16 @@ class InputEmbed(nn.Module):
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
-        x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
-        if self.segments is not None:
-            ids = jnp.zeros_like(ctx.positions)
-            if "second_starts" in batch:
-                ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
-            x = x + self.segments(ids)
-        if self.norm is not None:
-            x = self.norm(x)
-        x = self.dropout(x.astype(self.dtype), ctx)
-        if self.projection is not None:
-            x = self.projection(x)
+        with part("embedding"):
+            x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
+            if self.segments is not None:
+                ids = jnp.zeros_like(ctx.positions)
+                if "second_starts" in batch:
+                    ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
+                x = x + self.segments(ids)
+            if self.norm is not None:
+                x = self.norm(x)
+            x = self.dropout(x.astype(self.dtype), ctx)
+            if self.projection is not None:
+                x = self.projection(x)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

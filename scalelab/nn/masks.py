@@ -91,7 +91,7 @@ class Context:
       bias: added to the scores of self-attention, broadcastable to [B, N, T, S]; None: nothing.
       source: [B, S, D], what cross-attention reads; None: its cache has it, or there is none.
       source_mask: which of it may be seen; None: there is no source.
-      step: training steps taken so far.
+      step: int32 [], number of the training step; None outside training.
       layer: int32 [], index of the layer, set by the stack.
       train: True turns dropout on.
     """

@@ -83,7 +83,8 @@ class Stack(nn.Module):
             if self.is_initializing() and "params" not in self.layer.variables:
                 create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
             scan = split(scan, self.sharing)
-        return scan(*arguments)
+        with axes.part("body"):
+            return scan(*arguments)
 
 
 def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
+from scalelab.nn.axes import useful
 from scalelab.nn.product import product
 
 # Scores that are held at a time on one device. With fewer, products are smaller and the table's
@@ -75,6 +76,30 @@ def token_cross_entropy(
     return {"loss": (normaliser - jnp.sum(own * weights), weight)} | terms
 
 
+def class_cross_entropy(
+    logits: jax.Array, labels: jax.Array, counts: jax.Array, *, accuracy: bool = False
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Cross-entropy of classes.
+
+    Args:
+      logits: [B, C] float32.
+      labels: [B] int32.
+      counts: [B] bool, False for examples that do not count.
+      accuracy: whether to compute the share of labels with the highest score as well.
+
+    Returns:
+      {"loss": (sum, weight)} and, if asked for, "accuracy".
+    """
+    weights = counts.astype(jnp.float32)
+    weight = jnp.sum(weights)
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+    terms = {"loss": (jnp.sum(losses * weights), weight)}
+    if accuracy:
+        hits = jnp.argmax(logits, axis=-1) == labels
+        terms["accuracy"] = (jnp.sum(hits * weights), weight)
+    return terms
+
+
 def _chunked(x: jax.Array, size: int) -> jax.Array:
     """Cuts [B, T, ...] along T into [T / size, B, size, ...], padded with zeros."""
     padded = jnp.pad(x, [(0, 0), (0, -x.shape[1] % size)] + [(0, 0)] * (x.ndim - 2))
@@ -120,7 +145,8 @@ def weighted_logsumexp(
         return total + jnp.sum(lse * chunk_weights), None
 
     chunks = _chunked(features, size), _chunked(weights, size)
-    return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
+    with useful(length / (len(chunks[1]) * size)):  # the rest is padding
+        return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
 
 
 def _forward(

@@ -26,7 +26,6 @@ class Phase:
 
     batch_size: int
     length: int  # tokens of every example, padding included
-    predicted: int  # positions of an example that pass through the token head
     forward: Flops
 
 
@@ -64,17 +63,16 @@ class Blueprint(Model):
         """Compiles the training step for a batch: run(state, batch, learning_rate)."""
         placed = sharding.shardings(self.boxed, mesh)
         made = step.make_train_step(
-            self.net, self.objectives, self.tx, self.config.machine.num_microbatches
+            self.net, self.terms, self.tx, self.config.machine.num_microbatches
         )
         return step.compile_train(made, mesh, placed, self.state, self.batch(length, batch_size))
 
     def start(self, mesh: Mesh) -> TrainState:
         """A fresh state on the devices."""
-        made, _ = state.create(
-            self.net, self.objectives, self.tx,
-            max_len=self.config.short.max_len, seed=self.config.seed, mesh=mesh,
-        )  # fmt: skip
-        return made
+        sizes = vars(self.config.short)
+        return state.create(
+            self.net, self.terms, self.tx, **sizes, seed=self.config.seed, mesh=mesh
+        )[0]
 
 
 def draw(config: Config) -> Blueprint:
@@ -83,16 +81,15 @@ def draw(config: Config) -> Blueprint:
     Raises:
       ValueError: system, objective and format do not go together, or heads do not divide width.
     """
-    model, max_len = state.make_model(config), config.short.max_len
+    model, sizes = state.make_model(config), vars(config.short)
     boxed = jax.eval_shape(
-        lambda key: state.fresh(key, model.net, model.objectives, model.tx, max_len=max_len),
+        lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
         jax.random.key(0),
     )
-    params = jax.eval_shape(nn.unbox, boxed.params)
-    costs = flops.of_phases(params, model.objectives, config, causal=model.system.CAUSAL)
+    now = jax.eval_shape(nn.unbox, boxed)
+    costs = flops.of_phases(now.params, model.net, model.terms, config, now.carried, now.frozen)
     phases = tuple(
-        Phase(p.batch_size, p.max_len, flops.count_predicted(model.objectives, p.max_len), cost)
-        for p, cost in zip(config.phases, costs, strict=True)
+        Phase(p.batch_size, p.max_len, cost) for p, cost in zip(config.phases, costs, strict=True)
     )
     return Blueprint(**vars(model), config=config, boxed=boxed, phases=phases)
 

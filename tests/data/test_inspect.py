@@ -1,5 +1,6 @@
 """load_data from text to batches, and what the inspection of it prints."""
 
+import functools
 import os
 import pathlib
 import re
@@ -151,8 +152,8 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
 def test_what_training_refuses_is_refused_here(
     change, message, wikitext, tmp_path, monkeypatch
 ) -> None:
-    config = configured("bert", wikitext, tmp_path / "cache", **change)
-    monkeypatch.setattr(inspect.cli, "read_config", lambda: config)
+    read = functools.partial(configured, "bert", wikitext, tmp_path / "cache", **change)
+    monkeypatch.setattr(inspect.cli, "read_config", read)
     with pytest.raises(ValueError, match=message):
         inspect.main([])
     assert not (tmp_path / "cache").exists()

@@ -132,13 +132,13 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypa
     assert made(new(config, seed=5)) == 4  # validation stays the same
     assert made(key="other") == 6
     assert made(specials=Specials((1,), (2,), (4,))) == 6
-    assert made(new(config, data=new(config.data, short_rate=0.2))) == 6
+    assert made(new(config, format_options={"short_rate": 0.2})) == 6
     assert made(new(config, short=new(config.short, max_len=40))) == 5  # not validation at 128
     assert made(new(config, short=new(config.short, batch_size=4))) == 0
     sentences = with_format(config, "doc_sentences")
     made(sentences)
     # The rate is no option of this format.
-    assert made(new(sentences, data=new(sentences.data, short_rate=0.2))) == 0
+    assert made(new(sentences, format_options={"short_rate": 0.2})) == 0
     monkeypatch.setattr(form, "VERSION", form.VERSION + 1)
     assert made() == 6
 

@@ -22,10 +22,7 @@ def net(system: str) -> tuple[Any, Any]:
     Positions are the largest, shifts of all scores are small, the tokens' vectors of one length:
     else most texts would be one token again and again.
     """
-    made = systems.load(system).build(
-        num_heads=2, width=12, num_layers=2, ffn_width=24, vocab_size=VOCAB, max_len=MAX_LEN,
-        dropout_rate=0.1,
-    )  # fmt: skip
+    made = systems.load(system).build(systems.Sizes(2, 12, 2, 24, MAX_LEN, 0.1), None, VOCAB)
     one = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
     shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))

@@ -52,7 +52,7 @@ def batch(system: str, seed: int, *, size: int = 4, length: int = 16) -> dict[st
         room = n - len(frame.begin) - len(frame.end)
         at = rng.integers(0, len(ids) - room)
         row[:n] = [*frame.begin, *ids[at : at + room], *frame.end]
-        if "nsp" in module.OBJECTIVES:
+        if "pair" in module.HEADS:
             second_starts[i] = n // 2
             row[n // 2 - 1] = frame.between[0]
     return {

@@ -28,18 +28,17 @@ FLOAT32 = jnp.float32
 
 def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     """Our net of a shape (A, H, L)."""
-    num_heads, width, num_layers = shape
-    sizes = {"num_heads": num_heads, "width": width, "num_layers": num_layers, "max_len": max_len}
-    others = {"ffn_width": 4 * width, "vocab_size": peers.VOCAB, "dropout_rate": 0.1}
-    return systems.load(system).build(**sizes | others | more)
+    vocab_size = more.pop("vocab_size", peers.VOCAB)
+    others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
+    return systems.load(system).build(systems.Sizes(*shape, **others | more), None, vocab_size)
 
 
-def make_objectives(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
+def make_terms(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
     module = systems.load(system)
     ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    return objectives.make(
-        module.OBJECTIVES, vocab_size=vocab_size, special_ids=ids, mask_rate=mask_rate
-    )
+    names = {"bert": ("mlm", "nsp"), "roberta": ("mlm",)}.get(system, ("clm",))
+    setting = objectives.Setting(vocab_size, ids, mask_rate)
+    return objectives.make(dict.fromkeys(names, 1.0), setting)
 
 
 def make_batch(system: str, length: int) -> Batch:
@@ -66,12 +65,12 @@ def valid_places(batch: Batch) -> np.ndarray:
 @functools.cache
 def prepare(system: str, length: int) -> tuple[tuple[Any, ...], Batch]:
     """The family's objectives and a batch that they have prepared."""
-    made = make_objectives(system, peers.VOCAB, mask_rate=0.3)
+    made = make_terms(system, peers.VOCAB, mask_rate=0.3)
     # The same draws for both precisions.
     with jax.enable_x64(False), mock.patch.object(jnp, "float32", FLOAT32):
         batch = make_batch(system, length)
-        for objective in made:
-            batch = objective.prepare(batch, jax.random.key(0))
+        for term in made:
+            batch = term.objective.prepare(batch, jax.random.key(0))
     return made, jax.device_get(batch)
 
 
@@ -99,8 +98,10 @@ def ours(
     net = build(system, shape, max(length, 2), **more)
 
     def forward(model: Any) -> tuple[Found, jax.Array]:
-        hidden, _ = model(batch, train=False)
-        terms = {o.name: o.terms(model, hidden, batch)["loss"] for o in made}
+        ctx = objectives.Pass(jax.random.key(0))
+        hidden = ctx.hidden(model, batch)
+        found = objectives.apply_objectives(model, batch, made, ctx)
+        terms = {name: pairs["loss"] for name, pairs in found.items()}
         out = {"hidden": hidden, "logits": model.token_logits(hidden)}
         if "nsp" in terms:
             out["pair_logits"] = model.pair_logits(hidden)

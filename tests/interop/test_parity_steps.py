@@ -28,7 +28,7 @@ STEPS = 5
 def ours(system: str, params: Any) -> tuple[Any, list[Any]]:
     """Parameters after the steps, and the batches that the objectives made for them."""
     net = sides.build(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, dropout_rate=0.0)
-    made = sides.make_objectives(system, real_text.VOCAB, mask_rate=0.15)
+    made = sides.make_terms(system, real_text.VOCAB, mask_rate=0.15)
     tx = adamw.adamw(beta1=0.9, beta2=0.999, eps=EPS, weight_decay=DECAY, clip_norm=CLIP)
     root = jax.random.key_data(jax.random.key(7))
     state = TrainState(jnp.zeros((), jnp.int32), params, tx.init(params), root)

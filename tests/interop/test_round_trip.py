@@ -15,7 +15,7 @@ import tiny
 from damage import config, indexed, rename, tensors
 from safetensors.numpy import load_file
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.interop import exporting, hf, importing, maps
 from scalelab.runs import pretrained
 
@@ -245,4 +245,6 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
         rows = family.rows(architecture)
         for names in ([p for r in rows for p in r.ours], [n for r in rows for n in r.theirs]):
             assert len(set(names)) == len(names)
-        assert set(architecture.heads) <= {*module.OBJECTIVES, "classify"}
+        served = [head for head in architecture.heads if head != "classify"]
+        objectives.check(served, heads=module.HEADS, sees=module.SEES, format="segment_pair")
+        assert architecture.predicts == (module.PREDICTS if served else None)

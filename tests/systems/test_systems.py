@@ -16,6 +16,7 @@ from scalelab.helpers import names
 from scalelab.nn.attention import head_size
 
 SYSTEMS = names.module_names("systems")
+OBJECTIVE = {"next": "clm", "masked": "mlm"}  # by what a system predicts
 # Every shape of the thesis' experiments (protocol, 7.5).
 SHAPES = [
     *[(2, width, 2) for width in (128, 192, 288, 384, 544)],
@@ -26,10 +27,9 @@ SHAPES = [
 
 
 def make(name: str, shape: tuple[int, int, int], *, vocab_size: int = 30_000, **kwargs: Any) -> Any:
-    num_heads, width, num_layers = shape
-    sizes = {"num_heads": num_heads, "width": width, "num_layers": num_layers}
-    rest = {"vocab_size": vocab_size, "max_len": 512, "dropout_rate": 0.1} | kwargs
-    return systems.load(name).build(**sizes, ffn_width=4 * width, **rest)
+    rest = {"ffn_width": 4 * shape[1], "max_len": 512, "dropout_rate": 0.1} | kwargs
+    sizes = systems.Sizes(*shape, **rest)
+    return systems.load(name).build(sizes, None, vocab_size)
 
 
 def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
@@ -42,22 +42,24 @@ def make_batch(batch_size: int = 2, length: int = 8) -> dict[str, jax.Array]:
     }
 
 
-def make_objectives(name: str, chosen: tuple[str, ...] | None = None) -> list[Any]:
+def make_terms(name: str, chosen: tuple[str, ...] | None = None) -> tuple[objectives.Term, ...]:
     module = systems.load(name)
     ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    args = {"vocab_size": 30_000, "special_ids": ids, "mask_rate": 0.15}
-    return [objectives.load(o).make(**args) for o in chosen or module.OBJECTIVES]
+    chosen = chosen or (("mlm", "nsp") if "pair" in module.HEADS else (OBJECTIVE[module.PREDICTS],))
+    return objectives.make(dict.fromkeys(chosen, 1.0), objectives.Setting(30_000, ids, 0.15))
 
 
-def init(net: Any, made: list[Any], length: int = 8) -> Any:
+def losses(model: Any, batch: dict[str, jax.Array], terms: tuple[objectives.Term, ...]) -> Any:
+    key = jax.random.key(0)
+    prepared = objectives.prepare(batch, terms, key)
+    return objectives.apply_objectives(model, prepared, terms, objectives.Pass(key))
+
+
+def init(net: Any, terms: tuple[objectives.Term, ...], length: int = 8) -> Any:
     """Parameters that the objectives use, unboxed."""
 
     def forward(model: Any) -> Any:
-        batch = make_batch(length=length)
-        for objective in made:
-            batch = objective.prepare(batch, jax.random.key(0))
-        hidden, _ = model(batch, train=False)
-        return [o.terms(model, hidden, batch) for o in made]
+        return losses(model, make_batch(length=length), terms)
 
     return jax.jit(lambda key: nn.unbox(nn.init(forward, net)(key)))(jax.random.key(1))["params"]
 
@@ -92,7 +94,7 @@ STDDEVS = {
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_initialisation(name: str) -> None:
-    params = flat(init(make(name, (2, 64, L), vocab_size=2000), make_objectives(name)))
+    params = flat(init(make(name, (2, 64, L), vocab_size=2000), make_terms(name)))
     assert len(params) > 15
     for path, value in params.items():
         value = np.asarray(value)
@@ -114,7 +116,7 @@ def test_initialisation(name: str) -> None:
 
 
 def test_roberta_starts_padding_at_zero() -> None:
-    params = init(make("roberta", (2, 8, 1), vocab_size=20), make_objectives("roberta"))
+    params = init(make("roberta", (2, 8, 1), vocab_size=20), make_terms("roberta"))
     zero = (np.asarray(params["embed"]["tokens"]["table"]) == 0).all(axis=1)
     roles = [role for role, _ in systems.load("roberta").SPECIAL_TOKENS]
     assert np.nonzero(zero)[0].tolist() == [roles.index("pad")]
@@ -123,7 +125,7 @@ def test_roberta_starts_padding_at_zero() -> None:
 def stream_std(num_layers: int, rescale: float) -> float:
     """Standard deviation of GPT-2's residual stream at the start, behind the last layer."""
     net = make("gpt2", (2, 64, num_layers), vocab_size=200)
-    params = init(net, make_objectives("gpt2"))
+    params = init(net, make_terms("gpt2"))
     layer = params["stack"]["layer"]
     for part in (layer["attention"]["out"], layer["ffn"]["outer"]):
         part["kernel"] = part["kernel"] * rescale
@@ -150,7 +152,7 @@ def test_gpt2s_stream_does_not_grow_with_depth_at_the_start() -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_any_shape_builds_and_has_12_l_h_squared(name: str, shape: tuple[int, int, int]) -> None:
     num_heads, width, num_layers = shape
-    net, made = make(name, shape), make_objectives(name)
+    net, made = make(name, shape), make_terms(name)
     params = flat(jax.eval_shape(lambda: init(net, made)))
     matrices = [p for k, p in params.items() if k.startswith("stack/") and k.endswith("kernel")]
     assert sum(p.size for p in matrices) == 12 * num_layers * width**2
@@ -174,7 +176,7 @@ def test_number_of_parameters(
     name: str, chosen: tuple[str, ...], vocab_size: int, max_len: int, expected: int
 ) -> None:
     net = make(name, (12, 768, 12), vocab_size=vocab_size, max_len=max_len)
-    params = jax.eval_shape(lambda: init(net, make_objectives(name, chosen)))
+    params = jax.eval_shape(lambda: init(net, make_terms(name, chosen)))
     assert sum(p.size for p in jax.tree.leaves(params)) == expected
 
 
@@ -188,7 +190,7 @@ def test_heads_must_divide_the_width(name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_more_tokens_than_positions(name: str) -> None:
     with pytest.raises(ValueError, match="the net has 4 positions, but got examples of 8 tokens"):
-        init(make(name, (2, 8, 1), max_len=4), make_objectives(name))
+        init(make(name, (2, 8, 1), max_len=4), make_terms(name))
 
 
 # --- What is used --------------------------------------------------------------------------------
@@ -196,37 +198,31 @@ def test_more_tokens_than_positions(name: str) -> None:
 
 def test_no_pooler_without_nsp() -> None:
     net = make("bert", (2, 8, 1), vocab_size=20)
-    assert "pair_head" in init(net, make_objectives("bert"))
-    assert "pair_head" not in init(net, make_objectives("bert", ("mlm",)))
+    assert "pair_head" in init(net, make_terms("bert"))
+    assert "pair_head" not in init(net, make_terms("bert", ("mlm",)))
 
 
 def test_a_net_without_a_pair_head_says_so() -> None:
     net = make("roberta", (2, 8, 1), vocab_size=20)
     with pytest.raises(ValueError, match="no pair head"):
-        init(net, make_objectives("roberta", ("mlm", "nsp")))
+        init(net, make_terms("roberta", ("mlm", "nsp")))
 
 
 @pytest.mark.parametrize("name", [pytest.param("roberta", marks=pytest.mark.slow), "gpt2"])
 def test_late_positions_wait_for_the_long_phase(name: str) -> None:
     """Gradients of positions that no example reaches are exactly 0, all others are not."""
-    net, made, short = make(name, (2, 16, 2), vocab_size=50, max_len=24), make_objectives(name), 10
+    net, made, short = make(name, (2, 16, 2), vocab_size=50, max_len=24), make_terms(name), 10
     params = init(net, made)
     batch = make_batch(2, short)
     batch["tokens"] = jax.random.randint(jax.random.key(3), (2, short), 6, 50)
 
     def loss(params: Any) -> jax.Array:
-        def forward(model: Any) -> jax.Array:
-            prepared = batch
-            for objective in made:
-                prepared = objective.prepare(prepared, jax.random.key(0))
-            hidden, _ = model(prepared, train=False)
-            return sum(o.terms(model, hidden, prepared)["loss"][0] for o in made)
-
-        return nn.apply(forward, net)({"params": params})
+        found = nn.apply(lambda model: losses(model, batch, made), net)({"params": params})
+        return sum(pairs["loss"][0] for pairs in found.values())
 
     gradient = np.abs(jax.jit(jax.grad(loss))(params)["embed"]["positions"]["table"]).max(axis=1)
     # The last token of an example predicts nothing and is seen by nobody in a causal net.
-    used = short - systems.load(name).CAUSAL
+    used = short - (systems.load(name).SEES == "left")
     assert (gradient[:used] > 0).all() and (gradient[used:] == 0).all()
 
 
@@ -235,7 +231,7 @@ def test_roberta_is_bert_without_segments() -> None:
     """With segment vectors of 0 and one epsilon, the two compute the same."""
     bert = make("bert", (2, 16, 2), vocab_size=50, dropout_rate=0.0)
     roberta = make("roberta", (2, 16, 2), vocab_size=50, dropout_rate=0.0)
-    params = init(bert, make_objectives("bert", ("mlm",)))
+    params = init(bert, make_terms("bert", ("mlm",)))
     params = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(4), x.shape), params)
     segments = params["embed"].pop("segments")
     batch = make_batch(2, 12)
@@ -255,7 +251,7 @@ def test_bfloat16_follows_float32(name: str) -> None:
     batch = make_batch(2, 12)
     batch["tokens"] = jax.random.randint(jax.random.key(5), (2, 12), 0, 50)
     exact = make(name, (2, 16, 2), vocab_size=50)
-    params = init(exact, make_objectives(name))
+    params = init(exact, make_terms(name))
     hidden = hidden_states(exact, params, batch)
     half = make(name, (2, 16, 2), vocab_size=50, dtype=jnp.bfloat16)
     rounded = hidden_states(half, params, batch)
@@ -285,14 +281,15 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     assert set(roles) <= {"pad", "unk", "cls", "sep", "mask", "bos", "eos"}
     assert len(module.FRAME) == 3
     assert {text for part in module.FRAME for text in part} <= set(texts)
-    for objective in module.OBJECTIVES:
-        assert objectives.load(objective).NEEDS_CAUSAL in (None, module.CAUSAL)
+    assert "token" in module.HEADS and module.PREDICTS in OBJECTIVE and not module.HAS_SOURCE
+    names = [term.name for term in make_terms(name)]
+    objectives.check(names, heads=module.HEADS, sees=module.SEES, format="segment_pair")
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     """One more table, of the embedding's size and initialisation, which alone scores tokens."""
-    made = make_objectives(name)
+    made = make_terms(name)
     tied = init(make(name, (2, 16, 1), vocab_size=40), made)
     net = make(name, (2, 16, 1), vocab_size=40, output_embedding="untied")
     untied = init(net, made)

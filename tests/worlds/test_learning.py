@@ -63,8 +63,8 @@ def learn(
         **fields,
     )
     tx, mesh = tiny.optimizer(parts.config), tiny.one_device()
-    now, placed = state.create(parts.net, parts.objectives, tx, max_len=max_len, seed=0, mesh=mesh)
-    made = step.make_train_step(parts.net, parts.objectives, tx)
+    now, placed = state.create(parts.net, parts.terms, tx, max_len=max_len, seed=0, mesh=mesh)
+    made = step.make_train_step(parts.net, parts.terms, tx)
     run = step.compile_train(made, mesh, placed, now, batch(draw(0)))
     for k in range(num_steps):
         rate = learning_rate * adamw.linear(k + 1, num_steps // 10, num_steps + 1)

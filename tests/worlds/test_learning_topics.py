@@ -52,7 +52,7 @@ def test_nsp_is_learnt_from_topics(tmp_path: pathlib.Path) -> None:
             tokenizer__vocab_size=130,
             net__max_len=MAX_LEN,
             net__dropout_rate=0.0,
-            data__short_rate=0.0,
+            format_options__short_rate=0.0,
             short__max_len=MAX_LEN,
             short__batch_size=32,
             long__example_rate=0.0,
