@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scalelab import formats
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 
@@ -68,14 +69,16 @@ def batch(
     num_special = len(module.SPECIAL_TOKENS)
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
-    is_pair = "pair" in module.HEADS
+    changed = {departure.field: departure.value for departure in module.DEPARTURES}
+    arrays = formats.load(changed.get("data.format", "doc_sentences")).ARRAYS
+    beside = {a.name: a.dtype for a in arrays if a not in formats.COMMON}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
     rows = np.zeros((size, length), np.int32)
     for row, n in zip(rows, lengths, strict=True):
         row[:n] = rng.integers(num_special, VOCAB, n)
         row[: len(begin)] = begin
-        if is_pair:
+        if "second_starts" in beside:
             row[n // 2 - len(between) : n // 2] = between
         row[n - len(end) : n] = end
     made = dict(
@@ -86,7 +89,7 @@ def batch(
         examples=np.arange(size, dtype=np.int32),
     )
     labels = np.arange(size, dtype=np.int32) // 2 % 2
-    return made | (dict(second_starts=lengths // 2, random_second=labels) if is_pair else {})
+    return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
 
 @dataclasses.dataclass(frozen=True)

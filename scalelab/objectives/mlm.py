@@ -18,6 +18,7 @@ from flax import linen as nn
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 
 NEEDS: tuple[str, ...] = ()
+MAKES = ("mlm_positions", "mlm_targets", "mlm_weights")
 HEADS = ("token",)
 SEES = "both"
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context

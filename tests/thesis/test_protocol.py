@@ -21,7 +21,7 @@ OF_ALL = {
     "net.dropout_rate": 0.1, "net.dtype": "float32", "net.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
     "data.corpus": "wikitext:/w", "data.errors": "strict", "data.keep_headings": False,
-    "format_options.short_rate": 0.1, "data.valid_rate": 0.005, "data.order_seed": None,
+    "data.valid_rate": 0.005, "data.order_seed": None,
     "short.max_len": 128, "short.batch_size": 64,
     "long.max_len": 512, "long.batch_size": 16, "long.epoch_rate": None,
     "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-6, "optim.weight_decay": 0.01,
