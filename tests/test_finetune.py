@@ -465,10 +465,10 @@ def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     ]
     base = resolve(override(dataclasses.asdict(FinetuneConfig()), {"batch_size": 8}))
     turc = dataclasses.replace(base, recipe="turc")  # a point of its grid
-    assert finetune_results.beyond_recipe(turc, "cola") == {"epochs": 3.0}
+    assert finetune_results.beyond_recipe(turc, None, "cola") == {"epochs": 3.0}
     own = dataclasses.replace(base, recipe="layerwise", epochs=10.0)
-    assert "epochs" not in finetune_results.beyond_recipe(own, "rte")
-    assert finetune_results.beyond_recipe(own, "cola")["epochs"] == 10.0
+    assert "epochs" not in finetune_results.beyond_recipe(own, None, "rte")
+    assert finetune_results.beyond_recipe(own, None, "cola")["epochs"] == 10.0
 
 
 @pytest.mark.parametrize(("stop", "code", "narrow"), [

@@ -42,7 +42,8 @@ def plan(
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
-    A recipe's max_len is lowered to the net's positions, and its lm_weight to 0 on a frozen net.
+    Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
+    to the net's positions, and its lm_weight to 0 on a frozen net.
 
     Raises:
       ValueError: a field cannot be set so, or does not fit the net.
@@ -53,7 +54,8 @@ def plan(
     if start.classifier is not None:
         values = with_head_kind(values, start.classifier.kind)
     recipe, opened = recipes.get(values["recipe"]), start.opened
-    own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
+    own = recipes.own_fields(opened.system, recipe, task.name)
+    own = {name: value for name, value in own.items() if name not in options.fixed}
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
         planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)

@@ -38,7 +38,8 @@ class Discriminator(nn.Module):
 
     Attributes:
       embed: (batch, ctx) -> [B, T, E], with a token table [V, E] at `tokens.table`.
-      discriminator, generator: embeddings -> hidden states.
+      discriminator: embeddings -> hidden states.
+      generator: the same; None: the discriminator's states score tokens, too.
       token_head: generator's hidden -> (features [..., E], bias).
       replaced_head: discriminator's hidden -> scores.
       restored_head: discriminator's hidden -> (features [..., E], bias), for all-tokens MLM.
@@ -50,7 +51,7 @@ class Discriminator(nn.Module):
 
     embed: nn.Module
     discriminator: Tower
-    generator: Tower
+    generator: Tower | None
     token_head: nn.Module
     replaced_head: nn.Module
     restored_head: nn.Module
@@ -65,8 +66,8 @@ class Discriminator(nn.Module):
 
     def token_states(self, batch: Batch, *, train: bool, step: Step = None) -> jax.Array:
         """Computes the generator's hidden states [B, T, D of the generator]."""
-        embed = self.generator_embed or self.embed
-        return self._states(embed, self.generator, batch, train, step)
+        embed, tower = self.generator_embed or self.embed, self.generator or self.discriminator
+        return self._states(embed, tower, batch, train, step)
 
     def _states(
         self, embed: Callable[..., jax.Array], tower: Tower, batch: Batch, train: bool, step: Step

@@ -122,9 +122,6 @@ class Setting:
 class ObjectiveModule(Protocol):
     """What a module in `objectives/` exports; perhaps a frozen dataclass `Options`, too.
 
-    A module whose `prepare` adds arrays to the batch names them in MAKES. Objectives that stand
-    behind it in the sum may need these.
-
     Attributes:
       NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
       HEADS: heads that the net must have, see `systems.System`.
@@ -165,11 +162,6 @@ def load(name: str) -> ObjectiveModule:
     return cast(ObjectiveModule, load_module("objectives", name))
 
 
-def makes(name: str) -> set[str]:
-    """Returns the names of the arrays that the objective `name` adds to a batch."""
-    return set(getattr(load(name), "MAKES", ()))
-
-
 def load_baselines() -> dict[str, Baseline]:
     """Returns the trivial baseline of every objective."""
     return {name: load(name).BASELINE for name in module_names("objectives")}
@@ -206,22 +198,15 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
     Raises:
       ValueError: an unknown objective, or one that cannot work here, with the reason.
     """
-    made: set[str] = set()
     for name in names:
         module = load(name)
         for array in module.NEEDS:
-            able = formats.declarations(array)
-            if format in able or array in made:
-                continue
-            makers = [other for other in module_names("objectives") if array in makes(other)]
-            advice = f"set data.format to one that does: {', '.join(able)}"
-            if makers:
-                advice = f"put an objective that does before it: {', '.join(makers)}"
-            raise ValueError(
-                f"objective {name!r} needs the array {array!r}, which the format {format!r} does"
-                f" not make; {advice}; or leave the objective out"
-            )
-        made |= makes(name)
+            if format not in (able := formats.declarations(array)):
+                raise ValueError(
+                    f"objective {name!r} needs the array {array!r}, which the format {format!r} "
+                    f"does not make; set data.format to one that does ({', '.join(able)}) or leave "
+                    "the objective out"
+                )
         if module.SEES not in (None, sees):
             raise ValueError(
                 f"objective {name!r} needs a net whose positions see {module.SEES!r}, and those of"
@@ -247,8 +232,7 @@ def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) ->
 def needed_arrays(terms: Iterable[Term]) -> list[Array]:
     """Returns the arrays that objectives need, as the first format that has them declares them."""
     names = dict.fromkeys(name for term in terms for name in load(term.name).NEEDS)
-    found = [list(formats.declarations(name).values()) for name in names]
-    return [declared[0] for declared in found if declared]
+    return [next(iter(formats.declarations(name).values())) for name in names]
 
 
 def apply_objectives(

@@ -1,7 +1,7 @@
 """Replaced-token detection (Clark et al. 2020, 2) and the paper's variants of it (3.4).
 
-A generator, trained by another objective of the sum, scores the masked positions. A sample from it
-fills each; the discriminator reads the filled text. No gradient passes through the samples. A
+A generator, which `mlm` in the same sum trains, scores the masked positions. A sample from it fills
+each; the discriminator reads the filled text. No gradient passes through the samples. A
 sample that equals the original token counts as original.
 
 Variants, as `config.objective_options`:
@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.config.fields import choice
-from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, xent
 
-NEEDS = ("mlm_positions", "mlm_targets", "mlm_weights")
+NEEDS: tuple[str, ...] = ()
 HEADS = ("token", "replaced", "restored")
 SEES = "both"
 BASELINE = Baseline("loss", 0.42, 0.02)  # entropy of 15% replaced: no use of the text
@@ -47,20 +47,19 @@ class RTD:
     """See the module, and `scalelab.objectives` for the methods.
 
     Attributes:
-      vocab_size: V.
+      masks: chooses the positions, unless another objective has.
       options: the variant.
     """
 
-    vocab_size: int
+    masks: mlm.MLM
     options: Options
     name: ClassVar[str] = "rtd"
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = None
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Returns the batch as it is: the replacements need the net."""
-        del rng
-        return batch
+        """Masks the batch; the replacements need the net."""
+        return self.masks.prepare(batch, rng)
 
     def fill(self, model: nn.Module, batch: Batch, ctx: Pass) -> tuple[jax.Array, jax.Array]:
         """Returns the original tokens [B, T], and those with samples at the masked positions."""
@@ -70,11 +69,12 @@ class RTD:
             lambda example: jax.random.uniform(jax.random.fold_in(key, example), places.shape[1:])
         )(batch["examples"])
         if self.options.proposal == "uniform":
-            sampled = (uniforms * self.vocab_size).astype(jnp.int32)
+            sampled = (uniforms * self.masks.vocab_size).astype(jnp.int32)
         else:
             hidden = ctx.token_hidden(model, batch)
             chosen = jnp.take_along_axis(hidden, places[..., None], axis=1)
-            sampled = xent.sample_tokens(*model.token_features(chosen), uniforms)
+            features, table, bias = model.token_features(chosen)
+            sampled = xent.sample_tokens(features, table, bias, uniforms)
         # Places that are not used are written outside, that is nowhere.
         places = jnp.where(batch["mlm_weights"] > 0, places, tokens.shape[1])
         rows = jnp.arange(len(tokens))[:, None]
@@ -122,4 +122,4 @@ def _mean(losses: jax.Array, hits: jax.Array, weights: jax.Array, accuracy: bool
 
 def make(setting: Setting, options: Options) -> RTD:
     """Makes the objective."""
-    return RTD(setting.vocab_size, options)
+    return RTD(mlm.make(setting), options)

@@ -65,7 +65,8 @@ class Options:
     """Options of the system."""
 
     embed_width: int | None = None  # E; None: the discriminator's width
-    generator_rate: Positive = 0.25  # width, heads and FFN of the generator / the discriminator's
+    # Width, heads and FFN of the generator / the discriminator's; None: no generator.
+    generator_rate: Positive | None = 0.25
     embeddings: Annotated[str, choice("shared", "own")] = "shared"  # own: one for each net
 
 
@@ -121,7 +122,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
     return Discriminator(
         embed=embed(),
         discriminator=tower(1.0),
-        generator=tower(options.generator_rate),
+        generator=options.generator_rate and tower(options.generator_rate),
         token_head=head(),
         replaced_head=ReplacedHead(sizes.dtype),
         restored_head=head(),
