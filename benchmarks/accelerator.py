@@ -119,7 +119,7 @@ def measure_case(case: Case, runner: Runner, sizes: dict[str, int]) -> dict[str,
     dispatches = -(-BLOCK // case.block)
     secs = statistics.median(runner(dispatches) / (dispatches * case.block) for _ in range(REPEATS))
     known, planned = (
-        devices.of_kind(jax.devices()[0].device_kind),
+        devices.find_kind(jax.devices()[0].device_kind),
         runner.compiled.memory_analysis(),
     )
     rate = runner.flops * case.seeds / secs

@@ -135,9 +135,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         ours, parts = Ours(run), choose_steps(run, given.steps, given.repeats)
         ids = [np.concatenate([ours.batches.ids(step) for step in part]) for part in parts]
         ids = [chosen[chosen >= 0] for chosen in ids]
-        of_each_length = {ours.batches.length(step): step for part in parts for step in part}
+        by_length = {ours.batches.length(step): step for part in parts for step in part}
         begun = time.perf_counter()
-        ours.train(of_each_length.values())
+        ours.train(by_length.values())
         compile_secs = time.perf_counter() - begun
         peer, num_dev = None, ours.evaluate()
         if not about["missing_peer"]:
@@ -162,7 +162,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for name, each in calls.items()
     } | {
         "compile_secs": compile_secs,
-        "compiled_lengths": sorted(of_each_length),
+        "compiled_lengths": sorted(by_length),
         "steps": len(parts[0]),
         "steps_per_epoch": run.steps_per_epoch,
         "batch_size": run.config.batch_size,

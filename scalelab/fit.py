@@ -61,7 +61,7 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
         note = "\nplanned as for a CPU; for a GPU or TPU, name a similar one with --device"
         return parse_bytes(memory), f"--memory={memory}{note * (here.platform == 'cpu')}"
     if device:
-        found, own = devices.named(device), devices.of_kind(here.device_kind)
+        found, own = devices.named(device), devices.find_kind(here.device_kind)
         where = f"{found.name}: {_gib(found.num_bytes)} for a program"
         note = f"\nan estimate: the compiler of {device} plans differently from the compiler here"
         return found.num_bytes, where + note * (own != found)
@@ -105,7 +105,7 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
 
         def measure(batch_size: int, length: int = phase.length) -> "StepMemory":
             print(f"compiling for {batch_size} x {length}", file=sys.stderr, flush=True)
-            return memory_lib.of_step(plan, length, batch_size, mesh, platform)
+            return memory_lib.measure_step(plan, length, batch_size, mesh, platform)
 
         asked = measure(phase.batch_size)
         half = phase.batch_size // 2 // quantum * quantum

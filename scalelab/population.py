@@ -30,6 +30,7 @@ from scalelab.runs import compatibility
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
+    from jax.stages import Compiled
 
     from scalelab.helpers.progress import Eta, Progress
     from scalelab.runs.metrics import InFlight
@@ -160,7 +161,7 @@ class _Trainer:
     in_flight: "InFlight"
     progress: "Progress"
     time_left: "Eta"
-    compiled: "dict[tuple[int, int], tuple[Any, Evaluate]]"
+    compiled: "dict[tuple[int, int], tuple[Compiled, Evaluate]]"
 
     def train(self, group: "Sequence[Recorder]", until: int) -> "dict[Recorder, str]":
         """Trains to step `until`, or until every run has ended its phase or failed.
@@ -243,7 +244,7 @@ class _Trainer:
 
     def _compile(
         self, group: "Sequence[Recorder]", state: "TrainState", batch: dict[str, Any]
-    ) -> "tuple[Any, Evaluate]":
+    ) -> "tuple[Compiled, Evaluate]":
         """Returns the train step of the group and the evaluation of one run, compiled."""
         import jax
 

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.typing import ArrayPytree
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -108,10 +108,10 @@ def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> P
     return PartitionSpec(*(_axis(n, s, mesh, used) for n, s in zip(names, shape, strict=True)))
 
 
-def shardings(abstract: Any, mesh: Mesh) -> Any:
+def shardings(abstract: ArrayPytree, mesh: Mesh) -> ArrayPytree:
     """Returns NamedShardings for a tree of abstract arrays, some boxed with logical names."""
 
-    def sharding_of_leaf(leaf: Any) -> NamedSharding:
+    def sharding_of_leaf(leaf: nn.LogicallyPartitioned | jax.ShapeDtypeStruct) -> NamedSharding:
         if isinstance(leaf, nn.LogicallyPartitioned):
             return NamedSharding(mesh, spec(leaf.names, leaf.value.shape, mesh))
         return NamedSharding(mesh, PartitionSpec())
@@ -132,7 +132,7 @@ def batch_ways(mesh: Mesh) -> int:
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
-def activation_rules() -> list[tuple[str, Any]]:
+def activation_rules() -> list[tuple[str, str | tuple[str, ...] | None]]:
     """Returns the table in the form that `nn.logical_axis_rules` takes, for activations.
 
     Width is left whole there: activations are already split by batch over the same mesh axis.
@@ -188,8 +188,8 @@ def host_rows(mesh: Mesh, batch_size: int) -> slice:
     Raises:
       ValueError: the rows are not one block; no mesh of ours has such.
     """
-    held = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
-    rows = sorted({row for (index,) in held for row in range(*index.indices(batch_size))})
+    local_rows = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    rows = sorted({row for (index,) in local_rows for row in range(*index.indices(batch_size))})
     if rows != list(range(rows[0], rows[-1] + 1)):
         raise ValueError(f"this process holds scattered rows of the batch: {rows}")
     return slice(rows[0], rows[-1] + 1)

@@ -5,13 +5,13 @@ import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
 from scalelab import objectives, sharding, systems
@@ -28,13 +28,13 @@ class TrainState:
     """All that a step changes."""
 
     step: jax.Array  # int32 [], steps taken so far
-    params: Any  # the net's parameters, float32; layers stacked on axis 0
-    opt_state: Any  # the optimizer's state
+    params: ArrayPytree  # the net's parameters, float32; layers stacked on axis 0
+    opt_state: optax.OptState  # the optimizer's state
     rng: jax.Array  # key data of the run's root key, uint32; each step folds its number in
     # Memories, queues, averages: changed by steps, not by the optimizer; {} for most nets.
-    carried: Any = dataclasses.field(default_factory=dict)
+    carried: ArrayPytree = dataclasses.field(default_factory=dict)
     # Name -> parameters of another run's net, which no step changes; {} for most runs.
-    frozen: Any = dataclasses.field(default_factory=dict)
+    frozen: ArrayPytree = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ def fresh(
     *,
     max_len: int,
     batch_size: int = 1,
-    frozen: Mapping[str, Any] | None = None,
+    frozen: Mapping[str, ArrayPytree] | None = None,
 ) -> TrainState:
     """Initialises a state, with parameters boxed with the names of their axes.
 
@@ -183,7 +183,7 @@ def create(
     *,
     max_len: int,
     batch_size: int = 1,
-    frozen: Mapping[str, Any] | None = None,
+    frozen: Mapping[str, ArrayPytree] | None = None,
     seed: int,
     mesh: Mesh,
 ) -> tuple[TrainState, TrainState]:
@@ -211,14 +211,14 @@ def _initialiser(
     batch_size: int,
     mesh: Mesh,
     like: tuple[jax.ShapeDtypeStruct, ...],
-    tree: Any,
-) -> tuple[Any, TrainState]:
+    tree: ArrayPytree,
+) -> tuple[ArrayPytree, TrainState]:
     """Returns the compiled initializer (key, frozen -> sharded state) and the shardings.
 
     `like` and `tree` are the frozen parameters, abstract and flattened.
     """
 
-    def init(key: jax.Array, frozen: Any) -> TrainState:
+    def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
         sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
         return fresh(key, net, terms, tx, **sizes)
 

@@ -7,13 +7,13 @@ not need.
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
@@ -41,12 +41,12 @@ def _split(batch: Batch, count: int) -> Batch:
     }
 
 
-def _sum_over_parts(compute: Callable[[Batch], Any], batch: Batch, count: int) -> Any:
+def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int) -> ArrayPytree:
     """Sums what `compute` returns for each of `count` parts of a batch, one after another."""
     if count == 1:
         return compute(batch)
 
-    def accumulate(total: Any, part: Batch) -> tuple[Any, None]:
+    def accumulate(total: ArrayPytree, part: Batch) -> tuple[ArrayPytree, None]:
         return jax.tree.map(jnp.add, total, compute(part)), None
 
     parts = _split(batch, count)
@@ -87,11 +87,11 @@ def make_train_step(
             )
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
-        def run(params: Any, part: Batch) -> tuple[dict[str, Pairs], Any]:
+        def run(params: ArrayPytree, part: Batch) -> tuple[dict[str, Pairs], ArrayPytree]:
             ctx = Pass(rng, state.step, train=True, frozen=state.frozen)
             return forward(net, params, part, terms, ctx, state.carried)
 
-        def loss_fn(params: Any, part: Batch, weights: dict[str, jax.Array]) -> tuple:
+        def loss_fn(params: ArrayPytree, part: Batch, weights: dict[str, jax.Array]) -> tuple:
             found, carried = run(params, part)
             loss = weighted_sum(terms, found, weights)
             return loss, (_flatten(found), carried)
@@ -100,13 +100,13 @@ def make_train_step(
             prepared = prepare(batch, terms, named_key(rng, "mask"))
             weights = {}
             if num_microbatches > 1:  # known before the gradient, so that parts add up to the whole
-                weights = _sum_over_parts(
+                weights = _sum_parts(
                     lambda part: {n: t["loss"][1] for n, t in run(state.params, part)[0].items()},
                     prepared,
                     num_microbatches,
                 )
             grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-            (loss, (found, carried)), grads = _sum_over_parts(
+            (loss, (found, carried)), grads = _sum_parts(
                 lambda part: grad_fn(state.params, part, weights), prepared, num_microbatches
             )
         grad_norm = optax.tree.norm(grads)
@@ -120,11 +120,11 @@ def make_train_step(
             opt_state=keep(opt_state, state.opt_state),
             carried=keep(carried, state.carried),
         )
-        one = jnp.ones((), jnp.float32)
+        unit = jnp.ones((), jnp.float32)
         return state, found | {
-            "loss": (loss, one),
-            "grad_norm": (grad_norm, one),
-            "finite": (finite * one, one),
+            "loss": (loss, unit),
+            "grad_norm": (grad_norm, unit),
+            "finite": (finite * unit, unit),
         }
 
     return train_step
@@ -158,11 +158,11 @@ def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metri
     """
 
     def eval_step(
-        params: Any,
+        params: ArrayPytree,
         batch: Batch,
         rng: jax.Array,
-        carried: Any = None,
-        frozen: Any = None,
+        carried: ArrayPytree = None,
+        frozen: ArrayPytree = None,
     ) -> Metrics:
         with nn.logical_axis_rules(sharding.activation_rules()):
             prepared = prepare(batch, terms, named_key(rng, "mask"))
@@ -211,18 +211,14 @@ def evaluate(
     return jax.device_get(found)
 
 
-def _replicated(mesh: Mesh) -> jax.NamedSharding:
-    return jax.NamedSharding(mesh, PartitionSpec())
-
-
 def compile_train(
-    step: Callable[..., Any],
+    step: Callable[..., tuple[TrainState, Metrics]],
     mesh: Mesh,
     placed: TrainState,
     state: TrainState,
     batch: Batch,
     num_runs: int = 1,
-) -> Any:
+) -> jax.stages.Compiled:
     """Compiles a train step ahead of time, its state donated.
 
     Args:
@@ -236,7 +232,7 @@ def compile_train(
     Returns:
       run(state, batch, learning_rate), with XLA's own cost_analysis() and memory_analysis().
     """
-    replicated = _replicated(mesh)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
     jitted = jax.jit(
         step,
         in_shardings=(placed, sharding.batch_sharding(mesh, num_runs), replicated),
@@ -260,7 +256,8 @@ def compile_evaluation(
       state: the state, concrete or abstract.
       batch: a batch, concrete or abstract.
     """
-    replicated, rows = _replicated(mesh), sharding.batch_sharding(mesh)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
+    rows = sharding.batch_sharding(mesh)
     jitted = jax.jit(
         make_eval_step(model.net, model.terms),
         in_shardings=(placed.params, rows, replicated, placed.carried, placed.frozen),

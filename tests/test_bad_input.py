@@ -99,8 +99,8 @@ def test_arguments(argument: str, message: str, refused: Train, tmp_path: pathli
     (["--config=configs/pretrain.py"], "--workdir is missing"),
     (["--config=configs/nothing.py", "--workdir=x"], "nothing.py"),
     (["--config=configs/pretrain.py", "stray"], "'stray'"),
-    (["--config=configs/finetune.py", "--workdir=x"], "a config of a fine-tuning"),
-    (["--config=configs/studies/formats.py:scale=tiny", "--workdir=x"], "a config of a study"),
+    (["--config=configs/finetune.py", "--workdir=x"], "fine-tuning"),
+    (["--config=configs/studies/formats.py:scale=tiny", "--workdir=x"], "study"),
 ])  # fmt: skip
 def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> None:
     monkeypatch.chdir(tiny.ROOT)
@@ -163,7 +163,7 @@ def test_a_corpus_too_small_for_a_batch(refused: Train, tmp_path: pathlib.Path) 
         "--config.tokenizer.vocab_size=150",
         "--config.long.batch_size=4000",
     )
-    assert re.search(r"too small: it makes \d+ training examples .* one batch of 4000", message)
+    assert re.search(r"too small: .*\d+ .* 4000", message)
 
 
 # --- Folders --------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_corpus_too_small_for_a_batch(refused: Train, tmp_path: pathlib.Path) 
 def test_a_workdir_that_cannot_be_written(refused: Train, tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("in the way")
     message = refused(workdir=tmp_path / "file" / "run")
-    assert re.search("workdir .*file/run cannot be written.*choose another --workdir", message)
+    assert re.search("workdir .*file/run .*--workdir", message)
     assert (tmp_path / "file").read_text() == "in the way"
 
 
@@ -266,7 +266,7 @@ def test_an_interruption_where_python_drops_exceptions(refused: Train, monkeypat
 
     monkeypatch.setattr(scalelab.data, "load_data", interrupted)
     begun = time.monotonic()
-    assert "interrupted; start the same command again" in refused()
+    assert "interrupted; " in refused()
     assert time.monotonic() - begun < 5
 
 
@@ -310,7 +310,7 @@ def test_ctrl_c_while_preparing_and_then_the_same_command(
     """Sent at many moments: whatever was begun is not trusted, and the last start succeeds."""
     argv = arguments(wikitext, tmp_path / "cache", tmp_path / "run", ())
     program = [sys.executable, "-m", "scalelab.train", *argv]
-    said = False
+    interrupted = False
     for delay in (0.3, 0.8, 1.5, 2.5, 6.0):
         process = subprocess.Popen(
             program, cwd=tiny.ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -323,9 +323,9 @@ def test_ctrl_c_while_preparing_and_then_the_same_command(
         # Before our handler stands, Python ends itself by SIGINT.
         assert process.returncode in (0, 2, -signal.SIGINT), errors
         if process.returncode == 2:
-            assert "Traceback" not in errors and "same command again" in errors
-            said = True
-    assert said
+            assert "Traceback" not in errors and "same command" in errors
+            interrupted = True
+    assert interrupted
     done = subprocess.run(program, cwd=tiny.ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads((tmp_path / "run/result.json").read_text())["steps"] == 20

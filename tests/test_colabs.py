@@ -67,9 +67,9 @@ def test_quickstart(monkeypatch, tmp_path, cache_dir) -> None:
         CONFIG=f"configs/studies/quickstart.py:corpus=wikitext:{corpus}", NAME="quickstart",
         WORK=str(tmp_path / "w"), FLAGS=" ".join(flags),
     )  # fmt: skip
-    said = shown(made, "text/markdown")
-    assert "validation loss" in said and "SwappedWords" in said
-    assert all(re.search(rf"\| {system} +\|", said) for system in ("bert", "gpt2", "roberta"))
+    text = shown(made, "text/markdown")
+    assert "validation loss" in text and "SwappedWords" in text
+    assert all(re.search(rf"\| {system} +\|", text) for system in ("bert", "gpt2", "roberta"))
     assert shown(made, "image/png")
     figures = {path.name for path in (tmp_path / "w/reports/quickstart/figures").iterdir()}
     assert "score_by_task.png" in figures
@@ -97,6 +97,6 @@ def test_reproduce_tables(monkeypatch, tmp_path, wikitext, cache_dir) -> None:
         DATA=str(glue_folder.write(tmp_path / "glue")), WORK=str(tmp_path / "w"),
         FLAGS=" ".join(flags),
     )  # fmt: skip
-    said = shown(made, "text/markdown")
-    assert "WNLI" in said
-    assert "1a" in said and "undecided" in said.lower()
+    text = shown(made, "text/markdown")
+    assert "WNLI" in text
+    assert "1a" in text and "undecided" in text.lower()

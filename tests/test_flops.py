@@ -113,7 +113,7 @@ def evaluation(parts: tiny.Parts) -> tuple:
 
 
 def cost_of(parts: tiny.Parts, params) -> flops.Flops:
-    return flops.of_phases(params, parts.net, parts.terms, parts.config)[0]
+    return flops.count_phases(params, parts.net, parts.terms, parts.config)[0]
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)

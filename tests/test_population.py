@@ -128,12 +128,12 @@ def test_a_budget_in_tokens_which_they_reach_at_different_steps(
 ) -> None:
     """One is over a step before the others, which go on in the same program."""
     given = dict(arguments="system=bert,tokens=3674", long__example_rate=0.1)  # two phases
-    alone, runs = (runs_of(lab, tmp_path / name, **given) for name in ("alone", "together"))
-    for config, folder in alone:
+    single, runs = (runs_of(lab, tmp_path / name, **given) for name in ("alone", "together"))
+    for config, folder in single:
         lab.run(folder, config)
     results = lab.run_together(runs)
     assert [result["steps"] for result in results] == [15, 16, 16]
-    for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
+    for (_, ours), (_, theirs) in zip(runs, single, strict=True):
         assert_same_run(ours, theirs)
 
 
@@ -164,16 +164,16 @@ def test_a_signal_saves_all_and_each_alone_ends_the_same(
     number: int, lab: Lab, alone: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:
     runs = runs_of(lab, tmp_path)
-    with pytest.raises(cli.Stopped, match="stopped by SIGTERM after step 10.*same command") as told:
+    with pytest.raises(cli.Stopped, match="SIGTERM after step 10.*same command") as stopped:
         lab.run_together(runs, before_step=lambda step, _: signal_at(9, number)(step))
-    assert told.value.exit_code == cli.PREEMPTED
+    assert stopped.value.exit_code == cli.PREEMPTED
     for (config, ours), (_, theirs) in zip(runs, alone, strict=True):
-        assert str(ours) in str(told.value) and not (ours / "result.json").exists()
+        assert str(ours) in str(stopped.value) and not (ours / "result.json").exists()
         lab.run(ours, config)
         assert_same_run(ours, theirs)
     capsys.readouterr()
     assert len(lab.run_together(runs)) == 3
-    assert capsys.readouterr().out.count("is already finished (12 steps)") == 3
+    assert capsys.readouterr().out.count("finished (12 steps)") == 3
 
 
 # --- What goes wrong ------------------------------------------------------------------------------
@@ -187,43 +187,43 @@ def test_a_loss_that_is_not_finite_ends_that_run_alone(
         runs[1][0], optim=dataclasses.replace(runs[1][0].optim, learning_rate=1e30)
     )
     runs[1] = config, tmp_path / "lost"
-    with pytest.raises(cli.Stopped, match="not finite: step .*lost/checkpoints") as told:
+    with pytest.raises(cli.Stopped, match="not finite: step .*lost/checkpoints") as stopped:
         lab.run_together(runs)
-    assert told.value.exit_code == cli.FAILED and "stopped" not in str(told.value)
+    assert stopped.value.exit_code == cli.FAILED and "stopped" not in str(stopped.value)
     for k in (0, 2):
         assert_same_run(runs[k][1], alone[k][1])
     with pytest.raises(cli.Stopped, match="not finite") as told_alone:
         lab.run(tmp_path / "lost-alone", config)
-    assert str(told_alone.value) == str(told.value).replace("/lost/", "/lost-alone/")
-    one, other = tmp_path / "lost", tmp_path / "lost-alone"
-    assert files(one) == files(other)
-    assert lines(one) == lines(other) == []
-    assert_close(params(one), params(other))
+    assert str(told_alone.value) == str(stopped.value).replace("/lost/", "/lost-alone/")
+    ours, theirs = tmp_path / "lost", tmp_path / "lost-alone"
+    assert files(ours) == files(theirs)
+    assert lines(ours) == lines(theirs) == []
+    assert_close(params(ours), params(theirs))
 
 
 def test_fields_that_must_not_differ_are_named(lab: Lab) -> None:
-    one = lab.config()
+    first = lab.config()
     other = lab.config(
         "system=roberta,steps=25,seed=1", net__width=16, short__batch_size=4,
         tokenizer__vocab_size=290, optim__learning_rate=3e-4,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="seed, data.order_seed, optim.learning_rate") as told:
-        compatibility.check([one, other, one])
-    found = {line.split(":")[0].strip() for line in str(told.value).splitlines()[1:]}
+    with pytest.raises(ValueError, match="seed, data.order_seed, optim.learning_rate") as refused:
+        compatibility.check([first, other, first])
+    found = {line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]}
     assert found == {
         "net.width", "short.batch_size", "tokenizer.vocab_size", "optim.total_steps",
     }  # fmt: skip
-    compatibility.check([one, lab.config("system=roberta,steps=24,seed=1")])
+    compatibility.check([first, lab.config("system=roberta,steps=24,seed=1")])
 
 
-@pytest.mark.parametrize(("arguments", "changes", "told"), [
+@pytest.mark.parametrize(("arguments", "changes", "message"), [
     ("system=roberta,secs=10", {}, "optim.total_secs"),
     ("system=roberta,steps=24", {"machine__distributed": True}, "machine.distributed"),
 ])  # fmt: skip
-def test_what_several_cannot_do(arguments: str, changes: dict, told: str, lab: Lab) -> None:
+def test_what_several_cannot_do(arguments: str, changes: dict, message: str, lab: Lab) -> None:
     config = lab.config(arguments, **changes)
     compatibility.check([config])
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         compatibility.check([config, dataclasses.replace(config, seed=1)])
 
 
@@ -235,15 +235,15 @@ def test_the_members_and_their_folders(lab: Lab, tmp_path: pathlib.Path) -> None
         (3, 1e-3, "seed3-rate0.001"), (3, 2e-3, "seed3-rate0.002"),
     ]  # fmt: skip
     assert compatibility.expand_runs(config, tmp_path, [], []) == [(config, tmp_path / "seed5")]
-    for seeds, rates, told in (
+    for seeds, rates, message in (
         (["0", "1.5"], [], "--seeds=0,1.5: expected whole numbers"),
         (["0"], ["fast"], "--learning_rates=fast: expected numbers"),
         (["0"], ["nan"], "learning_rate = nan"),
         (["0"], ["-1"], "learning_rate = -1"),
-        (["0"], ["0"], "learning rate of 0"),
+        (["0"], ["0"], "rate of 0"),
         (["1", "0", "1"], [], "twice: seed1"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             compatibility.expand_runs(config, tmp_path, seeds, rates)
 
 

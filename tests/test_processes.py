@@ -53,9 +53,9 @@ def test_two_processes_are_one_run(
     wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """Over the data axis the rows are divided; over the tensor axis both make the same rows."""
-    alone = tmp_path / "alone"
-    run([sys.executable, "-m", "scalelab.train", *arguments(wikitext, cache_dir, alone)])
-    expected = losses(alone)
+    single = tmp_path / "alone"
+    run([sys.executable, "-m", "scalelab.train", *arguments(wikitext, cache_dir, single)])
+    expected = losses(single)
     assert len(expected) == 3
     for axis in ("data", "tensor"):
         workdir = tmp_path / axis
@@ -66,4 +66,4 @@ def test_two_processes_are_one_run(
         for place, loss in expected.items():
             np.testing.assert_allclose(found[place], loss, rtol=1e-5, err_msg=f"{axis} {place}")
         result = json.loads((workdir / "result.json").read_text())
-        assert result["tokens"] == json.loads((alone / "result.json").read_text())["tokens"]
+        assert result["tokens"] == json.loads((single / "result.json").read_text())["tokens"]

@@ -42,9 +42,9 @@ def start(
 
 def rows(start: Start, system: str, *flags: str, prompts: Any = PROMPTS) -> list[dict[str, Any]]:
     given = [f"--prompt={prompt}" for prompt in prompts]
-    code, said, errors = start(system, "--json", "--max_new_tokens=6", *given, *flags)
+    code, out, errors = start(system, "--json", "--max_new_tokens=6", *given, *flags)
     assert code == 0, errors
-    return [json.loads(line) for line in said.splitlines()]
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_texts(start: Start, pretrained_runs: Runs) -> None:
@@ -63,9 +63,9 @@ def test_texts(start: Start, pretrained_runs: Runs) -> None:
         head = tokenizer.decode(tokenizer.encode(prompt))  # to GPT, punctuation is a word
         assert head.replace(" ", "") == prompt.replace(" ", "")
         assert row["text"] == head + row["continuation"] and "endoftext" not in row["text"]
-    _, said, _ = start("gpt2", "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
+    _, out, _ = start("gpt2", "--max_new_tokens=6", *(f"--prompt={p}" for p in PROMPTS))
     shown = [f"[{i + 1}] {row['text']}" for i, row in enumerate(found[:3])]
-    assert said == "\n\n".join(shown) + "\n\n"
+    assert out == "\n\n".join(shown) + "\n\n"
 
 
 def test_a_file_of_prompts(start: Start, tmp_path: pathlib.Path) -> None:
@@ -89,8 +89,8 @@ def test_beams(start: Start) -> None:
     found = rows(start, "gpt", "--num_beams=3", "--num_samples=2", prompts=PROMPTS[:2])
     assert [row["sample"] for row in found] == [0, 1, 0, 1]
     assert found[0]["score"] > found[1]["score"] and found[0]["tokens"] != found[1]["tokens"]
-    _, said, _ = start("gpt", "--num_beams=3", "--max_new_tokens=6", f"--prompt={PROMPTS[0]}")
-    assert said == f"[1] {found[0]['text']}\n\n"
+    _, out, _ = start("gpt", "--num_beams=3", "--max_new_tokens=6", f"--prompt={PROMPTS[0]}")
+    assert out == f"[1] {found[0]['text']}\n\n"
 
 
 def test_repetition_flags(start: Start) -> None:
@@ -107,20 +107,20 @@ def test_repetition_flags(start: Start) -> None:
     ("system", "flags", "message"),
     [
         (None, ["--prompt=x"], "--run is missing"),
-        (None, ["--prompt=x", "--run=nowhere"], "no run folder 'nowhere'"),
+        (None, ["--prompt=x", "--run=nowhere"], "nowhere"),
         ("gpt", [], "no prompt: .*--file=FILE"),
         ("gpt", ["--file=nowhere.txt"], "No such file.*nowhere.txt"),
         ("gpt", ["--prompt=x", "--top_p=0.5"], "top_p = 0.5: .* temperature"),
         ("gpt", ["--prompt=x", "--num_samples=2"], "--temperature=1"),
         ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
         ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
-        ("gpt", ["--prompt=x", "--num_beams=151"], "half of the 300 tokens"),
-        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 tokens and 64 new .* 64 positions"),
-        ("bert", ["--prompt=x"], "is a run of bert, .*python -m scalelab.fill_mask"),
+        ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
+        ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
+        ("bert", ["--prompt=x"], "bert, .*scalelab.fill_mask"),
     ],
 )
 def test_bad_input(start: Start, system: str | None, flags: list[str], message: str) -> None:
-    code, said, errors = start(system, *flags)
-    assert code == 2 and said == "" and "Traceback" not in errors
+    code, out, errors = start(system, *flags)
+    assert code == 2 and out == "" and "Traceback" not in errors
     found = re.findall(r"^error: .*", errors, re.MULTILINE)
     assert len(found) == 1 and re.search(message, found[0]), errors

@@ -39,8 +39,8 @@ def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
 def test_one_device_equals_eight_in_three_ways_with_microbatches(
     system: str, cube: pathlib.Path
 ) -> None:
-    alone = subjects.get(system).arrays(1)
-    compare(dict(np.load(cube / f"{system}-2x2x2.npz")), alone)
+    expected = subjects.get(system).arrays(1)
+    compare(dict(np.load(cube / f"{system}-2x2x2.npz")), expected)
 
 
 @pytest.mark.slow
@@ -48,9 +48,9 @@ def test_one_device_equals_eight_in_three_ways_with_microbatches(
 def test_one_device_equals_two_and_four_in_each_way(system: str, tmp_path: pathlib.Path) -> None:
     process = several_devices.start(tmp_path, 4, 1, "none", "1x1x1", *WAYS, "--", system)
     several_devices.finish(process)
-    alone = dict(np.load(tmp_path / f"{system}-1x1x1.npz"))
+    expected = dict(np.load(tmp_path / f"{system}-1x1x1.npz"))
     for ways in WAYS:
-        compare(dict(np.load(tmp_path / f"{system}-{ways}.npz")), alone)
+        compare(dict(np.load(tmp_path / f"{system}-{ways}.npz")), expected)
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_spec(
 
 
 def test_an_unknown_or_missing_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown logical axis 'widht'.*'width'"):
+    with pytest.raises(ValueError, match="'widht'.*'width'"):
         sharding.spec(("widht",), (8,), CUBE)
     with pytest.raises(ValueError, match="1 axis names"):
         sharding.spec((axes.WIDTH,), (8, 8), CUBE)
@@ -104,13 +104,13 @@ def test_a_mesh_that_does_not_fit_the_devices_is_refused(
     sizes: tuple[int, int, int], monkeypatch
 ) -> None:
     monkeypatch.setattr(jax, "device_count", lambda: 4)
-    with pytest.raises(ValueError, match="must use the 4 devices"):
+    with pytest.raises(ValueError, match="4 devices"):
         sharding.make_mesh(*sizes)
 
 
 def test_batches_that_do_not_divide_are_refused() -> None:
     sharding.check_batches(CUBE, (8, 16), num_microbatches=2)
-    with pytest.raises(ValueError, match="batch of 12 examples .* 2 microbatches over 4 devices"):
+    with pytest.raises(ValueError, match="12 .* 2 .* 4 devices"):
         sharding.check_batches(CUBE, (8, 12), num_microbatches=2)
 
 

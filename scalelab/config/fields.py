@@ -165,12 +165,12 @@ def science(config: object) -> dict[str, Any]:
     return {k: v for k, v in flat.items() if not k.startswith("machine.")}
 
 
-def science_diff(ours: object, theirs: object) -> list[str]:
-    """Returns lines "field: theirs -> ours" for the science fields that differ.
+def science_diff(new: object, old: object) -> list[str]:
+    """Returns lines "field: old -> ours" for the science fields that differ.
 
     A missing field counts as None, as in `fill`.
     """
-    a, b = science(ours), science(theirs)
+    a, b = science(new), science(old)
     return [
         f"{k}: {b.get(k, 'absent')!r} -> {a.get(k, 'absent')!r}"
         for k in sorted(a.keys() | b.keys())

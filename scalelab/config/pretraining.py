@@ -250,7 +250,7 @@ def parse_objective(text: str) -> dict[str, float]:
 
 
 # What only other configs have, and what these are for.
-OTHERS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study (scalelab.study)"}
+FOREIGN_FIELDS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study (scalelab.study)"}
 
 
 def resolve(values: Mapping[str, Any]) -> Config:
@@ -259,7 +259,7 @@ def resolve(values: Mapping[str, Any]) -> Config:
     Raises:
       ValueError: an unknown or missing field, a wrong type, or values that cannot go together.
     """
-    for field, kind in OTHERS.items():
+    for field, kind in FOREIGN_FIELDS.items():
         if field in values:
             raise ValueError(f"this is a config of {kind}, not of a pre-training run")
     config = fill(Config, values)

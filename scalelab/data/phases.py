@@ -1,6 +1,6 @@
 """The two phases of a training: which documents each has, and the examples made of them.
 
-The protocol fixes the share of *examples* at the long length (10%). Documents are put in a seeded
+The protocol fixes the share of *examples* at the long length. Documents are put in a seeded
 hash order, and the first of them, up to a share of all tokens, go to the long phase. If all
 documents at the long length would make r times the examples that they make at the short one, a
 share x of the tokens gives x r : (1 - x) examples, so that a share e of the examples is long at x =

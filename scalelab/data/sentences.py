@@ -13,7 +13,7 @@ VERSION = "1"  # of the rules below; part of the cache's key
 
 _STOPS = (".", "?", "!")
 _CLOSERS = (")", "]", "}", "”", "’", "»", "''")
-_STANDING_ALONE = re.compile(r"(?<!\S)(?:[.,?!;()\"]|@[-,.]@)(?!\S)")
+_STANDALONE = re.compile(r"(?<!\S)(?:[.,?!;()\"]|@[-,.]@)(?!\S)")
 # Four letters before a full stop: Moses leaves abbreviations whole.
 _ATTACHED = re.compile(r"(?:\w[,?!;]|[a-z]{4}\.)(?!\S)")
 
@@ -38,8 +38,8 @@ def split(document: str) -> list[str]:
 
 def is_moses(paragraph: str) -> bool:
     """Returns True for a Moses-tokenised paragraph: most of its punctuation stands alone."""
-    alone = sum(1 for _ in _STANDING_ALONE.finditer(paragraph))
-    return alone > 0 and alone > sum(1 for _ in _ATTACHED.finditer(paragraph))
+    standalone = sum(1 for _ in _STANDALONE.finditer(paragraph))
+    return standalone > 0 and standalone > sum(1 for _ in _ATTACHED.finditer(paragraph))
 
 
 def _split_prose(paragraph: str) -> list[str]:

@@ -4,18 +4,18 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
 from scalelab.decode.prompts import fill, pad
 from scalelab.decode.stepper import Source, Stepper
 
 ENDINGS = ("length", "end", "repetition")
-State = dict[str, Any]  # name -> array, or the cache
+State = dict[str, ArrayPytree]  # name -> array, or the cache
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,8 +72,8 @@ def compare(a: System, b: System, *, allow_recipe: bool = False) -> tuple[pd.Dat
     ]
     shared = [name for name in done[0] if name in done[1]]
     if not shared:
-        ours, theirs = (", ".join(map(_title, names)) or "none" for names in done)
-        raise ValueError(f"no task that both have finished: A has {ours}, B has {theirs}")
+        names_a, names_b = (", ".join(map(_title, names)) or "none" for names in done)
+        raise ValueError(f"no task that both have finished: A has {names_a}, B has {names_b}")
     lines = [line for name in shared for line in _compare_task(name, a, b, allow_recipe)]
     frame = pd.DataFrame(lines)
     main = ~frame["task"].duplicated()
@@ -110,9 +110,9 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
         sides.append(side)
     recipes = [{str(r.result.recipe) for r in _finished(x, name) if r.result} for x in (a, b)]
     if recipes[0] != recipes[1] and not allow_recipe:
-        ours, theirs = (" and ".join(sorted(found)) for found in recipes)
+        by_a, by_b = (" and ".join(sorted(found)) for found in recipes)
         raise ValueError(
-            f"{title}: A was fine-tuned by recipe {ours}, B by {theirs}, so the difference would"
+            f"{title}: A was fine-tuned by recipe {by_a}, B by {by_b}, so the difference would"
             " include the recipes; --allow compares anyway"
         )
     keys = sides[0][0].keys
@@ -125,11 +125,11 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
     )
     lines = []
     for split, metric in keys:
-        one, two = (stack_runs(side, split) for side in sides)
-        if different := task_runs.differ(one.examples, two.examples):
+        runs_a, runs_b = (stack_runs(side, split) for side in sides)
+        if different := task_runs.differ(runs_a.examples, runs_b.examples):
             raise ValueError(f"{title} {split}: A and B were scored on different data: {different}")
         found = bootstrap.compare(
-            one.examples.gold, one.predicted, two.predicted, metric, paired=paired,
+            runs_a.examples.gold, runs_a.predicted, runs_b.predicted, metric, paired=paired,
             num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode()),
         )  # fmt: skip
         scores = [np.mean([x for task in side for x in task.values((split, metric))])
@@ -137,7 +137,7 @@ def _compare_task(name: str, a: System, b: System, allow_recipe: bool) -> list[d
         lines.append({
             "name": SHORT.get(split, title) if name == "mnli" else title, "task": name,
             "split": split, "metric": metric, "a": scores[0], "b": scores[1], "paired": paired,
-            **_describe(found, one.predicted[..., 0].size, two.predicted[..., 0].size),
+            **_describe(found, runs_a.predicted[..., 0].size, runs_b.predicted[..., 0].size),
         })  # fmt: skip
     return lines
 
@@ -174,9 +174,9 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
     if len(a) == 1 or len(b) == 1:
         found.append("One pre-training: the result holds for these weights, not for the system.")
     for letter, side in (("A", a), ("B", b)):
-        others = {name: None for runs in side for name in runs if name not in shared}
-        if others:
-            names = ", ".join(map(_title, others))
+        unshared = {name: None for runs in side for name in runs if name not in shared}
+        if unshared:
+            names = ", ".join(map(_title, unshared))
             found.append(f"Not compared, because A or B has not finished it; in {letter}: {names}.")
         for runs in side:
             kept = {name: task for name, task in runs.items() if name in shared}

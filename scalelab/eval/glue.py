@@ -47,8 +47,8 @@ def choose(names: list[str]) -> list[Task]:
     if not names:
         raise ValueError(f"--tasks is empty: expected some of {', '.join(ORDER)}")
     found = {name: task_lib.load_task(name) for name in names}
-    others = sorted(found.keys() - set(ORDER))
-    return [found[name] for name in (*ORDER, *others) if name in found]
+    more = sorted(found.keys() - set(ORDER))
+    return [found[name] for name in (*ORDER, *more) if name in found]
 
 
 def main(argv: list[str]) -> None:

@@ -74,25 +74,25 @@ def read(workdir: pathlib.Path, *, only: str | None = None) -> tuple[list[Row], 
     baselines = {name: task for name, task in baselines.items() if name in runs}
     missing: list[str] = []
     rows = [row for name, task in runs.items()
-            for row in _rows_of_task(task, baselines.get(name), missing)]  # fmt: skip
+            for row in _task_rows(task, baselines.get(name), missing)]  # fmt: skip
     notes = [SCORES, *describe_runs(runs)]
     if only is None:
-        absent, others = _not_of_glue(rows)
-        averages = _averages(rows, whole=not absent + others)
+        absent, differing = _find_gaps(rows)
+        averages = _averages(rows, whole=not absent + differing)
         rows += averages
         if averages:
             notes.append("Averages: means over tasks of the mean of a task's metrics and splits.")
             if absent:
                 notes.append(f"Not the GLUE average of nine: without {', '.join(absent)}.")
-            if others:
-                notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(others)}.")
+            if differing:
+                notes.append(f"Averages over dev sets that are not GLUE's: {'; '.join(differing)}.")
     return rows, notes + _describe_baselines(runs, baselines, scratch, only) + missing
 
 
 # --- Rows -----------------------------------------------------------------------------------------
 
 
-def _rows_of_task(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
+def _task_rows(task: TaskRuns, baseline: TaskRuns | None, missing: list[str]) -> list[Row]:
     """Returns a row for every metric on every split; one without scores if no run is finished."""
     rows = []
     for key in task.keys or (baseline.keys if baseline else [])[:1] or [("", "")]:
@@ -131,9 +131,9 @@ def _score(task: TaskRuns | None, key: task_runs.Key, prefix: str, missing: list
     return {prefix + name: value for name, value in found.items()}
 
 
-def _not_of_glue(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+def _find_gaps(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Returns the tasks and splits of GLUE without scores, and the dev sets that are not GLUE's."""
-    absent, others = [], []
+    absent, differing = [], []
     for name, sizes in DEV_SIZES.items():
         scored = {r["split"]: r["examples"] for r in rows if r["task"] == name and r["split"]}
         for split, size in sizes.items() if scored else ():
@@ -142,9 +142,9 @@ def _not_of_glue(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
                 absent.append(label)
             elif found not in (None, size):
                 how = " carved or cut" if found < size else ""
-                others.append(f"{label} {found:,}{how} (GLUE's {size:,})")
+                differing.append(f"{label} {found:,}{how} (GLUE's {size:,})")
         absent += [] if scored else [TITLES[name]]
-    return absent, others
+    return absent, differing
 
 
 def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
@@ -158,7 +158,7 @@ def _averages(rows: Sequence[Row], *, whole: bool) -> list[Row]:
     for name, parts in scores.MEANS.items():
         found[scores.TITLES[name]] = [
             [r for r in scored[task] if (r["split"], r["metric"]) == (split, metric)]
-            for task, split, metric in (scores.OF_TASKS[part] for part in parts)
+            for task, split, metric in (scores.TASK_SCORES[part] for part in parts)
         ]
     return [
         {"name": label, "task": None, "split": "", "metric": "", **_average(parts, ""),
@@ -266,9 +266,9 @@ def differing_settings(
                 for field, x in (own | (result.settings or {})).items():
                     values.setdefault(field, {})["off" if x is None else str(x)] = None
         fields = [
-            f"{field} {' and '.join(sorted(one))} {sides[0]}, "
-            f"{' and '.join(sorted(two))} {sides[1]}"
-            for field, one in seen[0].items() if set(one) != set(two := seen[1].get(field, one))
+            f"{field} {' and '.join(sorted(in_a))} {sides[0]}, "
+            f"{' and '.join(sorted(in_b))} {sides[1]}"
+            for field, in_a in seen[0].items() if set(in_a) != set(in_b := seen[1].get(field, in_a))
         ]  # fmt: skip
         if fields:
             found.setdefault("; ".join(fields), []).append(title)

@@ -1,10 +1,10 @@
 """Puts a pre-trained net on all devices, for evaluation and decoding."""
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
+from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding
 
 from scalelab import objectives, sharding
@@ -16,7 +16,7 @@ class Placed:
     """A pre-trained net on the devices of a mesh."""
 
     net: nn.Module  # unbound
-    params: Any  # sharded by the table of training
+    params: ArrayPytree  # sharded by the table of training
     mesh: Mesh
 
     @property
@@ -33,7 +33,7 @@ class Placed:
         """Returns the least size of a batch that holds `size` rows."""
         return -(-size // self.ways) * self.ways
 
-    def put(self, batch: Any) -> Any:
+    def put(self, batch: ArrayPytree) -> ArrayPytree:
         """Splits the rows of every array of a batch over the devices."""
         return jax.device_put(batch, self.rows)
 
@@ -45,7 +45,7 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
       ValueError: tensor_parallel does not divide the number of devices.
     """
 
-    def fresh(key: jax.Array) -> Any:
+    def fresh(key: jax.Array) -> ArrayPytree:
         max_len = opened.config.short.max_len
         return objectives.init_params(key, opened.net, opened.terms, max_len=max_len)
 

@@ -1,12 +1,12 @@
 """Token scores of a net at given places of a batch, for evaluation and for filling masks."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
 from scalelab.objectives import Pass, xent
@@ -32,14 +32,14 @@ def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndar
     return {"tokens": tokens, "lengths": lengths, "examples": np.arange(size, dtype=np.int32)}
 
 
-def log_chances(net: nn.Module, params: Any, batch: Batch, places: jax.Array) -> jax.Array:
+def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array) -> jax.Array:
     """Returns log-probabilities of all tokens at `places` [B, P]: [B, P, V] float32."""
     features, table, bias = _features(net, params, batch, places)
     return jax.nn.log_softmax(tied_logits(features, table, bias))
 
 
 def nats(
-    net: nn.Module, params: Any, batch: Batch, places: jax.Array, targets: jax.Array
+    net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array, targets: jax.Array
 ) -> jax.Array:
     """Returns minus the log-probability of the `targets` [B, P] at `places` [B, P]: float32.
 
@@ -59,11 +59,11 @@ def nats(
 
 
 def _features(
-    net: nn.Module, params: Any, batch: Batch, places: jax.Array
+    net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Returns features [B, P, D] at `places`, and the output table [V, D] and bias [V]."""
 
-    def apply(model: Any) -> Any:
+    def apply(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
         return model.token_features(jnp.take_along_axis(hidden, places[..., None], axis=1))
 

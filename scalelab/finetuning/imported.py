@@ -9,7 +9,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,15 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 
 from scalelab import objectives, systems
+from scalelab.config.fields import choice
 from scalelab.config.finetuning import override
-from scalelab.config.pretraining import Config, resolve
+from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning.step import make_head
 from scalelab.nets.classifier import Classifier
-from scalelab.runs import pretrained, run_folder
+from scalelab.runs import json_files, pretrained
 from scalelab.runs.pretrained import Pretrained
+from scalelab.runs.records import RunRecord
 from scalelab.tasks.task import Task, load_task, task_names
 
 TASK = "imported"  # the task in the config.json of an imported classifier
@@ -52,17 +54,17 @@ class ImportedClassifier:
         """
         if self.regression and task.regression:
             return [0], "its score is taken as it is"
-        wanted, ours = task.class_names, list(map(_plain, self.labels))
-        if len(wanted) == len(ours) == len(set(ours)):
+        wanted, given = task.class_names, list(map(_plain, self.labels))
+        if len(wanted) == len(given) == len(set(given)):
             for spelt in (task.labels or (), wanted):
                 names = list(map(_plain, spelt))
-                if sorted(names) == sorted(ours):
-                    return [ours.index(name) for name in names], "its classes are matched by name"
-            counted = [f"label_{i}" for i in range(len(ours))], [str(i) for i in range(len(ours))]
-            nameless = all(map(str.isdecimal, wanted)) and not any(map(NUMBERED.fullmatch, ours))
-            if ours in counted or nameless:
+                if sorted(names) == sorted(given):
+                    return [given.index(name) for name in names], "its classes are matched by name"
+            counted = [f"label_{i}" for i in range(len(given))], [str(i) for i in range(len(given))]
+            nameless = all(map(str.isdecimal, wanted)) and not any(map(NUMBERED.fullmatch, given))
+            if given in counted or nameless:
                 pairs = _list([f"{a} is {b}" for a, b in zip(wanted, self.labels, strict=True)])
-                return list(range(len(ours))), (
+                return list(range(len(given))), (
                     f"its classes have other names, matched by number: {pairs}"
                 )
         raise ValueError(
@@ -78,13 +80,49 @@ class ImportedClassifier:
         return self.head | {"out": out}, matching
 
 
-def class_names(values: Mapping[str, Any]) -> list[str] | None:
-    """Returns the names of the classes of a fine-tuning, given its config.json."""
-    labels = values["labels"]
-    if labels is not None and values["task"] in task_names():
-        task = load_task(values["task"])
-        return list(task.class_names) if tuple(labels) == task.labels else labels
-    return labels
+@dataclasses.dataclass(frozen=True)
+class HeadKind:
+    """The field of config.head that a classifier's shapes depend on."""
+
+    kind: Annotated[str, choice("double", "single")]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig:
+    """The fields of a fine-tuning's or an import's config.json that describe its classifier."""
+
+    task: str
+    system: str
+    net: Net
+    head: HeadKind
+    labels: tuple[str, ...] | None  # None: a regression
+    regression: bool
+    relation: str | None = None  # of a task's two texts
+    frame: str | None = None  # "imported": that of an imported classifier's tokenizer
+    feature_layers: int | None = None
+    system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of its classes; None for a regression."""
+        if self.labels is not None and self.task in task_names():
+            task = load_task(self.task)
+            return tuple(task.class_names) if self.labels == task.labels else self.labels
+        return self.labels
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if no classifier can be so."""
+        if not self.regression and not self.labels:
+            raise ValueError("labels: expected the names of the classes, got none")
+        self.pretraining()
+
+    def pretraining(self) -> Config:
+        """Returns the config of a pre-training that could have made its net."""
+        own = {"net": dataclasses.asdict(self.net), "system_options": self.system_options}
+        made = pretrain_values(self.system, TASK) | own
+        for phase in ("short", "long"):
+            made[phase]["max_len"] = min(made[phase]["max_len"], self.net.max_len)
+        return resolve(made)
 
 
 def _plain(name: str) -> str:
@@ -104,28 +142,14 @@ def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
     return override(dataclasses.asdict(Config()), fields | own)
 
 
-def _config_of(system: str, net: Mapping[str, Any]) -> Config:
-    """Returns the config of a pre-training that could have made a net."""
-    made = pretrain_values(system, TASK)
-    made["net"] |= net
-    for phase in ("short", "long"):
-        made[phase]["max_len"] = min(made[phase]["max_len"], made["net"]["max_len"])
-    return resolve(made)
-
-
-def is_classifier(path: pathlib.Path) -> bool:
-    """Returns True if the folder holds an imported classifier."""
-    return (run_folder.read_json(path / "config.json") or {}).get("task") == TASK
-
-
-def load(path: pathlib.Path) -> tuple[Pretrained, ImportedClassifier]:
+def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
     """Opens an imported classifier: its net in the form of a pre-training run, and its head.
 
     Raises:
       ValueError: a file is missing from the folder, or does not fit the others.
     """
-    values = run_folder.read_json(path / "config.json") or {}
-    config = check_config(path, values)
+    path = run.folder
+    given = json_files.fill(ClassifierConfig, run.config, path / "config.json")
     for name in ("tokenizer.json", "special_tokens_map.json"):
         if not (path / "tokenizer" / name).is_file():
             raise ValueError(f"the import in {path} has no tokenizer: {name} is missing in it")
@@ -133,14 +157,15 @@ def load(path: pathlib.Path) -> tuple[Pretrained, ImportedClassifier]:
     tokenizer = Tokenizer.load(path / "tokenizer")
     named = flat(params)
     rows = len(named.get("embed/tokens/table", ()))  # ids without a piece have rows too
-    check_shapes(path, values, named, max(rows, tokenizer.vocab_size))
+    check_shapes(path, given, named, max(rows, tokenizer.vocab_size))
+    config = given.pretraining()
     config = dataclasses.replace(
         config, tokenizer=dataclasses.replace(config.tokenizer, vocab_size=rows)
     )
     system = systems.load(config.system)
     opened = Pretrained(path, config, system, tokenizer, params["body"], 0, finished=True)
-    labels, kind = tuple(values["labels"] or ()), values["head"]["kind"]
-    return opened, ImportedClassifier(path, labels, values["regression"], kind, params["head"])
+    labels, kind = given.labels or (), given.head.kind
+    return opened, ImportedClassifier(path, labels, given.regression, kind, params["head"])
 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:
@@ -150,62 +175,22 @@ def flat(params: ArrayPytree) -> dict[str, jax.Array]:
     return {name.removeprefix("body/"): x for name, x in named.items()}
 
 
-def shapes(
-    system: str, net: Mapping[str, Any], kind: str, num_classes: int, vocab_size: int
-) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shapes of a classifier's parameters by path, as `flat` names them.
-
-    `net` has its sizes, fields of config.net; `kind` of its head is "double" or "single".
-    """
-    sizes, module = _config_of(system, net).net, systems.load(system)
-    body = systems.make_net(module, sizes, vocab_size=vocab_size)
-    head = make_head(kind, num_classes, sizes.width, 0.0)
-    whole = Classifier(body, head, module.ADAPTATION.reads)
-    batch, key = objectives.example_batch(1, ()), jax.random.key(0)
-    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
-    return flat(nn.unbox(jax.eval_shape(init)["params"]))
-
-
-def check_config(path: pathlib.Path, values: Mapping[str, Any]) -> Config:
-    """Returns the config of a pre-training that could have made the net of a classifier.
-
-    Args:
-      path: of its run, for the message.
-      values: the config.json of a fine-tuning or an import.
-
-    Raises:
-      ValueError: a field is missing or wrong.
-    """
-    labels, head = values.get("labels"), values.get("head")
-    classes = isinstance(labels, list) and labels and all(isinstance(x, str) for x in labels)
-    fits = {
-        "system": isinstance(values.get("system"), str),
-        "net": isinstance(values.get("net"), dict),
-        "head.kind": isinstance(head, dict) and head.get("kind") in ("single", "double"),
-        "labels": classes or (labels is None and values.get("regression") is True),
-        "regression": isinstance(values.get("regression"), bool),
-    }
-    try:
-        if not all(fits.values()):
-            raise ValueError(", ".join(name for name, good in fits.items() if not good))
-        return _config_of(values["system"], values["net"])
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{path}/config.json does not describe a fine-tuning or an import: {error}; train or"
-            " import again in a new --workdir"
-        ) from error
-
-
 def check_shapes(
-    path: pathlib.Path, values: Mapping[str, Any], given: Mapping[str, jax.Array], vocab_size: int
+    path: pathlib.Path, config: ClassifierConfig, given: Mapping[str, jax.Array], vocab_size: int
 ) -> int:
     """Refuses parameters by path that contradict config.json and tokenizer; returns the outputs.
 
     Raises:
       ValueError: with the shapes of each.
     """
-    count = 1 if values["regression"] else len(values["labels"])
-    made = shapes(values["system"], values["net"], values["head"]["kind"], count, vocab_size)
+    count = 1 if config.regression else len(config.labels or ())
+    module = systems.load(config.system)
+    body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
+    head = make_head(config.head.kind, count, config.net.width, 0.0)
+    whole = Classifier(body, head, module.ADAPTATION.reads)
+    batch, key = objectives.example_batch(1, ()), jax.random.key(0)
+    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
+    made = flat(nn.unbox(jax.eval_shape(init)["params"]))
     expected = {name: x.shape for name, x in made.items()}
     there = {name: np.shape(x) for name, x in given.items()}
     wrong = [

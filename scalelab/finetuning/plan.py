@@ -13,7 +13,7 @@ from typing import Any
 from scalelab.config.finetuning import override, resolve, with_head_kind
 from scalelab.finetuning.warm_start import WarmStart, check_fits
 from scalelab.helpers.files import write_json
-from scalelab.runs import run_folder
+from scalelab.runs import json_files
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 from scalelab.tasks.task import Task
@@ -124,7 +124,20 @@ def read_choice(workdir: pathlib.Path, axes: Axes) -> dict[str, Any]:
     Raises:
       ValueError: there was none.
     """
-    made = run_folder.read_json(workdir / "grid.json")
-    if made is None:
+    chosen = read_grid(workdir).chosen
+    if chosen is None:
         raise ValueError(f"{workdir} has no grid.json: run the grid first, without --eval_only")
-    return {field: value for field, value in made["chosen"].items() if field in axes}
+    return {field: value for field, value in chosen.items() if field in axes}
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The fields of grid.json that are read again."""
+
+    chosen: dict[str, Any] | None = None  # field -> value; None: there was no grid
+
+
+def read_grid(workdir: pathlib.Path) -> Grid:
+    """Reads grid.json; raises Unreadable if it is damaged."""
+    path = workdir / "grid.json"
+    return json_files.fill(Grid, json_files.read_object(path) or {}, path)

@@ -10,6 +10,7 @@ import numpy as np
 
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
 from scalelab.config.pretraining import Shape
+from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
@@ -117,7 +118,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         truncated={name: e.num_truncated for name, e in read.items() if e is not None},
         data=run.splits.digests,
         settings=settings(run.config),
-        chosen=(run_folder.read_json(run.workdir / "grid.json") or {}).get("chosen"),
+        chosen=read_grid(run.workdir).chosen,
         peak_memory_bytes=environment.peak_memory_bytes(),
     )
     records.write_result(folder, result)

@@ -8,7 +8,6 @@ batches over the data and fsdp axes.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import flax
 import flax.linen as nn
@@ -167,9 +166,9 @@ class FinetuneStep:
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
-        one = jnp.ones((), jnp.float32)
+        unit = jnp.ones((), jnp.float32)
         state = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
-        return state, pairs | {"grad_norm": (grad_norm, one), "finite": (finite * one, one)}
+        return state, pairs | {"grad_norm": (grad_norm, unit), "finite": (finite * unit, unit)}
 
     def predict_step(self, params: Params, fixed: Params, batch: Batch) -> jax.Array:
         """Returns scores [B, C] without dropout."""
@@ -228,10 +227,10 @@ def compiled(learner: FinetuneStep, mesh: Mesh, num_seeds: int = 1) -> Program:
     return Program(_on(mesh, train), _on(mesh, predict), shardings, num_seeds)
 
 
-def _on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+def _on(mesh: Mesh, function: Callable[..., ArrayPytree]) -> Callable[..., ArrayPytree]:
     """Lets a compiled function see the mesh while it is traced."""
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: ArrayPytree) -> ArrayPytree:
         with jax.set_mesh(mesh):
             return function(*arguments)
 

@@ -10,8 +10,9 @@ from flax.typing import ArrayPytree
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported
 from scalelab.finetuning.imported import ImportedClassifier
-from scalelab.runs import pretrained, run_folder
-from scalelab.runs.pretrained import Pretrained, digest_of, load_trained
+from scalelab.runs import pretrained, records
+from scalelab.runs.pretrained import Pretrained, load_trained, tree_digest
+from scalelab.runs.records import TaskResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
     if not opened.finished:
         print(f"note: the run in {init} is not finished; its checkpoint of step {opened.step}")
     whole = {"body": opened.params, "head": classifier.head} if classifier else opened.params
-    digest = digest_of(whole)
+    digest = tree_digest(whole)
     if mnli is not None:
         return _after_mnli(opened, init, pathlib.Path(mnli), digest)
     return WarmStart(
@@ -61,16 +62,15 @@ def open_start(init: str, like: str | None = None, mnli: str | None = None) -> W
 
 def _after_mnli(opened: Pretrained, init: str, folder: pathlib.Path, digest: str) -> WarmStart:
     """Takes the weights of MNLI runs that started from `init`, whose digest is given."""
-    config = run_folder.read_json(folder / "seed0" / "config.json") or {}
-    if config.get("task") != "mnli" or config.get("init") != digest:
-        raise ValueError(f"{folder} holds no runs on MNLI that started from {init}")
+    result = records.read_result(folder / "seed0")
+    if not isinstance(result, TaskResult) or (result.task, result.init_digest) != ("mnli", digest):
+        raise ValueError(f"{folder} holds no runs on MNLI that started from {init} and ended")
 
     def body(seed: int) -> ArrayPytree:
         return load_trained(folder / f"seed{seed}")["body"]
 
-    digests = functools.cache(lambda seed: digest_of(body(seed)))
-    result = run_folder.read_json(folder / "seed0" / "result.json") or {}
-    remarks = tuple(f"Before, fine-tuned on {remark}" for remark in result.get("remarks", []))
+    digests = functools.cache(lambda seed: tree_digest(body(seed)))
+    remarks = tuple(f"Before, fine-tuned on {remark}" for remark in result.remarks)
     return WarmStart(opened, init, body, digests, mnli_first=True, remarks=remarks)
 
 
@@ -97,5 +97,5 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 @functools.lru_cache(maxsize=2)  # many tasks start from the same run
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, or an imported classifier."""
-    path = pathlib.Path(init)
-    return imported.load(path) if imported.is_classifier(path) else (pretrained.load(path), None)
+    run = records.read_run(path := pathlib.Path(init), metrics=False)
+    return imported.load(run) if run.task == imported.TASK else (pretrained.load(path), None)

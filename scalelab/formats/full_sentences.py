@@ -64,8 +64,8 @@ def _pack(
     begins = offsets[:-1] + separators  # an example does not begin with a separator
     ends = np.minimum(np.searchsorted(offsets, begins + room), len(lengths))
     last = ends - 1
-    is_alone = last == np.arange(len(lengths))
-    space = np.where(is_alone, room, room - (offsets[last] + separators[last] - begins))
+    is_single = last == np.arange(len(lengths))
+    space = np.where(is_single, room, room - (offsets[last] + separators[last] - begins))
     ends = np.where(space > 0, ends, last)
     at = assembly.follow(ends)
     kept = np.where(space > 0, np.minimum(lengths[last], space), lengths[last - 1])

@@ -31,16 +31,16 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
     """Reads the fields that a map names.
 
     Returns:
-      Sizes by the names of mapping.Field.ours, the dropout rate, and remarks for the user.
+      Sizes by the names of mapping.Field.name, the dropout rate, and remarks for the user.
 
     Raises:
       ValueError: a field has a value that our net cannot take.
     """
     wrong = [
-        f"{fixed.theirs} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))},"
+        f"{fixed.key} = {brief(value)}: expected {' or '.join(map(repr, fixed.values))},"
         f" because {fixed.why}"
         for fixed in family.fixed
-        for value in [config.get(fixed.theirs, fixed.default)]
+        for value in [config.get(fixed.key, fixed.default)]
         if (type(value), value) not in [(type(x), x) for x in fixed.values]
     ]
     if wrong:
@@ -50,17 +50,17 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
     sizes: dict[str, int] = {}
     rates: dict[str, float] = {}
     for field in family.fields:
-        value = config.get(field.theirs)
+        value = config.get(field.key)
         value = field.default if value is None else value
-        if field.ours == "dropout_rate":
-            rates[field.theirs] = read_rate(config, field.theirs, field.default)
+        if field.name == "dropout_rate":
+            rates[field.key] = read_rate(config, field.key, field.default)
         elif value is not None:
             if not (type(value) is int and value > field.offset):
                 raise ValueError(
-                    f"config.json: {field.theirs} = {brief(value)}; expected a whole number above"
+                    f"config.json: {field.key} = {brief(value)}; expected a whole number above"
                     f" {field.offset}"
                 )
-            sizes[field.ours] = value - field.offset
+            sizes[field.name] = value - field.offset
     rate = next(iter(rates.values()))
     remarks = [
         f"{name} = {other} is ignored: this net has one dropout rate, {rate}"
@@ -124,7 +124,7 @@ def make_config(
     Args:
       family: the map.
       architecture: the class.
-      fields: values by the names of mapping.Field.ours.
+      fields: values by the names of mapping.Field.name.
       token_ids: id of each special role: pad, bos, eos.
       labels: names of a classifier's classes; None for other nets.
       regression: True if the classifier is a regression, with one score.
@@ -141,11 +141,11 @@ def make_config(
     made |= {f"{role}_token_id": token_ids.get(role) for role in ("pad", "bos", "eos")}
     wrong = []
     for fixed in family.fixed:
-        value = made.setdefault(fixed.theirs, fixed.values[0])
+        value = made.setdefault(fixed.key, fixed.values[0])
         if value not in fixed.values:
-            wrong.append(f"its {fixed.theirs} would be {value!r}, but {fixed.why}")
-    made |= {field.theirs: fields[field.ours] + field.offset for field in family.fields}
-    free = any(field.ours == "ffn_width" for field in family.fields)
+            wrong.append(f"its {fixed.key} would be {value!r}, but {fixed.why}")
+    made |= {field.key: fields[field.name] + field.offset for field in family.fields}
+    free = any(field.name == "ffn_width" for field in family.fields)
     if not free and fields["ffn_width"] != 4 * fields["width"]:
         wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")
     if wrong:

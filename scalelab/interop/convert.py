@@ -74,7 +74,7 @@ def _before_padding(sizes: Sizes, x: np.ndarray) -> Arrays:
     return np.pad(x, [(PADDING_ROWS, 0), (0, 0)]), segments
 
 
-# Name -> (theirs to ours, ours to theirs): functions of the sizes and the arrays that a row names.
+# Name -> (import, export): functions of the sizes and the arrays that a row names.
 # The first function raises ValueError for shapes that contradict the sizes.
 TRANSFORMS: dict[str, tuple[Function, Function]] = {
     "same": (lambda _, x: x, lambda _, x: x),
@@ -115,7 +115,7 @@ def _layers(rows: Iterable[Row], sizes: Sizes) -> Iterator[tuple[Row, int, tuple
     """Yields each row once for each of its layers or groups, with the tensor names."""
     for row in rows:
         for i in range(getattr(sizes, row.stacked) if row.stacked else 1):
-            yield row, i, tuple(name.format(i, group=i) for name in row.theirs)
+            yield row, i, tuple(name.format(i, group=i) for name in row.tensors)
 
 
 def _apply(transform: Function, sizes: Sizes, arrays: Arrays) -> Arrays:
@@ -128,7 +128,7 @@ def tensor_names(rows: Iterable[Row], sizes: Sizes) -> list[str]:
     return [name for _, _, names in _layers(rows, sizes) for name in names]
 
 
-def to_ours(
+def to_parameters(
     rows: Iterable[Row], read: Callable[[str], np.ndarray], sizes: Sizes
 ) -> tuple[Flat, Flat]:
     """Converts tensors to our parameters.
@@ -148,11 +148,11 @@ def to_ours(
     flat: Flat = {}
     originals: Flat = {}
     for row, i, names in _layers(rows, sizes):
-        theirs = tuple(read(name) for name in names)
+        tensors = tuple(read(name) for name in names)
         forward, backward = TRANSFORMS[row.transform]
         try:
-            made = _apply(forward, sizes, theirs)
-            for path, x in zip(row.ours, made, strict=True):
+            made = _apply(forward, sizes, tensors)
+            for path, x in zip(row.paths, made, strict=True):
                 if i == 0:
                     lead = (getattr(sizes, row.stacked),) if row.stacked else ()
                     flat[path] = np.empty(lead + x.shape, x.dtype)
@@ -161,19 +161,19 @@ def to_ours(
                     raise ValueError("the layer before it has another shape")
                 place[...] = x
         except (ValueError, IndexError, TypeError) as error:
-            shapes = ", ".join(f"{n} {x.shape}" for n, x in zip(names, theirs, strict=True))
+            shapes = ", ".join(f"{n} {x.shape}" for n, x in zip(names, tensors, strict=True))
             raise ValueError(f"config.json contradicts the tensors: {shapes}: {error}") from None
-        if row.transform in LOSSY and not _same(_apply(backward, sizes, made), theirs):
-            originals |= dict(zip(names, theirs, strict=True))
+        if row.transform in LOSSY and not _same(_apply(backward, sizes, made), tensors):
+            originals |= dict(zip(names, tensors, strict=True))
     return flat, originals
 
 
-def to_theirs(rows: Iterable[Row], flat: Mapping[str, np.ndarray], sizes: Sizes) -> Flat:
-    """Converts our parameters to tensors, by their names in the map; inverts `to_ours`."""
+def to_tensors(rows: Iterable[Row], flat: Mapping[str, np.ndarray], sizes: Sizes) -> Flat:
+    """Converts our parameters to tensors, by their names in the map; inverts `to_parameters`."""
     found: Flat = {}
     for row, i, names in _layers(rows, sizes):
-        ours = tuple(np.asarray(flat[p][i] if row.stacked else flat[p]) for p in row.ours)
-        made = _apply(TRANSFORMS[row.transform][1], sizes, ours)
+        arrays = tuple(np.asarray(flat[p][i] if row.stacked else flat[p]) for p in row.paths)
+        made = _apply(TRANSFORMS[row.transform][1], sizes, arrays)
         found |= {n: np.ascontiguousarray(x) for n, x in zip(names, made, strict=True)}
     return found
 

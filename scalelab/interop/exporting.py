@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -10,16 +9,18 @@ from flax import traverse_util
 from safetensors.numpy import save_file
 
 from scalelab import systems
+from scalelab.config.pretraining import Net
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import imported
-from scalelab.finetuning.imported import TASK
+from scalelab.finetuning.imported import TASK, ClassifierConfig
 from scalelab.helpers.files import write_json, write_text
 from scalelab.interop import config_json, convert, maps, output_folder, side_files
 from scalelab.interop import tokenizer as tokenizer_lib
 from scalelab.interop.mapping import Architecture, Map
 from scalelab.interop.side_files import WEIGHTS
 from scalelab.lab.show import card
-from scalelab.runs import pretrained, run_folder
+from scalelab.runs import json_files, pretrained, records
+from scalelab.runs.records import RunRecord
 
 PADDING = "<|padding|>"  # a new token of classifiers with the frame of an import
 PIPELINES = {"masked": "fill-mask", "next": "text-generation"}  # by what a class predicts
@@ -27,18 +28,19 @@ PIPELINES = {"masked": "fill-mask", "next": "text-generation"}  # by what a clas
 
 @dataclasses.dataclass
 class ExportedRun:
-    """A run, and the class of `transformers` that it becomes; only a classifier has labels.
+    """A run, and the class of `transformers` that it becomes.
 
     `flat` maps paths to parameters; `remarks` go to the user and into the model card.
     """
 
-    path: pathlib.Path
-    config: dict[str, Any]
+    run: RunRecord
+    net: Net
     family: Map
     architecture: Architecture
     flat: convert.Flat
     tokenizer: Tokenizer
     step: int
+    classifier: ClassifierConfig | None = None
     labels: list[str] | None = None
     remarks: list[str] = dataclasses.field(default_factory=list)
 
@@ -59,8 +61,8 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
       ValueError: there is no run, `transformers` has no class for it, or the folder is in use.
     """
     place = output_folder.check(to, "--to", replace=True)
-    values = run_folder.read_json(source / "config.json") or {}
-    exported = (_open_classifier if "task" in values else _open_net)(source, values)
+    opened = records.read_run(source, metrics=False)
+    exported = (_open_net if opened.task is None else _open_classifier)(opened)
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
     name = exported.architecture.name
@@ -70,31 +72,33 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
     return lines
 
 
-def _open_net(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
-    opened = pretrained.load(path)
+def _open_net(run: RunRecord) -> ExportedRun:
+    opened = pretrained.load(run.folder)
     family = maps.load(opened.config.system)
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
     for a in family.variants:
-        if {path for row in family.rows(a) for path in row.ours} == flat.keys():
-            return ExportedRun(path, values, family, a, flat, opened.tokenizer, opened.step)
+        if {path for row in family.rows(a) for path in row.paths} == flat.keys():
+            net = opened.config.net
+            return ExportedRun(run, net, family, a, flat, opened.tokenizer, opened.step)
     raise ValueError(
         f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
         f" its classes are {', '.join(a.name for a in family.architectures)}"
     )
 
 
-def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
-    imported.check_config(path, values)
-    family, kind = maps.load(values["system"]), values["head"]["kind"]
+def _open_classifier(run: RunRecord) -> ExportedRun:
+    path = run.folder
+    config = json_files.fill(ClassifierConfig, run.config, path / "config.json")
+    family, kind = maps.load(config.system), config.head.kind
     architecture = next(a for a in family.architectures if a.classifies)
-    both = systems.load(values["system"]).ADAPTATION.both_orders
+    both = systems.load(config.system).ADAPTATION.both_orders
     reasons = {
         f"its head is {kind!r}, the class has {family.head_kind!r}": kind != family.head_kind,
         "it reads a pair in both orders, the class in one order": both
-        and values.get("relation") == "similarity"
-        and not _reads_as_imported(values),
-        "its head reads several layers, the class only the last": values.get("feature_layers"),
+        and config.relation == "similarity"
+        and not _reads_as_imported(config),
+        "its head reads several layers, the class only the last": config.feature_layers,
     }
     if any(reasons.values()):
         raise ValueError(
@@ -105,29 +109,30 @@ def _open_classifier(path: pathlib.Path, values: dict[str, Any]) -> ExportedRun:
     flat = {name: np.asarray(x) for name, x in params.items()}
     flat.pop("output_embed/table", None)  # trained beside the task; the class scores no tokens
     tokenizer = Tokenizer.load(path / "tokenizer")
-    count = imported.check_shapes(path, values, flat, tokenizer.vocab_size)
-    labels = imported.class_names(values) or [f"LABEL_{i}" for i in range(count)]
-    step = (run_folder.read_json(path / "result.json") or {}).get("steps", 0)
-    return ExportedRun(path, values, family, architecture, flat, tokenizer, step, labels)
+    count = imported.check_shapes(path, config, flat, tokenizer.vocab_size)
+    labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
+    step = run.result.steps if run.result else 0
+    return ExportedRun(run, config.net, family, architecture, flat, tokenizer, step, config, labels)
 
 
-def _reads_as_imported(values: dict[str, Any]) -> bool:
+def _reads_as_imported(config: ClassifierConfig) -> bool:
     """Returns True if a classifier reads pairs once, in its tokenizer's frame, as imports do."""
-    return values["task"] == TASK or values.get("frame") == "imported"
+    return config.task == TASK or config.frame == "imported"
 
 
 def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
-    family, architecture, net = exported.family, exported.architecture, exported.config["net"]
+    run, family, architecture = exported.run, exported.family, exported.architecture
+    net, classifier = exported.net, exported.classifier
     ids = exported.tokenizer.special_ids
-    facts, originals = side_files.load_source(exported.path)
+    facts, originals = side_files.load_source(run.folder)
     count = len(exported.flat[family.token_table])
     given = {"vocab_rows": count} | facts.sizes
-    sizes = convert.Sizes(net["num_heads"], net["num_layers"], vocab_size=count, **given)
+    sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size=count, **given)
     frame = pad = None
     module = systems.load(family.system)
-    if architecture.classifies and not _reads_as_imported(exported.config):
+    if classifier and not _reads_as_imported(classifier):
         frame = (module.ADAPTATION.begin, module.ADAPTATION.between, module.ADAPTATION.end)
-    if architecture.classifies and module.SEES == "left" and exported.config["task"] != TASK:
+    if classifier and module.SEES == "left" and classifier.task != TASK:
         # The class reads the last token that is not padding, so no text may end in padding's id.
         pad = frame[0][0] if frame else PADDING
     roles = {role: exported.tokenizer.token(i) for role, i in ids.items()}
@@ -137,24 +142,23 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
         # A new token gets a row of zeros, which nothing reads.
         sizes = dataclasses.replace(sizes, vocab_rows=max(sizes.vocab_rows, ids["pad"] + 1))
     _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
-    fields = net | {"ffn_width": net["ffn_width"] or 4 * net["width"]}
+    fields = dataclasses.asdict(net) | {"ffn_width": net.ffn_width or 4 * net.width}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
-    regression = bool(exported.config.get("regression"))
+    regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
     write_json(to / "config.json", config | facts.fields)
     tokenizer_lib.export(
-        exported.path / "tokenizer",
+        run.folder / "tokenizer",
         to,
         roles,
         special_as_text=architecture.predicts != "masked",
         inputs=family.inputs,
-        max_len=net["max_len"],
+        max_len=net.max_len,
         frame=frame,
     )
     write_text(to / "README.md", _make_card(exported))
-    environment = run_folder.read_json(exported.path / "environment.json") or {}
     files = sorted(p.name for p in to.iterdir())
-    marker = {"git_commit": environment.get("git_commit"), "files": files}
+    marker = {"git_commit": run.environment.git_commit, "files": files}
     write_json(to / output_folder.MARKER, {"system": family.system, "step": exported.step} | marker)
 
 
@@ -171,7 +175,7 @@ def _write_tensors(
     folded: convert.Flat = {}
     if architecture.classifies and family.head_kind == "single":
         folded = side_files.fold_bias(flat, family, architecture.name)
-    tensors = convert.to_theirs(family.rows(architecture), flat | folded, sizes) | originals
+    tensors = convert.to_tensors(family.rows(architecture), flat | folded, sizes) | originals
     dtypes = dtypes if dtype is None else dict.fromkeys(tensors, dtype)
     tensors = {name: _round(name, x, dtypes.get(name, "float32")) for name, x in tensors.items()}
     save_file(tensors, to / WEIGHTS, metadata={"format": "pt"})
@@ -209,7 +213,7 @@ def _make_card(exported: ExportedRun) -> str:
     pipeline = f"pipeline_tag: {pipeline}\n" if pipeline else ""
     tags = f"tags:\n- scalelab\n- {exported.family.system}\n"
     return f"---\nlibrary_name: transformers\n{pipeline}{tags}---\n\n" + card.write(
-        exported.path,
+        exported.run.folder,
         step=exported.step,
         loads=f"load it with `{architecture.name}.from_pretrained`",
         params=sum(x.size for x in exported.flat.values()),

@@ -54,10 +54,12 @@ class Tensors:
                 for name in opened.keys():
                     part = opened.get_slice(name)
                     shape = part.get_shape()
-                    if len(shape) > MAX_DIMENSIONS or name in self.dtypes:
+                    if name in self.dtypes:
+                        raise ValueError(f"{file}: {name} is in {self._files[name]} too")
+                    if len(shape) > MAX_DIMENSIONS:
                         raise ValueError(
-                            f"{file}: {name} has {len(shape):,} dimensions (expected at most"
-                            f" {MAX_DIMENSIONS}), or is in another file too"
+                            f"{file}: {name} has {len(shape):,} dimensions; expected at most"
+                            f" {MAX_DIMENSIONS}"
                         )
                     self.dtypes[name], self._files[name] = part.get_dtype(), file
 
@@ -104,7 +106,7 @@ class Folder:
     """A checkpoint in Hugging Face layout.
 
     Attributes:
-      fields: its sizes, by the names of mapping.Field.ours.
+      fields: its sizes, by the names of mapping.Field.name.
       params: our parameters by path.
       facts: facts of the checkpoint that `params` does not hold.
       originals: tensors that `params` cannot restore bit for bit, by their names in the map.
@@ -191,7 +193,7 @@ def open_folder(path: pathlib.Path) -> Folder:
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     read = lambda name: tensors.read(names[name])  # noqa: E731
-    params, originals = convert.to_ours(family.rows(architecture), read, sizes)
+    params, originals = convert.to_parameters(family.rows(architecture), read, sizes)
     originals |= {name: read(name) for name in unused}
     dtypes = {name: FLOATS.get(tensors.dtypes[stored]) for name, stored in names.items()}
     facts = SourceFacts(

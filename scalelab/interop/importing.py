@@ -20,7 +20,7 @@ from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
 from scalelab.interop.mapping import OUTPUT
 from scalelab.resources import flops
-from scalelab.runs import environment, records, run_folder
+from scalelab.runs import environment, json_files, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.records import RunResult, TaskResult
 
@@ -123,7 +123,8 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
     """Raises ValueError if the parameters do not fit the net that `values` describe."""
     path, params = opened.path, opened.params
     if opened.architecture.classifies:
-        imported.check_shapes(path, values, params, opened.tokenizer.vocab_size)
+        config = json_files.fill(imported.ClassifierConfig, values, path / "config.json")
+        imported.check_shapes(path, config, params, opened.tokenizer.vocab_size)
         return
     config = resolve(values)
     model = state.make_model(config, opened.tokenizer.special_ids)

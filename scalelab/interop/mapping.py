@@ -1,4 +1,4 @@
-"""The records of a family's map, which is only data. "Ours": scalelab; "theirs": transformers."""
+"""The records of a family's map, which is only data: how scalelab stands in `transformers`."""
 
 import dataclasses
 
@@ -11,41 +11,41 @@ class Row:
     """Our parameters and their tensors that hold the same numbers.
 
     Attributes:
-      ours: paths in our parameter tree, such as "embed/tokens/table".
-      theirs: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
-        layers that share parameters: an index on axis 0 of ours.
+      paths: paths in our parameter tree, such as "embed/tokens/table".
+      tensors: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
+        layers that share parameters: an index on axis 0 of a parameter.
       transform: a name in convert.TRANSFORMS.
     """
 
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
+    paths: tuple[str, ...]
+    tensors: tuple[str, ...]
     transform: str = "same"
 
     @property
     def stacked(self) -> str | None:
         """The number of sets of tensors, a field of convert.Sizes; None if there is one."""
         marks = {"{}": "num_layers", "{group}": "num_groups"}
-        return next((size for mark, size in marks.items() if mark in self.theirs[0]), None)
+        return next((size for mark, size in marks.items() if mark in self.tensors[0]), None)
 
 
-def row(ours: str, theirs: str, transform: str = "same") -> Row:
+def row(path: str, tensor: str, transform: str = "same") -> Row:
     """Makes a row of one parameter and one tensor."""
-    return Row((ours,), (theirs,), transform)
+    return Row((path,), (tensor,), transform)
 
 
 def affine(
-    ours: str, theirs: str, kernel: str = "transpose", bias: str = "same"
+    path: str, tensor: str, kernel: str = "transpose", bias: str = "same"
 ) -> tuple[Row, Row]:
     """Makes the rows of a kernel and its bias."""
     return (
-        row(f"{ours}/kernel", f"{theirs}.weight", kernel),
-        row(f"{ours}/bias", f"{theirs}.bias", bias),
+        row(f"{path}/kernel", f"{tensor}.weight", kernel),
+        row(f"{path}/bias", f"{tensor}.bias", bias),
     )
 
 
-def norm(ours: str, theirs: str) -> tuple[Row, Row]:
+def norm(path: str, tensor: str) -> tuple[Row, Row]:
     """Makes the rows of a layer norm's scale and shift."""
-    return row(f"{ours}/scale", f"{theirs}.weight"), row(f"{ours}/bias", f"{theirs}.bias")
+    return row(f"{path}/scale", f"{tensor}.weight"), row(f"{path}/bias", f"{tensor}.bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Field:
     """A field of config.json with a counterpart in our config.
 
     Attributes:
-      ours: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
+      name: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
         num_segments.
-      theirs: its name in config.json.
+      key: its name in config.json.
       default: the default of `transformers`; None for ffn_width means 4 * width.
-      offset: their value minus ours.
+      offset: the value in config.json minus the value in our config.
     """
 
-    ours: str
-    theirs: str
+    name: str
+    key: str
     default: int | float | None
     offset: int = 0
 
@@ -71,13 +71,13 @@ class Fixed:
     """A field of config.json whose value our family fixes.
 
     Attributes:
-      theirs: its name.
+      key: its name.
       values: the values that agree with our net; an export writes the first.
       default: the default of `transformers`.
       why: the property of our net, for the message that refuses another value.
     """
 
-    theirs: str
+    key: str
     values: tuple[Value, ...]
     default: Value
     why: str
@@ -174,4 +174,4 @@ class Map:
         if not architecture.untied:
             return rows
         own = {(original,): (name,) for name, original in self.tied[1:]}
-        return tuple(dataclasses.replace(r, theirs=own.get(r.theirs, r.theirs)) for r in rows)
+        return tuple(dataclasses.replace(r, tensors=own.get(r.tensors, r.tensors)) for r in rows)

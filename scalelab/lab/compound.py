@@ -60,7 +60,7 @@ def read_results(
             points, remarks = run_points.read([path], measure, where)
             allowed = run_points.parse_allowed(allow, points)
             place = f"{path}" + (f" where {where}" if where else "")
-            remarks += run_points.check_one_pool(points, run_points.SHAPE, allowed, place)
+            remarks += run_points.check_poolable(points, run_points.SHAPE, allowed, place)
             notes += [remark for remark in remarks if remark not in notes]
             for p in points:
                 y = p.clocks.get(name) if name in run_points.AXES else p.value
@@ -177,8 +177,8 @@ def scale(given: argparse.Namespace) -> str:
         if given.step:
             phi = scaling.phi + number
         else:
-            phi = shape_rules.phi_of(size_at(number, law) if law else number)
-        shape, size = scaling.at(phi), shape_rules.size_of(phi)
+            phi = shape_rules.size_to_phi(size_at(number, law) if law else number)
+        shape, size = scaling.at(phi), shape_rules.phi_to_size(phi)
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
         rows.append([target, f"{phi:.3f}", *exact, str(shape), f"{shape.n_model:,}", off])

@@ -13,7 +13,8 @@ unless --allow=FIELD,FIELD pools them. Runs that differ only in their seed are o
   rising  C - A x^-a             a score that rises to a ceiling (default for a score)
   joint   E + A N^-a + B D^-b    a loss against size and tokens; takes no --x
 
-Fits are robust and start from many points. Intervals are 95% by a bootstrap over points and seeds.
+Fits are robust, from many starts. Intervals are 95% by a parametric bootstrap: the law is fitted
+again to its own values plus drawn noise of points and seeds.
 The law is fitted again without the largest x and predicts it. Too few sizes, sizes too close, and
 predictions far outside the measured range are refused. A parameter at the end of its allowed range
 has no value and no interval, and its law predicts nothing.

@@ -49,8 +49,8 @@ class Advice(NamedTuple):
 def grade(shape: Shape) -> int:
     """Returns the best grade that a shape has."""
     heads, rest = divmod(shape.width, shape.num_heads)
-    for place, (_, of_width, of_heads) in enumerate(GRADES):
-        if not rest and shape.width % of_width == 0 and heads % of_heads == 0:
+    for place, (_, width_step, heads_step) in enumerate(GRADES):
+        if not rest and shape.width % width_step == 0 and heads % heads_step == 0:
             return place
     return len(GRADES)
 

@@ -55,7 +55,7 @@ class Mask:
         if self.window is not None:
             near = jnp.abs(distance) <= self.window
             if self.global_tokens is not None:
-                near |= self.global_tokens[:, None, :] | self._of_queries(
+                near |= self.global_tokens[:, None, :] | self._at_queries(
                     self.global_tokens, queries
                 )
             parts.append(near)
@@ -64,7 +64,7 @@ class Mask:
         if self.lengths is not None:
             parts.append(keys < self.lengths[:, None, None])
         if self.segments is not None:
-            parts.append(self.segments[:, None, :] == self._of_queries(self.segments, queries))
+            parts.append(self.segments[:, None, :] == self._at_queries(self.segments, queries))
         if not parts:
             return None
         allowed = parts[0]
@@ -73,7 +73,7 @@ class Mask:
         return allowed[:, None, :, :]
 
     @staticmethod
-    def _of_queries(per_key: jax.Array, queries: jax.Array) -> jax.Array:
+    def _at_queries(per_key: jax.Array, queries: jax.Array) -> jax.Array:
         """Looks up a [B, S] field at the queries' positions -> [B, T, 1]."""
         index = jnp.broadcast_to(queries, (per_key.shape[0], queries.shape[1]))
         return jnp.take_along_axis(per_key, index, axis=1, mode="clip")[:, :, None]

@@ -60,8 +60,8 @@ class MLM:
         if "mlm_positions" in batch:
             return batch
         keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
-        one = jax.vmap(self._mask_example)
-        tokens, positions, targets, weights = one(batch["tokens"], batch["lengths"], keys)
+        mask_batch = jax.vmap(self._mask_example)
+        tokens, positions, targets, weights = mask_batch(batch["tokens"], batch["lengths"], keys)
         masked = dict(
             tokens=tokens, mlm_positions=positions, mlm_targets=targets, mlm_weights=weights
         )

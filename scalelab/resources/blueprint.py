@@ -87,7 +87,7 @@ def draw(config: Config) -> Blueprint:
         jax.random.key(0),
     )
     now = jax.eval_shape(nn.unbox, boxed)
-    costs = flops.of_phases(now.params, model.net, model.terms, config, now.carried, now.frozen)
+    costs = flops.count_phases(now.params, model.net, model.terms, config, now.carried, now.frozen)
     phases = tuple(
         Phase(p.batch_size, p.max_len, cost) for p, cost in zip(config.phases, costs, strict=True)
     )

@@ -79,7 +79,7 @@ def named(name: str) -> Device:
     raise ValueError(f"unknown device {name!r}: {nearest(name, known)}; take one that is like it")
 
 
-def of_kind(kind: str) -> Device | None:
+def find_kind(kind: str) -> Device | None:
     """The device that JAX calls `kind`; None: it is not in the table."""
     kind = kind.removeprefix("NVIDIA ").removeprefix("Tesla ")
     # "TPU v5 lite" also begins with "TPU v5": the longest wins.

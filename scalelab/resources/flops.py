@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.typing import ArrayPytree
 from jax.extend import core
 
 from scalelab import objectives
@@ -42,7 +43,7 @@ class Flops:
         return 3.0 * self.forward
 
 
-def count_parameters(params: Any) -> int:
+def count_parameters(params: ArrayPytree) -> int:
     """Every parameter of a tree, of concrete or abstract arrays."""
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))
 
@@ -91,13 +92,13 @@ def _product_flops(equation: core.JaxprEqn) -> float:
     return 2.0 * out.size * right.size / right.shape[out_axis]
 
 
-def of_phases(
-    params: Any,
+def count_phases(
+    params: ArrayPytree,
     net: nn.Module,
     terms: Sequence[Term],
     config: Config,
-    carried: Any = None,
-    frozen: Any = None,
+    carried: ArrayPytree = None,
+    frozen: ArrayPytree = None,
 ) -> list[Flops]:
     """Counts the forward pass of a training step of each phase of a config.
 

@@ -47,7 +47,7 @@ class StepMemory:
         return self.total + (malloc.GAPS - 1) * self.between
 
 
-def of_step(
+def measure_step(
     plan: Blueprint, length: int, batch_size: int, mesh: Mesh, platform: str | None = None
 ) -> StepMemory:
     """Compiles the training step of a batch and returns its memory need.

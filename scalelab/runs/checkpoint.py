@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from flax.typing import ArrayPytree
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
@@ -39,7 +40,7 @@ def _checksum_array(array: jax.Array) -> jax.Array:
     return jnp.sum(words * (place * jnp.uint32(2_654_435_762) | jnp.uint32(1)), dtype=jnp.uint32)
 
 
-def checksums(tree: Any) -> list[int]:
+def checksums(tree: ArrayPytree) -> list[int]:
     """Returns the checksums of a tree's arrays, in the order of its leaves."""
     # One after another, because XLA copies its input, and a copy of the whole state is too large.
     return [int(_checksum_array(leaf)) for leaf in jax.tree.leaves(tree)]
@@ -87,7 +88,7 @@ class Checkpoints:
         """Returns the steps at which there is a checkpoint, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def save(self, state: Any, meta: dict[str, Any], rank: float | None = None) -> None:
+    def save(self, state: ArrayPytree, meta: dict[str, Any], rank: float | None = None) -> None:
         """Saves in the background; returns once the arrays are safe to overwrite.
 
         Args:
@@ -113,7 +114,7 @@ class Checkpoints:
                 step, args=arguments, metrics=None if rank is None else {"rank": rank}
             )
 
-    def restore(self, like: Any) -> tuple[Any, dict[str, Any]] | None:
+    def restore(self, like: ArrayPytree) -> tuple[ArrayPytree, dict[str, Any]] | None:
         """Restores the newest sound checkpoint.
 
         Args:
@@ -164,7 +165,7 @@ class Checkpoints:
             multihost_utils.sync_global_devices(f"checkpoint {step} moved aside")
         self._manager.reload()
 
-    def _restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
+    def _restore(self, step: int, like: ArrayPytree) -> tuple[ArrayPytree, dict[str, Any]]:
         read = self._manager.restore
         meta = read(step, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
         if meta.pop("checksum", None) != _checksum(meta):

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
+from flax.typing import ArrayPytree
 
 from scalelab.config.durations import CLOCKS
 from scalelab.helpers import files
 from scalelab.runs import json_files
 
-Pairs = Mapping[str, tuple[Any, Any]]
+Pairs = Mapping[str, tuple[jax.Array | float, jax.Array | float]]
 
 
 @dataclasses.dataclass
@@ -37,7 +38,7 @@ class Clocks:
 class Run:
     """The part of a run that changes in training; a checkpoint holds all of it."""
 
-    state: Any  # the TrainState, on the devices
+    state: ArrayPytree  # the TrainState, on the devices
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
     phase: int = 0  # index of the phase in progress
     phase_start: int = 0  # the step at which that phase began
@@ -57,7 +58,7 @@ class Run:
         return values | {"clocks": dataclasses.asdict(self.clocks), "best": repr(self.best)}
 
     @classmethod
-    def from_meta(cls, state: Any, meta: dict[str, Any]) -> "Run":
+    def from_meta(cls, state: ArrayPytree, meta: dict[str, Any]) -> "Run":
         """Builds the run from its state and what `meta` returned."""
         names = {f.name for f in dataclasses.fields(cls)} & meta.keys()
         values = {"num_lines": None} | {name: meta[name] for name in names}

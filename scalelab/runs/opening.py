@@ -74,7 +74,7 @@ def open_run(
     )  # fmt: skip
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-    costs = flops.of_phases(
+    costs = flops.count_phases(
         fresh.params, model.net, model.terms, config, fresh.carried, fresh.frozen
     )
     tokens = [phase.step_tokens for phase in data.phases]

@@ -9,12 +9,11 @@ import dataclasses
 import functools
 import pathlib
 import zlib
-from collections.abc import Mapping
-from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
+from flax.typing import ArrayPytree
 
 from scalelab import objectives as objectives_lib
 from scalelab import systems
@@ -22,8 +21,9 @@ from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
-from scalelab.runs import run_folder
+from scalelab.runs import records
 from scalelab.runs.checkpoint import Checkpoints
+from scalelab.runs.records import RunRecord, Unreadable
 from scalelab.state import make_terms
 from scalelab.systems import System
 
@@ -36,7 +36,7 @@ class Pretrained:
     config: Config
     system: System
     tokenizer: Tokenizer
-    params: Any  # after `step`, on the first device, layers stacked on axis 0
+    params: ArrayPytree  # after `step`, on the first device, layers stacked on axis 0
     step: int
     finished: bool  # whether it reached the end of its budget
 
@@ -71,7 +71,8 @@ def load(path: str | pathlib.Path) -> Pretrained:
       ValueError: the folder holds none, or a part of one is missing; the message says which.
     """
     path = pathlib.Path(path)
-    config = _read_config(path)
+    run = records.read_run(path, metrics=False)
+    config = _resolve_config(run)
     for part in ("tokenizer/tokenizer.json", "checkpoints"):
         if not (path / part).exists():
             raise ValueError(f"the run in {path} has no {part}")
@@ -95,12 +96,12 @@ def load(path: str | pathlib.Path) -> Pretrained:
             f"the checkpoint in {path} is not of the net that its config.json describes: names or"
             " shapes of parameters differ"
         )
-    finished = run_folder.read_json(path / "result.json") is not None
     system, step = systems.load(config.system), int(saved["step"])
+    finished = run.result is not None
     return Pretrained(path, config, system, tokenizer, saved["params"], step, finished)
 
 
-def load_trained(folder: pathlib.Path) -> Any:
+def load_trained(folder: pathlib.Path) -> ArrayPytree:
     """Returns the parameters {"body", "head"} of a finished fine-tuning, on the first device.
 
     Raises:
@@ -113,7 +114,7 @@ def load_trained(folder: pathlib.Path) -> Any:
     return saved["params"]
 
 
-def digest_of(params: Any) -> str:
+def tree_digest(params: ArrayPytree) -> str:
     """Returns a CRC-32 of all parameters, as eight hexadecimal digits."""
     crc = 0
     for leaf in jax.tree.leaves(params):
@@ -121,36 +122,30 @@ def digest_of(params: Any) -> str:
     return f"{crc:08x}"
 
 
-def by_name(params: Any) -> dict[str, Any]:
+def by_name(params: ArrayPytree) -> dict[str, jax.Array]:
     """Returns the leaves of a tree of parameters by their names."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {parameter_name(path): leaf for path, leaf in leaves}
 
 
-def _read_config(path: pathlib.Path) -> Config:
-    """Returns the config of a pre-training run; raises ValueError if the folder holds none."""
-    if not path.is_dir():
+def _resolve_config(run: RunRecord) -> Config:
+    """Returns the config of a pre-training run; raises ValueError if it is none."""
+    if run.task == "imported":
         raise ValueError(
-            f"no run folder {str(path)!r}: expected the --workdir of a training; to make one from a"
-            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR"
+            f"{run.folder} is an imported classifier; expected a pre-training run (a classifier is"
+            f" for python -m scalelab.eval.TASK --init={run.folder})"
         )
-    values = run_folder.read_json(path / "config.json")
-    if values is None:
-        raise ValueError(f"{path} is no run folder: it has no config.json")
-    run_folder.check_ours(path, values)
-    if values.get("task") == "imported":
+    if run.task is not None:
         raise ValueError(
-            f"{path} is an imported classifier; expected a pre-training run (a classifier is for"
-            f" python -m scalelab.eval.TASK --init={path})"
+            f"{run.folder} is a run fine-tuned on {run.task!r}; expected a pre-training run"
         )
-    if "task" in values:
-        raise ValueError(
-            f"{path} is a run fine-tuned on {values['task']!r}; expected a pre-training run"
-        )
-    return resolve(values)
+    try:
+        return resolve(run.config)
+    except ValueError as error:
+        raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
-def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
+def _abstract_params(config: Config, tokenizer: Tokenizer) -> ArrayPytree:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
@@ -158,7 +153,7 @@ def _abstract_params(config: Config, tokenizer: Tokenizer) -> Any:
     return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
 
 
-def _read_newest(directory: pathlib.Path) -> Any:
+def _read_newest(directory: pathlib.Path) -> ArrayPytree:
     """Returns the newest sound checkpoint as plain dicts; None if there is none."""
     checkpoints = Checkpoints(directory, num_last=None)
     restored = checkpoints.restore(None)
@@ -180,7 +175,7 @@ class Start:
     fresh: tuple[str, ...] = ()  # names of parameters that only the new run has
     unused: tuple[str, ...] = ()  # names of parameters that only the other run has
 
-    def put(self, made: Any, placed: Any) -> Any:
+    def put(self, made: ArrayPytree, placed: ArrayPytree) -> ArrayPytree:
         """Returns the parameters of the run's first step.
 
         Args:
@@ -191,8 +186,8 @@ class Start:
             return made
         given = by_name(self.opened.params)
 
-        def take(path: tuple[Any, ...], new: jax.Array, where: jax.NamedSharding) -> jax.Array:
-            old = given.get(parameter_name(path))
+        def take(key: jax.tree_util.KeyPath, new: jax.Array, where: jax.NamedSharding) -> jax.Array:
+            old = given.get(parameter_name(key))
             # A copy, because a step reuses its state's memory, and other seeds need these arrays.
             return new if old is None else jax.device_put(np.array(old), where)
 
@@ -247,7 +242,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
             opened = load(given)
         except ValueError as error:
             raise ValueError(f"{error}{hint * (before is not None)}") from None
-        digest, tokenizer = digest_of(opened.params), opened.config.tokenizer
+        digest, tokenizer = tree_digest(opened.params), opened.config.tokenizer
         if begun is not None and begun.init != digest:
             raise ValueError(f"--init={given} has other parameters than {begun.init}{hint}")
     if config.init not in (None, digest):
@@ -290,7 +285,7 @@ def load_frozen(places: str | None) -> dict[str, Pretrained]:
 def _freeze(config: Config) -> Config:
     """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
     found = load_frozen(config.machine.frozen)
-    digests = [f"{name}={digest_of(opened.params)}" for name, opened in found.items()]
+    digests = [f"{name}={tree_digest(opened.params)}" for name, opened in found.items()]
     digest = ",".join(digests) or None
     if config.frozen not in (None, digest):
         raise ValueError(
@@ -302,39 +297,39 @@ def _freeze(config: Config) -> Config:
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:
     """Returns the config of a folder's run if the run began with another one and has saved."""
-    values = run_folder.read_json(workdir / "config.json") if workdir.is_dir() else None
     saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
-    there = saved and (workdir / "tokenizer" / "tokenizer.json").is_file()
-    if not there or not isinstance(values, Mapping) or values.get("init") is None:
+    needed = (workdir / "config.json", workdir / "tokenizer" / "tokenizer.json")
+    if not saved or not all(path.is_file() for path in needed):
         return None
-    return resolve(values)
+    config = _resolve_config(records.read_run(workdir, metrics=False))
+    return None if config.init is None else config
 
 
 def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
     """Refuses parameters of another net; lists the parameters that only one of the two has."""
-    path, theirs = opened.path, opened.config
-    if theirs.system != config.system:
+    path, source = opened.path, opened.config
+    if source.system != config.system:
         raise ValueError(
-            f"--init={path} is a run of {theirs.system}, config.system is {config.system!r}: a run"
-            f" begins with parameters of its own system; set system={theirs.system}"
+            f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
+            f" begins with parameters of its own system; set system={source.system}"
         )
-    ours, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
-    common = ours.keys() & given.keys()
+    wanted, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
+    common = wanted.keys() & given.keys()
     wrong = [
-        f"{name}: {list(given[name].shape)} there, {list(ours[name].shape)} here"
+        f"{name}: {list(given[name].shape)} there, {list(wanted[name].shape)} here"
         for name in sorted(common)
-        if given[name].shape != ours[name].shape
+        if given[name].shape != wanted[name].shape
     ]
-    if wrong or theirs.net.output_embedding != config.net.output_embedding:
+    if wrong or source.net.output_embedding != config.net.output_embedding:
         names = ("num_heads", "width", "num_layers", "ffn_width", "max_len", "output_embedding")
         fields = [
             f"config.net.{name} is {there} there, {here} here"
             for name in names
-            if (there := getattr(theirs.net, name)) != (here := getattr(config.net, name))
+            if (there := getattr(source.net, name)) != (here := getattr(config.net, name))
         ]
         raise ValueError(
             f"--init={path} is another net: make these fields equal: {'; '.join(fields)}."
             f" {len(wrong)} parameters do not fit: {', '.join(wrong[:1])}"
         )
-    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (ours, given))
+    fresh, unused = (tuple(sorted(names.keys() - common)) for names in (wanted, given))
     return Start(str(path), opened.tokenizer_dir, opened, digest, fresh, unused)

@@ -219,9 +219,19 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / "config.json"
     config = json_files.read_object(path)
     if config is None:
-        raise Unreadable(path, "is missing, so the folder holds no run")
-    checked = json_files.fill(_Config, config, path)
-    return config | {"system": checked.system, "task": checked.task}
+        raise Unreadable(
+            path,
+            "is missing: no run folder; expected the --workdir of a training (to make one from a"
+            " model of the hub: python -m scalelab.interop.hf import NAME --workdir=DIR)",
+        )
+    if "system" not in config and {"model_type", "architectures"} & config.keys():
+        raise Unreadable(
+            path,
+            "is of a folder in Hugging Face layout, no run folder; import it first: python -m"
+            f" scalelab.interop.hf import {folder} --workdir=runs/{folder.absolute().name}",
+        )
+    json_files.fill(_Config, config, path)
+    return config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,8 +21,9 @@ from scalelab.resources import flops
 from scalelab.runs import environment, json_files, metrics, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
-from scalelab.state import Model
+from scalelab.state import Model, TrainState
 
+Evaluate = Callable[[TrainState, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
@@ -175,10 +176,7 @@ class Recorder:
         metrics.add(self.run.unlogged, new)
 
     def attend(
-        self,
-        evaluate: Callable[[Any, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]],
-        model: Model,
-        say: Callable[[str], object] = print,
+        self, evaluate: Evaluate, model: Model, say: Callable[[str], object] = print
     ) -> None:
         """Writes a line, validates and saves, if these are due; no step may be in flight.
 
@@ -201,7 +199,7 @@ class Recorder:
         if self.is_due(machine.checkpoint_every_steps):
             self.save()
 
-    def _validate(self, evaluate: Callable[..., Any], model: Model) -> str:
+    def _validate(self, evaluate: Evaluate, model: Model) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, phase, length = self.run, self.phase, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):

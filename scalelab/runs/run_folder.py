@@ -12,7 +12,6 @@ from typing import Any
 from scalelab.config import pretraining as config_lib
 from scalelab.helpers.files import write_json, write_text
 from scalelab.runs import environment, json_files, records
-from scalelab.runs.json_files import read_object as read_json
 
 LOOK_SECS = 0.2  # longer than the run table holds a lock
 
@@ -40,7 +39,8 @@ def claim(
             f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"
         )
     try:
-        before = read_json(workdir / "config.json")
+        there = (workdir / "config.json").exists()
+        before = records.read_config(workdir) if there else None
         result = records.read_result(workdir)
     except ValueError:
         raise refusal or sys.exception() from None
@@ -58,8 +58,7 @@ def claim(
 def describe_finished(workdir: pathlib.Path, result: Mapping[str, Any]) -> str:
     """Returns the message about a folder with a finished run."""
     return (
-        f"{workdir} is already finished ({result.get('steps')} steps)."
-        f" Results: {workdir}/result.json"
+        f"{workdir} is already finished ({result['steps']} steps). Results: {workdir}/result.json"
     )
 
 
@@ -89,7 +88,7 @@ def describe(workdir: pathlib.Path, config: config_lib.Config | Mapping[str, Any
     """Writes config.json and environment.json; the environment of every start is kept."""
     write_text(workdir / "config.json", config_lib.to_json(config) + "\n")
     path = workdir / "environment.json"
-    earlier = read_json(path) or {}
+    earlier = json_files.read_object(path) or {}
     json_files.fill(records.Environment, earlier, path)
     starts = [*earlier.pop("earlier_starts", []), earlier] if earlier else []
     write_json(path, environment.describe() | {"earlier_starts": starts})
@@ -99,16 +98,3 @@ def name(config: config_lib.Config) -> str:
     """Returns the name of a run in messages: "bert 2x128x2 seed 0"."""
     net = config.net
     return f"{config.system} {net.num_heads}x{net.width}x{net.num_layers} seed {config.seed}"
-
-
-def check_ours(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Refuses a folder in Hugging Face layout, whose config.json has `values`.
-
-    Raises:
-      ValueError: it is one; the message says how to import it.
-    """
-    if "system" not in values and {"model_type", "architectures"} & values.keys():
-        raise ValueError(
-            f"{path} is a folder in Hugging Face layout, no run folder; import it first:"
-            f" python -m scalelab.interop.hf import {path} --workdir=runs/{path.absolute().name}"
-        )

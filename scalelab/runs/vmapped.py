@@ -5,15 +5,15 @@ A single run keeps its arrays as they are.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import ArrayPytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 
-def stack(states: Sequence[Any]) -> Any:
+def stack(states: Sequence[ArrayPytree]) -> ArrayPytree:
     """Stacks the states of runs at the same step; the step is not stacked.
 
     Args:
@@ -25,17 +25,17 @@ def stack(states: Sequence[Any]) -> Any:
     return stacked.replace(step=states[0].step)
 
 
-def stack_host(trees: Sequence[Any]) -> Any:
+def stack_host(trees: Sequence[ArrayPytree]) -> ArrayPytree:
     """Stacks host arrays of several runs to [K, ...]."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *v: np.stack(v), *trees)
 
 
-def unstack(tree: Any, index: int, count: int) -> Any:
+def unstack(tree: ArrayPytree, index: int, count: int) -> ArrayPytree:
     """Returns one run's part of a tree that is stacked for `count` runs."""
     return jax.tree.map(lambda x: x[index], tree) if count > 1 else tree
 
 
-def unstack_state(state: Any, index: int, count: int) -> Any:
+def unstack_state(state: ArrayPytree, index: int, count: int) -> ArrayPytree:
     """Returns the state of one run from a stacked state."""
     if count == 1:
         return state
@@ -43,11 +43,11 @@ def unstack_state(state: Any, index: int, count: int) -> Any:
 
 
 @jax.jit  # with the index as an argument, so that it compiles once for all runs
-def _take(tree: Any, index: int) -> Any:
+def _take(tree: ArrayPytree, index: int) -> ArrayPytree:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
 
 
-def train_step(step: Callable[..., Any], kind: type, count: int) -> Callable[..., Any]:
+def train_step(step: Callable[..., tuple], kind: type, count: int) -> Callable[..., tuple]:
     """Makes a step of `count` runs, each with its own state, batch and learning rate.
 
     Args:
@@ -61,7 +61,7 @@ def train_step(step: Callable[..., Any], kind: type, count: int) -> Callable[...
     return jax.vmap(step, in_axes=(axes, 0, 0), out_axes=(axes, 0))
 
 
-def shardings(state: Any, count: int) -> Any:
+def shardings(state: ArrayPytree, count: int) -> ArrayPytree:
     """Returns the shardings of a stacked state: every device holds its part of each run."""
     if count == 1:
         return state

@@ -145,15 +145,15 @@ def _config(
         other = value.removeprefix(XPASS)
         lines = spec.variants.get(other, ())
         if other not in spec.variants or other == variant or any(XPASS in x for x in lines):
-            others = [name for name in spec.variants if name != variant]
+            choices = [name for name in spec.variants if name != variant]
             raise ValueError(
                 f"{value}: expected another variant, with a budget that is not in passes:"
-                f" {nearest(other, others)}"
+                f" {nearest(other, choices)}"
             )
         # All seeds take the ratio of seed 0.
-        ours = config_lib.resolve(values | {"seed": 0})
-        theirs = _config(spec, system, shape, other, 0, workdir)
-        ratio = round(pass_tokens(ours, workdir) / pass_tokens(theirs, workdir), 4)
+        config = config_lib.resolve(values | {"seed": 0})
+        other_config = _config(spec, system, shape, other, 0, workdir)
+        ratio = round(pass_tokens(config, workdir) / pass_tokens(other_config, workdir), 4)
         _set(values, field, f"x{ratio}")
     return config_lib.resolve(values)
 
@@ -255,18 +255,18 @@ def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
     Raises:
       ValueError: they do not agree; the message names the fields.
     """
-    ours = {run["name"]: run["config"] for run in facts["runs"]}
+    configs = {run["name"]: run["config"] for run in facts["runs"]}
     compared = []  # (place, fields of this study, fields in the folder)
     for path in sorted((workdir / "studies").glob("*.json")):
         other = study_runs.read_facts(path)
-        theirs = {run["name"]: run["config"] for run in other["runs"] if run["name"] in ours}
-        compared += [(f"{path} plans {name}", ours[name], theirs[name]) for name in theirs]
+        planned = {run["name"]: run["config"] for run in other["runs"] if run["name"] in configs}
+        compared += [(f"{path} plans {name}", configs[name], planned[name]) for name in planned]
         both = facts["adaptation"].keys() & other.get("adaptation", {}).keys()
         compared += [
             (f"{path} fine-tunes on {task}", facts["adaptation"][task], other["adaptation"][task])
-            for task in sorted(both) if theirs
+            for task in sorted(both) if planned
         ]  # fmt: skip
-    for name, config in ours.items():
+    for name, config in configs.items():
         folder = archive.find_run(workdir, name)
         if (folder / "config.json").exists():
             compared.append((f"{folder} is there", config, records.read_config(folder)))

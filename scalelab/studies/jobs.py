@@ -94,11 +94,11 @@ def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
         return True
     losses = {}
     for point in study.points:
-        ours = [r.loss for r in point.runs if r.stage == run.stage]
-        if None in ours:
+        known = [r.loss for r in point.runs if r.stage == run.stage]
+        if None in known:
             return None
-        if ours:
-            losses[point] = sum(loss for loss in ours if loss is not None) / len(ours)
+        if known:
+            losses[point] = sum(loss for loss in known if loss is not None) / len(known)
     best = sorted(losses, key=losses.__getitem__)[: int(rule.removeprefix("best:"))]
     return any(run in point.runs for point in best)
 
@@ -108,13 +108,13 @@ def companions(study: Study, job: Job, left: Sequence[Job], count: int) -> list[
     if count == 1 or job.kind != PRETRAIN:
         return []
     configs = {run.name: run.config for run in study.runs}
-    ours, found = config_lib.resolve(configs[job.run]), []
-    if not is_small(ours.net):
+    config, found = config_lib.resolve(configs[job.run]), []
+    if not is_small(config.net):
         return []
     for other in left:
         if other != job and other.kind == PRETRAIN and other.state == READY and not other.damaged:
             try:
-                compatibility.check([ours, config_lib.resolve(configs[other.run])])
+                compatibility.check([config, config_lib.resolve(configs[other.run])])
             except ValueError:
                 continue
             found.append(other)

@@ -6,7 +6,6 @@ distinct net, and adds up. Compiled programs stay in the cache for the runs.
 
 import functools
 import math
-import os
 import pathlib
 import statistics
 import sys
@@ -20,7 +19,7 @@ from scalelab.config import durations
 from scalelab.helpers.files import write_json
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
-from scalelab.studies import expand, finetunings, pool
+from scalelab.studies import expand, finetunings
 from scalelab.studies.expand import PlannedRun
 from scalelab.studies.spec import StudySpec
 
@@ -41,8 +40,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     """
     from scalelab.runs import environment
 
-    for cores in pool.split_cores(0, num_workers):
-        os.sched_setaffinity(0, cores)
+    environment.bind_to_cores(0, num_workers)
     planned = expand.expand_runs(spec, workdir, foreseen=True)
     known = expand.expand_runs(spec, workdir)
     finetunings.prepare(spec.finetune.data, planned[0].config, workdir)

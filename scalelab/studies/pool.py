@@ -10,15 +10,18 @@ the first seed. If the program fails, the seeds are trained one by one.
 """
 
 import contextlib
+import dataclasses
 import fcntl
+import itertools
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TextIO
+from concurrent import futures
+from typing import TextIO
 
 from scalelab.config import cli
 from scalelab.helpers.files import write_text
@@ -28,49 +31,24 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, READY, Job
 
 POLL_SECS = 0.5
-GPU_SHARE = 0.9  # of a GPU's memory, for all processes of a pool
 
 Show = Callable[[Study, list[Job], list[str], dict[str, str]], None]
 
 
-class Working(NamedTuple):
-    """A process, its jobs with their locks, and its log."""
-
-    process: subprocess.Popen[bytes]
-    claims: list[tuple[Job, TextIO]]
-    log: pathlib.Path
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the jobs."""
-        return [job.name for job, _ in self.claims]
-
-
+@dataclasses.dataclass
 class Pool:
-    """Runs jobs until no runnable job is left.
+    """Runs jobs until no runnable job is left."""
 
-    Args:
-      workdir: holds studies/, runs/, locks/, logs/.
-      name: the study's.
-      num_workers: processes at a time.
-      refresh: called when a job has ended, because later stages may have new runs. `refused` keeps
-        its ValueError; then there are no new runs, and the rest goes on.
-      show: called with (study, jobs, names of working jobs, failed) to show progress.
-      num_vmapped: largest number of pre-trainings of one net that a process trains together.
-    """
-
-    def __init__(
-        self, workdir: pathlib.Path, name: str, num_workers: int, refresh: Callable[[], None],
-        show: Show, num_vmapped: int = 1,
-    ) -> None:  # fmt: skip
-        self.workdir, self.name, self.num_workers = workdir, name, num_workers
-        self.num_vmapped, self.refresh, self.show = num_vmapped, refresh, show
-        self.refused: str | None = None
-        self.failed: dict[str, str] = {}  # jobs -> the reason
-        self._one_by_one: set[str] = set()  # jobs that failed as one program
-        self._working: dict[int, Working] = {}  # by slot
-        for folder in ("locks", "logs", "runs"):
-            (workdir / folder).mkdir(parents=True, exist_ok=True)
+    workdir: pathlib.Path  # holds studies/, runs/, locks/, logs/
+    name: str  # of the study
+    num_workers: int  # processes at a time
+    refresh: Callable[[], None]  # called when a job has ended: later stages may have new runs
+    show: Show  # called with (study, jobs, names of working jobs, failed)
+    num_vmapped: int = 1  # largest number of pre-trainings of one net that a process trains
+    refused: str | None = None  # ValueError of `refresh`: there are no new runs, the rest goes on
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # jobs -> the reason
+    _unvmapped: set[str] = dataclasses.field(default_factory=set)  # failed as one program
+    _stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def run(self) -> dict[str, str]:
         """Runs all jobs that can be run; returns the jobs that failed, with the reason.
@@ -78,25 +56,17 @@ class Pool:
         Raises:
           cli.Stopped: interrupted; the processes have saved where they were.
         """
-        with cli.Interrupt() as interrupt:
+        for folder in ("locks", "logs", "runs"):
+            (self.workdir / folder).mkdir(parents=True, exist_ok=True)
+        slots = itertools.count()  # a process has the cores of the thread that starts it
+        with cli.Interrupt() as interrupt, futures.ThreadPoolExecutor(
+            self.num_workers,
+            initializer=lambda: environment.bind_to_cores(next(slots), self.num_workers),
+        ) as threads:  # fmt: skip
             try:
-                while interrupt.received is None:
-                    self._collect()
-                    study, found = jobs.read(self.workdir, self.name)
-                    left = self._start_jobs(study, found)
-                    names = [name for working in self._working.values() for name in working.names]
-                    self.show(study, found, names, self.failed)
-                    # Another process may work on a job that is left, so more may follow.
-                    if not names and not any(is_claimed(self.workdir, job) for job in left):
-                        break
-                    time.sleep(POLL_SECS)
+                self._run_jobs(threads, interrupt)
             finally:
-                for working in self._working.values():  # each process saves where it is
-                    working.process.send_signal(signal.SIGTERM)
-                for working in self._working.values():
-                    working.process.wait()
-                    for _, lock in working.claims:
-                        lock.close()
+                self._stop.set()
         if interrupt.received is not None:
             raise cli.Stopped(
                 f"stopped by {interrupt.received}; progress is saved in {self.workdir}: start the"
@@ -114,76 +84,78 @@ class Pool:
             *(f"--run={job.run}" for job in claimed),
         ]  # fmt: skip
 
-    def _collect(self) -> None:
-        """Notes which processes have ended and failed, and frees their slots."""
-        ended = {slot: w for slot, w in self._working.items() if w.process.poll() is not None}
-        for slot, working in ended.items():
-            del self._working[slot]
-            for _, lock in working.claims:
-                lock.close()
-            if working.process.returncode and len(working.claims) > 1:
-                self._one_by_one.update(working.names)
-            elif working.process.returncode:
-                (name,) = working.names
-                self.failed[name] = describe_failure(working.process.returncode, working.log)
-                write_text(self.workdir / "logs" / f"{name}.failed", self.failed[name])
-        if ended:
-            self.refused = None
-            try:
-                self.refresh()
-            except ValueError as error:
-                self.refused = str(error)
+    def _run_jobs(self, threads: futures.Executor, interrupt: cli.Interrupt) -> None:
+        working: dict[futures.Future[str | None], list[str]] = {}  # names of jobs
+        while interrupt.received is None:
+            study, found = jobs.read(self.workdir, self.name)
+            for job in found:
+                if job.damaged and job.state == READY:  # training would always fail on it
+                    folder = self.workdir / "runs" / job.run
+                    reason = f"damaged: {job.damaged}; move {folder} away, and it is made again"
+                    self.failed[job.name] = reason
+            ours = {*self.failed, *itertools.chain(*working.values())}
+            left = [job for job in found if job.state != DONE and job.name not in ours]
+            for job in left:
+                free = job.state == READY and len(working) < self.num_workers
+                if free and (claims := self._claim(study, job, left)):
+                    names = [claimed.name for claimed in claims]
+                    working[threads.submit(self._run_process, claims)] = names
+            self.show(study, found, [*itertools.chain(*working.values())], self.failed)
+            if working:
+                for future in futures.wait(working, POLL_SECS, futures.FIRST_COMPLETED).done:
+                    self._note(working.pop(future), future.result())
+            elif any(is_claimed(self.workdir, job) for job in left):
+                self._stop.wait(POLL_SECS)  # more may follow what another process does
+            else:
+                return
 
-    def _start_jobs(self, study: Study, found: list[Job]) -> list[Job]:
-        """Starts jobs that are ready on the free slots; returns the jobs that are left."""
-        for job in found:
-            if job.damaged and job.state == READY:  # training would always fail on it
-                folder = self.workdir / "runs" / job.run
-                reason = f"damaged: {job.damaged}; move {folder} away, and it is made again"
-                self.failed[job.name] = reason
-        left = [job for job in found if job.state != DONE and job.name not in self.failed]
-        for job in left:
-            if job.state == READY and len(self._working) < self.num_workers:
-                wanted = [job]
-                if job.name not in self._one_by_one:
-                    others = [other for other in left if other.name not in self._one_by_one]
-                    wanted += jobs.companions(study, job, others, self.num_vmapped)
-                if claims := self._claim(wanted):
-                    self._start(claims)
-        return left
+    def _claim(self, study: Study, job: Job, left: list[Job]) -> dict[Job, TextIO]:
+        """Claims a job and its companions, without those that others have claimed or finished."""
+        wanted = [job]
+        if job.name not in self._unvmapped:
+            candidates = [other for other in left if other.name not in self._unvmapped]
+            wanted += jobs.companions(study, job, candidates, self.num_vmapped)
+        locks = self.workdir / "locks"
+        claims = {job: lock for job in wanted if (lock := claim(locks / job.name))}
+        now = {j.name: j.state for j in jobs.read(self.workdir, self.name)[1]} if claims else {}
+        for job in [job for job in claims if now.get(job.name) != READY]:  # just finished elsewhere
+            claims.pop(job).close()
+        return claims
 
-    def _claim(self, wanted: Sequence[Job]) -> list[tuple[Job, TextIO]]:
-        """Claims the jobs that are neither claimed nor finished."""
-        claims = [
-            (job, lock) for job in wanted if (lock := claim(self.workdir / "locks" / job.name))
-        ]
-        if claims:
-            now = {job.name: job.state for job in jobs.read(self.workdir, self.name)[1]}
-            for job, lock in claims:
-                if now.get(job.name) != READY:  # another process has just finished it
-                    lock.close()
-        return [(job, lock) for job, lock in claims if not lock.closed]
-
-    def _start(self, claims: list[tuple[Job, TextIO]]) -> None:
-        """Starts a process for claimed jobs on the cores of a free slot."""
-        slot = next(k for k in range(self.num_workers) if k not in self._working)
-        log = self.workdir / "logs" / f"{claims[0][0].name}.log"
-        for job, _ in claims:
-            (self.workdir / "logs" / f"{job.name}.failed").unlink(missing_ok=True)
-        with log.open("ab") as output:
+    def _run_process(self, claims: dict[Job, TextIO]) -> str | None:
+        """Runs claimed jobs in a process; returns why it failed, None if it did not."""
+        logs = [self.workdir / "logs" / f"{job.name}.log" for job in claims]
+        for log in logs:
+            log.with_suffix(".failed").unlink(missing_ok=True)
+        with contextlib.ExitStack() as stack:
+            locks = [stack.enter_context(lock) for lock in claims.values()]
             process = subprocess.Popen(
-                self.command([job for job, _ in claims]),
-                stdout=output,
+                self.command([*claims]),
+                stdout=stack.enter_context(logs[0].open("ab")),
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                pass_fds=[lock.fileno() for _, lock in claims],
-                env=os.environ | memory_share(self.num_workers),
+                pass_fds=[lock.fileno() for lock in locks],
+                env=os.environ | environment.memory_share(self.num_workers),
                 start_new_session=True,  # so that Ctrl-C reaches it once, through us
             )
-        for core_set in split_cores(slot, self.num_workers):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(process.pid, core_set)
-        self._working[slot] = Working(process, claims, log)
+            while process.poll() is None:
+                if self._stop.wait(POLL_SECS):
+                    process.terminate()  # it saves where it is
+                    process.wait()
+        return describe_failure(process.returncode, logs[0]) if process.returncode else None
+
+    def _note(self, names: list[str], reason: str | None) -> None:
+        """Notes that a process has ended, and why it failed; then lists new runs."""
+        if reason and len(names) > 1:
+            self._unvmapped.update(names)
+        elif reason:
+            self.failed[names[0]] = reason
+            write_text(self.workdir / "logs" / f"{names[0]}.failed", reason)
+        self.refused = None
+        try:
+            self.refresh()
+        except ValueError as error:
+            self.refused = str(error)
 
 
 def claim(path: pathlib.Path) -> TextIO | None:
@@ -208,9 +180,8 @@ def is_claimed(workdir: pathlib.Path, job: Job) -> bool:
 
 def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]:
     """Returns the jobs that failed when they were last tried, with the reason."""
-    notes = {
-        job.name: workdir / "logs" / f"{job.name}.failed" for job in found if job.state != DONE
-    }
+    left = [job.name for job in found if job.state != DONE]
+    notes = {name: workdir / "logs" / f"{name}.failed" for name in left}
     return {name: note.read_text() for name, note in notes.items() if note.exists()}
 
 
@@ -220,26 +191,3 @@ def describe_failure(code: int, log: pathlib.Path) -> str:
     last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return f"{how}: {last.removeprefix('error: ')} (see {log})"
-
-
-def memory_share(num_workers: int) -> dict[str, str]:
-    """Returns the environment that divides a GPU's memory, unless the user has set it.
-
-    JAX takes three quarters of the memory at its start, so a second process would find too little.
-    """
-    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-    if num_workers == 1 or name in os.environ or not environment.has_accelerator():
-        return {}
-    return {name: f"{GPU_SHARE / num_workers:.3f}"}
-
-
-def split_cores(slot: int, num_workers: int) -> list[set[int]]:
-    """Returns the cores of a slot: an even part of all, or nothing if there is nothing to split.
-
-    XLA has a thread for each core that it may use; processes that share cores would wait for each
-    other within every operation.
-    """
-    mine = environment.cores()
-    if not hasattr(os, "sched_setaffinity") or num_workers == 1 or num_workers > len(mine):
-        return []
-    return [set(mine[slot::num_workers])]

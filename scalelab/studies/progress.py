@@ -95,9 +95,9 @@ def summary(
     """Returns one line about the whole study, with the time left if there is a plan."""
     parts = []
     for kind, title in ((PRETRAIN, "pre-training"), (FINETUNE, "fine-tuning")):
-        ours = [job for job in found if job.kind == kind]
-        if ours:
-            parts.append(f"{title} {sum(j.state == DONE for j in ours)}/{len(ours)}")
+        chosen = [job for job in found if job.kind == kind]
+        if chosen:
+            parts.append(f"{title} {sum(j.state == DONE for j in chosen)}/{len(chosen)}")
     runs = {run.name: run for run in study.runs}
     for name in working:
         run_name, _, kind = name.rpartition(".")

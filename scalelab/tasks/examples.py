@@ -165,19 +165,19 @@ def assemble(
             f"max_len = {max_len} leaves no room for text beside {special} special tokens"
         )
     lengths = np.array([len(ids) for ids in first], np.int64)
-    others = np.array([len(ids) for ids in second or [()] * len(first)], np.int64)
+    second_lengths = np.array([len(ids) for ids in second or [()] * len(first)], np.int64)
     if second is None:
-        kept, kept_others = np.minimum(lengths, room), others
+        kept, kept_second = np.minimum(lengths, room), second_lengths
     else:
-        kept, kept_others = kept_lengths(lengths, others, room)
+        kept, kept_second = kept_lengths(lengths, second_lengths, room)
     begin, between, end = (list(ids) for ids in (frame.begin, frame.between, frame.end))
     pieces: list[np.ndarray | list[int]] = []
     for i, ids in enumerate(first):
         pieces += [begin, ids[: kept[i]]]
         if second is not None:
-            pieces += [between, second[i][: kept_others[i]]]
+            pieces += [between, second[i][: kept_second[i]]]
         pieces.append(end)
-    totals = kept + kept_others + special
+    totals = kept + kept_second + special
     starts = np.zeros(len(first) + 1, np.int64)
     np.cumsum(totals, out=starts[1:])
     second_starts = totals if second is None else len(begin) + kept + len(between)
@@ -186,7 +186,7 @@ def assemble(
         "tokens": np.concatenate(flat),
         "tokens_starts": starts,
         "second_starts": second_starts.astype(np.int32),
-        "truncated": (kept < lengths) | (kept_others < others),
+        "truncated": (kept < lengths) | (kept_second < second_lengths),
     }
 
 

@@ -53,10 +53,10 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     classes = np.unique(np.concatenate([gold, many.ravel()]))
     total = w.sum(axis=1)[:, None]
     true = np.stack([w @ (gold == c) for c in classes])[:, :, None]  # [C, R, 1]
-    said = np.stack([w @ (many == c).T for c in classes])  # [C, R, S]
-    covariance = w @ (many == gold).T * total - (true * said).sum(axis=0)
-    spread = (total**2 - (true**2).sum(axis=0)) * (total**2 - (said**2).sum(axis=0))
-    empty = ((true > 0).sum(axis=0) < 2) | ((said > 0).sum(axis=0) < 2)
+    votes = np.stack([w @ (many == c).T for c in classes])  # [C, R, S]
+    covariance = w @ (many == gold).T * total - (true * votes).sum(axis=0)
+    spread = (total**2 - (true**2).sum(axis=0)) * (total**2 - (votes**2).sum(axis=0))
+    empty = ((true > 0).sum(axis=0) < 2) | ((votes > 0).sum(axis=0) < 2)
     return _shaped(_ratio(covariance, np.sqrt(np.where(empty, 0.0, spread))), shape)
 
 

@@ -55,7 +55,7 @@ def build(request: TableRequest) -> Table:
     for points in alike:
         runs = [run for point in points for run in point.finished]
         telling = [run for run in runs if run.result and run.result.phases]
-        rows += _rows_of(points[0].system, (telling or runs)[0], points[0].label in known)
+        rows += _phase_rows(points[0].system, (telling or runs)[0], points[0].label in known)
     notes = [NOTE] + [TEXT] * any(row[-1] is not None for row in rows)
     notes += notes_lib.describe_published(request.departing, rows, SOURCE)
     firsts = [points[0] for points in alike]
@@ -66,7 +66,7 @@ def build(request: TableRequest) -> Table:
     )  # fmt: skip
 
 
-def _rows_of(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
+def _phase_rows(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Cell, ...]]:
     """Returns a row for each phase of a finished run, and one for both together."""
     tokenizer, found = run.config["tokenizer"], read_phases(run)
     printed = published.epochs() if is_published else {}
@@ -92,12 +92,12 @@ def _rows_of(system: str, run: PretrainRun, is_published: bool) -> list[tuple[Ce
 
 def _epoch(found: Sequence[Phase], printed: published.Epoch | None) -> list[Value | None]:
     """Returns tokens, average length and sequences of one epoch of some phases together."""
-    theirs = (printed.tokens, printed.average, printed.sequences) if printed else (None,) * 3
+    expected = (printed.tokens, printed.average, printed.sequences) if printed else (None,) * 3
     counts = [(p.epoch_tokens, p.epoch_sequences) for p in found]
     pairs = [(tokens, sequences) for tokens, sequences in counts if tokens and sequences]
     if len(pairs) < len(found):
         average = sum(p.tokens for p in found) / sum(p.sequences for p in found)
-        return [None, Value(average, published=theirs[1]), None]
+        return [None, Value(average, published=expected[1]), None]
     tokens, sequences = (sum(column) for column in zip(*pairs, strict=True))
-    ours = (tokens, tokens / sequences, sequences)
-    return [Value(own, published=other) for own, other in zip(ours, theirs, strict=True)]
+    measured = (tokens, tokens / sequences, sequences)
+    return [Value(own, published=other) for own, other in zip(measured, expected, strict=True)]

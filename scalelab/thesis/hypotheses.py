@@ -132,10 +132,10 @@ def different_growth(scores: Scores, score: str) -> Finding:
         DIMENSIONS.items(), itertools.combinations((MLM_NSP, MLM, CLM), 2)
     ):
         groups = [select.shape_group(rows.get(system, []), dimension) for system in (a, b)]
-        ours, theirs = ({row.shape: row for row in group} for group in groups)
-        shared = [shape for shape in ours if shape in theirs]
+        rows_a, rows_b = ({row.shape: row for row in group} for group in groups)
+        shared = [shape for shape in rows_a if shape in rows_b]
         blocks = [
-            {ours[high]: 1.0, ours[low]: -1.0, theirs[high]: -1.0, theirs[low]: 1.0}
+            {rows_a[high]: 1.0, rows_a[low]: -1.0, rows_b[high]: -1.0, rows_b[low]: 1.0}
             for low, high in zip(shared[:1], shared[1:][-1:], strict=False)
         ]
         what, missing = f"growth with {name}, {a} minus {b}", f"no shape group of both in {name}"

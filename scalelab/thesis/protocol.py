@@ -48,12 +48,12 @@ _FIELDS = (
     "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs",
     "long.example_rate",  # of Table 7.1's examples
 )  # fmt: skip
-_OF_SYSTEM = {  # 5, 6.2.1, 7.2, 7.3
+_SYSTEM_VALUES = {  # 5, 6.2.1, 7.2, 7.3
     "bert": ("mlm+nsp", "wordpiece", "segment_pair", 1e-4, 6.0, 0.10262),
     "roberta": ("mlm", "bytebpe", "doc_sentences", 1e-4, 10.0, 0.08713),
     "gpt2": ("clm", "bytebpe", "doc_sentences", 2.5e-4, 10.0, 0.08713),
 }
-SYSTEMS = {name: dict(zip(_FIELDS, values, strict=True)) for name, values in _OF_SYSTEM.items()}
+SYSTEMS = {name: dict(zip(_FIELDS, values, strict=True)) for name, values in _SYSTEM_VALUES.items()}
 SYSTEMS["bert"]["format_options.short_rate"] = 0.1
 VARIANTS = {  # 7.5.4, 7.5.5; "x0.5" multiplies
     "baseline": {},
@@ -101,10 +101,10 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     for point, run in runs if not found else ():  # else an epoch may be of another length
         for phase in comparability.read_phases(run) if run.finished else ():
             printed = published.epochs().get((point.system, phase.name))
-            ours = phase.epoch_sequences
-            if printed and ours and not math.isclose(ours, printed.sequences, rel_tol=COUNT_CLOSE):
+            size = phase.epoch_sequences
+            if printed and size and not math.isclose(size, printed.sequences, rel_tol=COUNT_CLOSE):
                 found.append(
-                    f"an epoch of {point.system} has {ours:,} sequences of {phase.max_len}"
+                    f"an epoch of {point.system} has {size:,} sequences of {phase.max_len}"
                     f" (protocol: {printed.sequences:,}, WikiText-103)"
                 )
     if facts["tasks"] and runs:
@@ -135,9 +135,9 @@ def expected(system: str, variant: str) -> dict[str, Any]:
     return fields
 
 
-def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _differing(own: Mapping[str, Any], printed: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Returns fields in which two differ; a missing field is off, as None is."""
     return [
-        f"{prefix}{field} is {ours.get(field)} (protocol: {theirs.get(field)})"
-        for field in sorted(ours.keys() | theirs.keys()) if ours.get(field) != theirs.get(field)
+        f"{prefix}{field} is {own.get(field)} (protocol: {printed.get(field)})"
+        for field in sorted(own.keys() | printed.keys()) if own.get(field) != printed.get(field)
     ]  # fmt: skip

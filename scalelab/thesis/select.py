@@ -1,7 +1,7 @@
 """Selects rows that belong together: shape groups that grow in one dimension, equal sizes."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.scores import Row, Scores
@@ -10,11 +10,12 @@ from scalelab.lab.load.study_runs import BASELINE
 WIDEST_HEAD = 128  # where heads are wider than this, A has not followed H; the usual size is 64
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
-def group(rows: Iterable[T], key: Callable[[T], Hashable]) -> dict[Any, list[T]]:
+def group(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Returns rows by a key, in their order."""
-    found: dict[Any, list[T]] = {}
+    found: dict[K, list[T]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
@@ -40,8 +41,8 @@ def by_shape(scores: Scores, systems: Sequence[str]) -> list[dict[str, Row]]:
 
 def shape_group(rows: Sequence[Row], dimension: str) -> list[Row]:
     """Returns the longest list of rows that differ only in "width" or "num_layers", or []."""
-    others = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
-    groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in others))
+    fixed = [name for name in ("num_heads", "width", "num_layers") if name != dimension]
+    groups = group(rows, lambda row: tuple(getattr(row.shape, name) for name in fixed))
     best = max(groups.values(), key=len, default=[])
     return sorted(best, key=lambda row: getattr(row.shape, dimension)) if len(best) > 1 else []
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCORE = "large"
-APART, ALONE_APART = 1.04, 1.08  # factors of N between neighbours of one size
+APART, SAME_SIZE_APART = 1.04, 1.08  # factors of N between neighbours of one size
 RANGE = 4  # an axis of N spans such a factor at least
 
 
 def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figure | None":
     """Draws GLUE-Large against N with error bars, and published scores hollow; None: no score."""
     scored = [p for p in study.points if scores.value(p, SCORE)]
-    of_variant = select.group(scored, lambda p: p.variant)
-    several = {v for v, own in of_variant.items() if len({p.shape for p in own}) > 1}
-    panels = panels_of([p for p in scored if p.variant in several | {BASELINE}])
+    by_variant = select.group(scored, lambda p: p.variant)
+    several = {v for v, own in by_variant.items() if len({p.shape for p in own}) > 1}
+    panels = group_panels([p for p in scored if p.variant in several | {BASELINE}])
     if not panels:
         return None
     systems = list(dict.fromkeys(p.system for p in study.points))
@@ -40,7 +40,7 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
             aside = APART ** (place - (len(systems) - 1) / 2)
             if len(line) == 1:
                 near = [own[0] for own in lines if len(own) == 1 and select.near(own[0], line[0])]
-                aside = ALONE_APART ** (near.index(line[0]) - (len(near) - 1) / 2)
+                aside = SAME_SIZE_APART ** (near.index(line[0]) - (len(near) - 1) / 2)
                 look["linestyle"] = "none"
             sizes = [p.shape.n_model * aside for p in line]
             estimates = [scores.value(p, SCORE) for p in line]
@@ -51,9 +51,9 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
                     str(line[0].shape), (sizes[0], values[0]), xytext=(3, 0), rotation=90,
                     textcoords="offset points", fontsize="x-small", va="center",
                 )  # fmt: skip
-            theirs = [(p.shape.n_model, score_tables.find_published(published, p, SCORE))
+            printed = [(p.shape.n_model, score_tables.find_published(published, p, SCORE))
                       for p in line]  # fmt: skip
-            if known := [(size, 100 * score) for size, score in theirs if score is not None]:
+            if known := [(size, 100 * score) for size, score in printed if score is not None]:
                 hollow = {"linestyle": ":", "markerfacecolor": "white", "lw": 0.8, "ms": 6}
                 label = f"{system}, published"
                 axis.plot(*zip(*known, strict=True), **plots.style(place, label=label, **hollow))
@@ -67,7 +67,7 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
     return figure
 
 
-def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
+def group_panels(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
     """Sorts rows into lines: of one system, and of shapes that differ in width or depth alone.
 
     Returns:
@@ -86,8 +86,8 @@ def panels_of(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
     )
     placed = {point for line in width + depth for point in line}
     both = []
-    others = sorted((p for p in base if p not in placed), key=size)
-    for own in select.group(others, lambda p: (p.system, p.shape.num_heads)).values():
+    unplaced = sorted((p for p in base if p not in placed), key=size)
+    for own in select.group(unplaced, lambda p: (p.system, p.shape.num_heads)).values():
         rises = all(a.shape.width < b.shape.width and a.shape.num_layers < b.shape.num_layers
                     for a, b in itertools.pairwise(own))  # fmt: skip
         both += [own] if rises else [[p] for p in own]

@@ -15,8 +15,8 @@ from scalelab.worlds.neighbours import Neighbours
 
 def counts(num_documents: int) -> dict[str, int]:
     """Returns the number of documents of each split: a tenth of the training documents each."""
-    held = max(1, num_documents // 10)
-    return {"train": num_documents, "valid": held, "test": held}
+    held_out = max(1, num_documents // 10)
+    return {"train": num_documents, "valid": held_out, "test": held_out}
 
 
 def write_sections(path: Path, texts: Iterable[str]) -> None:

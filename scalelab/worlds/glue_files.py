@@ -69,8 +69,8 @@ def make(name: str, world: World, seed: int, num_examples: int) -> dict[str, lis
     """
     task, (maker, labels) = task_lib.load_task(name), TASKS[name]
     paths = [Path(split.files[0]) for split in (*task.dev_splits, *task.test_splits)]
-    held = [path.stem for path in paths if path.parent.name == task.folder]
-    counts = {"train": num_examples} | dict.fromkeys(held, max(1, num_examples // TEST_SHARE))
+    held_out = [path.stem for path in paths if path.parent.name == task.folder]
+    counts = {"train": num_examples} | dict.fromkeys(held_out, max(1, num_examples // TEST_SHARE))
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     num_topics = len(world.lexicon.topics)
     kept = num_topics - max(1, num_topics // 4) if name == "mnli" else num_topics

@@ -4,12 +4,13 @@ import gzip
 import json
 import lzma
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from scalelab.data import corpora
-from scalelab.data.corpora import open_corpus, split_of
+from scalelab.data.corpora import assign_split, open_corpus
 
 DATA = Path(os.environ.get("SCALELAB_DATA", Path(__file__).parents[2] / "../shared/data"))
 
@@ -154,7 +155,7 @@ def test_tfds(tmp_path):
         assert sorted(both) == sorted(texts(20))
         assert sorted(corpus.documents("test")) == sorted(texts(3))
         assert corpus.fingerprint() == open_corpus("tfds:tiny_text", valid_rate=0.3).fingerprint()
-    with pytest.raises(ValueError, match="corpus tfds:mnist: no feature 'text'.*image"):
+    with pytest.raises(ValueError, match="tfds:mnist: .*'text'.*image"):
         open_corpus("tfds:mnist")
 
 
@@ -167,8 +168,8 @@ def test_the_split_is_a_partition_of_the_documents(tmp_path):
     assert 140 < len(valid) < 260  # five standard deviations around 200
     assert train == [text for text in texts(2000) if text not in set(valid)]  # in order
     # A document keeps its split when others come, or when the rate grows.
-    assert {text for text in texts(2100)[:2000] if split_of(text, 0.1) == "valid"} == set(valid)
-    assert {text for text in texts(2000) if split_of(text, 0.4) == "valid"} > set(valid)
+    assert {text for text in texts(2100)[:2000] if assign_split(text, 0.1) == "valid"} == set(valid)
+    assert {text for text in texts(2000) if assign_split(text, 0.4) == "valid"} > set(valid)
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):
@@ -202,15 +203,15 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
 @pytest.mark.parametrize(
     "spec, message",
     [
-        ("wikitex:x", "unknown corpus reader 'wikitex' in 'wikitex:x': did you mean 'wikitext'"),
-        ("builtin:x", "takes no argument, got 'x'"),
-        ("parquet:no/such/folder", "corpus parquet:no/such/folder: expected a folder"),
-        ("text:no/such/*.txt", "corpus text:no/such/\\*.txt: no file matches"),
-        ("text:", "corpus text: needs a file or pattern"),
-        ("wikitext:EMPTY", "expected wiki.train.raw .* found an empty folder"),
-        ("parquet:EMPTY", "expected train-.*found an empty folder"),
-        ("wikitext:FOLDER", "wiki.train.raw: the file is empty"),
-        ("text:FOLDER/*", "every file that matches is empty"),
+        ("wikitex:x", "'wikitex:x'.*'wikitext'"),
+        ("builtin:x", "builtin.*'x'"),
+        ("parquet:no/such/folder", "parquet:no/such/folder: "),
+        ("text:no/such/*.txt", "text:no/such/\\*.txt: "),
+        ("text:", "text: .*text:texts/"),
+        ("wikitext:EMPTY", "expected wiki.train.raw .*empty"),
+        ("parquet:EMPTY", "expected train-.*empty"),
+        ("wikitext:FOLDER", "wiki.train.raw: .*empty"),
+        ("text:FOLDER/*", "text:.*: .*empty"),
     ],
 )
 def test_missing(tmp_path, spec, message):
@@ -230,9 +231,8 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
     path = tmp_path / f"x.txt{pack}"
     path.write_bytes(PACK[pack](start + BROKEN))
     spec = f"text:{path}"
-    with pytest.raises(
-        ValueError, match=rf"x.txt{pack}: invalid UTF-8 at byte {len(start) + 2} .*errors=replace"
-    ):
+    fault = rf"x.txt{pack}: .*UTF-8 .*{len(start) + 2} .*errors=replace"
+    with pytest.raises(ValueError, match=fault):
         list(open_corpus(spec).labelled())
     got = [text for _, text in open_corpus(spec, errors="replace").labelled()]
     assert got == ["Schön."] * 3 + ["Gr\ufffd\ufffde. Zwei"]
@@ -241,17 +241,15 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
 def test_faults_of_json_and_parquet_name_the_row(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": "bad \\ud800 half"}\n')
     spec = f"jsonl:{tmp_path}/x.jsonl"
-    with pytest.raises(ValueError, match="x.jsonl, line 2: invalid UTF-8 at byte 4"):
+    with pytest.raises(ValueError, match="x.jsonl, line 2: .*UTF-8 .*4"):
         list(open_corpus(spec).labelled())
     assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labelled())
 
     parquet(tmp_path / "train-00000-of-00001.parquet", [b" = A = ", b"", BROKEN])
     spec = f"parquet:{tmp_path}"
-    with pytest.raises(
-        ValueError, match="train-00000-of-00001.parquet, row 2: invalid UTF-8 at byte 2"
-    ):
+    with pytest.raises(ValueError, match="train-00000-of-00001.parquet, row 2: .*UTF-8 .*2"):
         list(open_corpus(spec).labelled())
-    with pytest.raises(ValueError, match="no column 'text'; .*line"):
+    with pytest.raises(ValueError, match="'text'.*line"):
         parquet(tmp_path / "train-00000-of-00001.parquet", ["a"], column="line")
         list(open_corpus(spec).labelled())
 
@@ -259,11 +257,11 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("{", "line 2: not JSON"),
-        ('{"texts": "a"}', "line 2: expected an object"),
-        ('{"text": 5}', "line 2: expected an object"),
-        ('{"n": ' + "7" * 5000 + "}", "line 2: not JSON"),
-        ("[" * 100_000, "line 2: not JSON"),
+        ("{", "line 2: .*JSON"),
+        ('{"texts": "a"}', "line 2: .*object"),
+        ('{"text": 5}', "line 2: .*object"),
+        ('{"n": ' + "7" * 5000 + "}", "line 2: .*JSON"),
+        ("[" * 100_000, "line 2: .*JSON"),
     ],
 )
 def test_broken_json_lines(tmp_path, line, message):
@@ -301,3 +299,12 @@ def test_a_document_of_one_long_line_is_cut_at_spaces(tmp_path, monkeypatch):
     assert " ".join(text.strip() for _, text in found[:-3]).split() == words
     assert [len(text) for _, text in found[-3:]] == [100, 100, 50]
     assert len({split for split, _ in found[:-3]}) == 1  # all of a document are in one split
+
+
+def test_a_long_line_is_held_once(tmp_path):
+    (tmp_path / "x.txt").write_text("\U0001f600" + " words" * 300_000 + "\n")  # 4 bytes a character
+    tracemalloc.start()
+    (size,) = map(len, corpora.lines(tmp_path / "x.txt", "strict", lambda num_bytes: None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 7 * size

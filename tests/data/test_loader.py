@@ -38,11 +38,11 @@ def test_equals_the_loop(loader, prefetch):
 def test_errors_arrive_after_the_batches_before_them(loader):
     def failing(step):
         if step == 7:
-            raise OSError("the disk is gone")
+            raise OSError("gone")
         return batch_at(step)
 
     seen = []
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(OSError, match="gone"):
         for batch in batches.iterate(failing, 4, 100, loader):
             seen.append(int(batch["lengths"][0]))
     assert seen == [4, 5, 6]

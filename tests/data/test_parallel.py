@@ -22,10 +22,10 @@ def test_workers_give_what_one_process_gives(monkeypatch):
     documents = [("valid" if i % 7 == 0 else "train", paragraph(i)) for i in range(200)]
     documents += [("train", " \n "), ("valid", "\n".join(map(paragraph, range(30))))]
     monkeypatch.setattr(parallel, "CHUNK_CHARS", 700)
-    one = list(parallel.segment_all(documents, 0))
-    assert len(one) > 10 and list(parallel.segment_all(documents, 2)) == one
+    serial = list(parallel.segment_all(documents, 0))
+    assert len(serial) > 10 and list(parallel.segment_all(documents, 2)) == serial
     expected = [sentences.split(text) for split, text in documents if split == "train"]
-    text = b"".join(chunk.get("train", b"") for chunk in one).decode()
+    text = b"".join(chunk.get("train", b"") for chunk in serial).decode()
     assert text == "".join("\n".join(found) + "\n\n" for found in expected if found)
 
 
@@ -82,7 +82,10 @@ def test_array_writer(tmp_path, pieces, dtype):
 
 
 def test_memory_of_words_is_bounded():
+    seen = []
+
     def encode(texts):
+        seen.extend(texts)
         ids = np.array([ord(c) for text in texts for c in text], np.int32)
         return ids, np.cumsum([0, *map(len, texts)])
 
@@ -92,4 +95,5 @@ def test_memory_of_words_is_bounded():
         ids, lengths = encoder([document])
         assert "".join(map(chr, ids)) == " ".join(document)
         assert lengths.tolist() == [len(s) + (k > 0) for k, s in enumerate(document)]
-        assert len(encoder._known) <= 20 + 10
+    encoder([["w0"]])
+    assert seen.count("w0") == 2

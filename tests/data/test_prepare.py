@@ -169,14 +169,10 @@ def test_progress_is_shown_or_not(corpus, tmp_path, capfd):
 @pytest.mark.parametrize(
     "files, options, message",
     [
-        ({"train": " \n \n"}, {}, "there is no text in it"),
-        ({"train": " = A = \n \n Text. \n", "valid": " \n"}, {}, "no text in its valid split"),
-        (
-            {"train": " = A = \n \n Text. \n"},
-            {"valid_rate": 0.999999},
-            "no text in its train split.*valid_rate",
-        ),
-        ({"train": "Grün", "valid": "x"}, {}, "wiki.train.raw: invalid UTF-8 at byte 2"),
+        ({"train": " \n \n"}, {}, "text in it$"),
+        ({"train": " = A = \n \n Text. \n", "valid": " \n"}, {}, "valid split"),
+        ({"train": " = A = \n \n Text. \n"}, {"valid_rate": 0.999999}, "train split.*valid_rate"),
+        ({"train": "Grün", "valid": "x"}, {}, "wiki.train.raw: .*UTF-8 .*2"),
     ],
 )
 def test_bad_corpora_leave_nothing(tmp_path, files, options, message):

@@ -69,7 +69,7 @@ def test_the_seed_decides_and_the_training_set_leaves_the_dev_set_alone(document
 def test_too_few_documents(name):
     line = "One of {} had a page of some others that lay near it , and {} of them more ."
     good = ["\n".join(line.format(i, k) for k in range(3)) for i in range(50)]
-    with pytest.raises(ValueError, match=f"{name}: 60 different documents give 100 rows of dev"):
+    with pytest.raises(ValueError, match=f"{name}: 60 .* 100 .*dev"):
         probe_rows.make_rows(name, [*good, *["Too short ."] * 10], SIZES, 0)
 
 

@@ -38,7 +38,7 @@ def content(folder):
 def test_the_folder_is_read_as_tasks(start, tmp_path):
     code, out, errors = start()
     assert code == 0, errors
-    assert "SameDocument: dev 40, train 80 rows" in out
+    assert "dev 40, train 80" in out
     assert set(content(tmp_path / "out")) == {
         "SameDocument/dev.tsv", "SameDocument/train.tsv", "SwappedWords/dev.tsv",
         "SwappedWords/train.tsv", "probes.json",
@@ -78,9 +78,9 @@ def test_what_is_there_is_kept(start, tmp_path, wikitext):
     start()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
     code, out, _ = start()
-    assert code == 0 and "holds these probes already" in out
+    assert code == 0 and f"{tmp_path}/out" in out
     code, _, errors = start("--seed=1")
-    assert code == 2 and "choose another folder" in errors
+    assert code == 2 and "--to=" in errors
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
     (tmp_path / "moved").symlink_to(wikitext)
     assert start(f"--corpus=wikitext:{tmp_path}/moved")[0] == 0
@@ -98,17 +98,17 @@ def test_the_training_documents_alone_are_used(start, tmp_path, wikitext):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--corpus=wikitxt:x"], "unknown corpus reader 'wikitxt' .*did you mean 'wikitext'"),
-        (["--num_train=81"], "num_train: expected a multiple of 4, got 81"),
-        (["--num_train=2000"], "same_document: .* different documents give"),
-        (["--num_train=many"], "argument --num_train: expected a whole number, got 'many'"),
-        (["--seed=99999999999999999999"], "argument --seed: expected a whole number"),
-        (["--to=FULL"], "choose another folder"),
-        (["--to=FILE"], "choose another folder"),
+        (["--corpus=wikitxt:x"], "'wikitxt' .*'wikitext'"),
+        (["--num_train=81"], "num_train: .*4.* 81"),
+        (["--num_train=2000"], "same_document: .* 2,000"),
+        (["--num_train=many"], "argument --num_train: .*'many'"),
+        (["--seed=99999999999999999999"], "argument --seed: "),
+        (["--to=FULL"], "--to=.*full"),
+        (["--to=FILE"], "--to=.*file"),
         (["--to=FILE/below"], "[Nn]ot a directory|File exists"),
         (["--cache_dir=FILE"], "with --cache_dir=DIR"),
-        (["--corpus=text:ONE"], "no text in its .* split; .* --valid_rate"),
-        (["--corpus=text:BYTES"], "invalid UTF-8 at byte 4 .*set --errors=replace"),
+        (["--corpus=text:ONE"], "split.* --valid_rate"),
+        (["--corpus=text:BYTES"], "UTF-8 .* 4 .*--errors=replace"),
     ],
 )
 def test_what_is_refused(start, tmp_path, arguments, message):

@@ -152,7 +152,7 @@ def test_sizes_ids_and_roles(trained, name):
     ids = [tuple(by_text[t] for t in part) for part in (spec.begin, spec.between, spec.end)]
     assert ours.frame() == Frame(*ids)
     assert len({ours.token(i) for i in range(ours.vocab_size)}) == ours.vocab_size
-    with pytest.raises(ValueError, match=f"no token has id {ours.vocab_size}"):
+    with pytest.raises(ValueError, match=f"id {ours.vocab_size}"):
         ours.token(ours.vocab_size)
     named = json.loads((folder / "special_tokens_map.json").read_text())
     assert named == {f"{role}_token": text for role, text in spec.special_tokens}
@@ -224,11 +224,11 @@ def test_bytebpe_learns_the_merges_of_a_plain_loop(tmp_path):
 @pytest.mark.parametrize("kind", tokenizers.KINDS)
 def test_a_vocabulary_that_the_corpus_does_not_support(tmp_path, kind):
     spec = tokenizers.TokenizerSpec(kind, 30_000, False, ROBERTA)
-    pattern = rf"supports a {kind} vocabulary of at most (\d+) pieces, not 30000; .*vocab_size=\1 "
+    pattern = rf"{kind} .* most (\d+) .*30000.*vocab_size=\1 "
     with pytest.raises(ValueError, match=pattern) as caught:
         tokenizers.train(spec, TEXTS, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    size = int(str(caught.value).split("at most ")[1].split()[0])
+    size = int(str(caught.value).split("vocab_size=")[1].split()[0])
     if kind != "unigram":  # whose pieces depend on the size asked for
         tokenizers.train(tokenizers.TokenizerSpec(kind, size, False, ROBERTA), TEXTS, tmp_path)
         assert tokenizers.Tokenizer.load(tmp_path).vocab_size == size
@@ -237,18 +237,15 @@ def test_a_vocabulary_that_the_corpus_does_not_support(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["bytebpe", "unigram"])
 def test_a_vocabulary_too_small_for_the_characters(tmp_path, kind):
     spec = tokenizers.TokenizerSpec(kind, 20, False, ROBERTA)
-    with pytest.raises(ValueError, match=r"at least (\d+) pieces .* not 20; .*vocab_size=\1"):
+    with pytest.raises(ValueError, match=r"least (\d+) .* 20; .*vocab_size=\1"):
         tokenizers.train(spec, TEXTS, tmp_path)
 
 
 @pytest.mark.parametrize(
     "fields, message",
     [
-        (dict(kind="wordpeice"), "unknown tokenizer.kind 'wordpeice': did you mean 'wordpiece'"),
-        (
-            dict(special_tokens=GPT2),
-            "tokenizer.kind=wordpiece needs a special token .*kind=bytebpe",
-        ),
+        (dict(kind="wordpeice"), "tokenizer.kind 'wordpeice'.*'wordpiece'"),
+        (dict(special_tokens=GPT2), "kind=wordpiece .*kind=bytebpe"),
     ],
 )
 def test_bad_specs(fields, message):

@@ -23,8 +23,8 @@ def net(system: str) -> tuple[Any, Any]:
     else most texts would be one token again and again.
     """
     made = systems.load(system).build(systems.Sizes(2, 12, 2, 24, MAX_LEN, 0.1), None, VOCAB)
-    one = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    token = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
     shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))
     rng = np.random.default_rng(5)
 

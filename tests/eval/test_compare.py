@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import subprocess
 import sys
 
@@ -46,8 +47,8 @@ def fails(capsys, *arguments) -> str:
 def test_a_large_difference_is_found_and_a_small_one_is_not(tmp_path) -> None:
     a = task_folders.write_all(tmp_path / "a", 30, ("rte",), 4)
     b = task_folders.write_all(tmp_path / "b", 4, ("rte",), 4, init="runs/gpt", init_digest="f0")
-    for one, other, verdict in ((a, b, "better"), (b, a, "worse"), (a, a, "undecided")):
-        (claim,), _ = claims_of(one, other)
+    for first, second, verdict in ((a, b, "better"), (b, a, "worse"), (a, a, "undecided")):
+        (claim,), _ = claims_of(first, second)
         assert claim.verdict == verdict
     (claim,), _ = claims_of(a, b)
     assert claim.difference == pytest.approx(26 / 60) == pytest.approx(claim.b - claim.a)
@@ -99,14 +100,14 @@ def test_several_pretrainings_are_resampled_too(tmp_path) -> None:
         task_folders.write_all(folder, wrong, ("rte",), 4, init_digest=f"{k}")
         folders.append(str(folder))
     b = task_folders.write_all(tmp_path / "b", 5, ("rte",), 4, init_digest="b")
-    (one,), notes = claims_of(folders[1], b)
+    (single,), notes = claims_of(folders[1], b)
     (three,), _ = claims_of(",".join(folders), b)
     assert three.a == pytest.approx(
         np.mean([60 - w - s for w in (10, 20, 30) for s in range(4)]) / 60
     )
     assert (three.seeds_a, three.seeds_b) == (12, 4)
-    assert three.standard_error > 1.5 * one.standard_error
-    assert "One pre-training: the result holds for these weights, not for the system." in notes
+    assert three.standard_error > 1.5 * single.standard_error
+    assert any("One pre-training" in note for note in notes)
 
 
 def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
@@ -116,7 +117,7 @@ def test_one_seed_decides_nothing(tmp_path, capsys) -> None:
     lines = output(capsys, a, b)
     row = next(line for line in lines if line.startswith("RTE")).split()
     assert row[-2:] == ["undecided", "-"]
-    assert any("With a single seed, p holds for these runs only" in line for line in lines)
+    assert any("single seed" in line for line in lines)
 
 
 def test_the_table_and_its_notes(tmp_path, capsys) -> None:
@@ -129,35 +130,32 @@ def test_the_table_and_its_notes(tmp_path, capsys) -> None:
     rte = next(line for line in lines if line.startswith("RTE")).split()
     assert rte[1:4] == ["accuracy", "47.5", "82.7"]  # (4 + 5 + 6 + 7 + 30) / 5 wrong
     assert "better" in rte
-    for note in (
-        "* Not compared, because A or B has not finished it; in A: CoLA.",
-        "* B: RTE: seed 7 degenerate: constant prediction: class 1",
-        "* B: RTE: mean accuracy of the other 4: 90.8",
-        "* B: WNLI: seed 7 unfinished",
-        "* A: System bert; recipe thesis; initial weights runs/bert.",
-    ):
-        assert note in lines
+    for words in (
+        "in A: CoLA", "B: RTE: .*7 degenerate: constant", "B: RTE: .*4: 90.8", "B: WNLI: .*7 unf",
+        "A: .* bert; .* thesis; .* runs/bert",
+    ):  # fmt: skip
+        assert any(re.search(words, line) for line in lines), words
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [row["name"] for row in rows] == ["RTE", "WNLI", "mean of 2 tasks"]
     assert float(rows[0]["difference"]) == pytest.approx(float(rows[0]["b"]) - float(rows[0]["a"]))
     assert rows[0]["verdict"] == "better" and rows[2]["holm"] == ""
-    said = " ".join(line[2:] for line in lines if line.startswith("* "))
-    assert [row["footnotes"] for row in rows] == [said] * 3
+    footnotes = " ".join(line[2:] for line in lines if line.startswith("* "))
+    assert [row["footnotes"] for row in rows] == [footnotes] * 3
 
 
 def test_other_training_sets_are_named(tmp_path) -> None:
     a, b = two(tmp_path, 12, 10, data={"train": "abc"})
     task_folders.write_run(a / "rte", "rte", 9, 10, data={"train": "abd"})
     _, notes = claims_of(a, b)
-    assert any("in RTE: training set" in note and "abd" in note for note in notes)
+    assert any("RTE: training" in note and "abd" in note for note in notes)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda texts, gold: (texts[:50], gold[:50]), "60 dev examples against 50"),
+        (lambda texts, gold: (texts[:50], gold[:50]), "60 dev"),
         (lambda texts, gold: ([t + "." for t in texts], gold), "other texts"),
-        (lambda texts, gold: (texts, 1 - gold), "other gold labels from example 0 on"),
+        (lambda texts, gold: (texts, 1 - gold), "gold labels"),
     ],
 )
 def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words: str) -> None:
@@ -167,17 +165,17 @@ def test_other_dev_sets_are_refused(tmp_path, capsys, monkeypatch, change, words
     monkeypatch.setattr(task_folders, "dev_set", lambda *_: changed)
     task_folders.write_all(b, tasks=("rte",))
     line = fails(capsys, a, b)
-    assert line.startswith("error: RTE dev: A and B were scored on different data: ")
+    assert line.startswith("error: RTE dev: ")
     assert words in line
 
 
 def test_other_recipes_are_refused_unless_allowed(tmp_path, capsys) -> None:
     a, b = two(tmp_path, 12, 10, recipe="small")
     line = fails(capsys, a, b)
-    assert "RTE: A was fine-tuned by recipe thesis, B by small" in line and "--allow" in line
+    assert all(word in line for word in ("RTE", "thesis", "small", "--allow"))
     lines = output(capsys, a, b, "--allow")
     assert any(line.startswith("RTE") for line in lines)
-    assert "* B: System bert; recipe small; initial weights runs/gpt." in lines
+    assert any(re.search("B: .* bert; .* small; .* runs/gpt", line) for line in lines)
 
 
 def test_other_settings_under_one_recipe_are_named(tmp_path) -> None:
@@ -189,32 +187,29 @@ def test_other_settings_under_one_recipe_are_named(tmp_path) -> None:
         tmp_path / "b", 10, TASKS, 3, **same, settings=theirs | {"max_len": 64}
     )
     _, notes = claims_of(a, b)
-    assert (
-        "Fine-tuned with different settings in RTE, WNLI: epochs 1.0 in A, 6.0 in B; learning_rate"
-        " 2e-05 in A, 0.02 in B. There B - A includes the effect of the settings." in notes
-    )
+    values = "RTE, WNLI: epochs 1.0 in A, 6.0 in B; learning_rate 2e-05 in A, 0.02 in B."
+    assert any(values in note for note in notes)
     _, notes = claims_of(a, a)
     assert not [note for note in notes if "settings" in note]
 
 
 def test_bad_folders_are_one_message(tmp_path, capsys) -> None:
     a = task_folders.write_all(tmp_path / "a", tasks=("rte",))
-    assert fails(capsys, a, tmp_path / "b") == f"error: no such folder: {tmp_path / 'b'}"
+    assert f"folder: {tmp_path / 'b'}" in fails(capsys, a, tmp_path / "b")
     (tmp_path / "b").mkdir()
     assert "holds no fine-tuning" in fails(capsys, a, tmp_path / "b")
     for nothing in ("", f"{a},", f"{a}, "):
-        assert "one of them is empty" in fails(capsys, nothing, a)
+        assert "empty" in fails(capsys, nothing, a)
     assert "no" in fails(capsys, a, a, f"--csv={tmp_path}/no/dir.csv")
     assert str(tmp_path) in fails(capsys, a, a, f"--csv={tmp_path}")
     task_folders.write_all(tmp_path / "b", tasks=("wnli",))
-    line = fails(capsys, a, tmp_path / "b")
-    assert line == "error: no task that both have finished: A has RTE, B has WNLI"
+    assert re.search("A .*RTE, B .*WNLI", fails(capsys, a, tmp_path / "b"))
     c = task_folders.write_all(tmp_path / "c", tasks=("rte",))
     (c / "rte/seed1/predictions.tsv").unlink()
     assert "seed1/predictions.tsv" in fails(capsys, a, c)
-    assert "a folder of B has no finished run" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
+    assert "of B has no" in fails(capsys, a, f"{a},{tmp_path / 'b'}")
     d = task_folders.write_all(tmp_path / "d", tasks=("rte",), num_seeds=2)
-    assert "RTE: folders of B differ in number of seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
+    assert "seeds: 3, 2" in fails(capsys, a, f"{a},{d}")
 
 
 def test_the_binary(tmp_path) -> None:

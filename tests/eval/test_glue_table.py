@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -84,9 +85,7 @@ def test_an_average_over_other_sets_is_not_glues(tmp_path, monkeypatch) -> None:
     text = glue_table.write(tmp_path)
     labels = [r["name"] for r in glue_table.read(tmp_path)[0] if r["task"] is None]
     assert labels[0] == "mean of 9 tasks" and "GLUE average " not in text.split("*")[0]
-    assert "* Not the GLUE average of nine: without MNLI-mm.\n" in text
-    sets = "not GLUE's: QQP 60 carved or cut (GLUE's 40,430)."
-    assert f"* Averages over dev sets that are {sets}\n" in text
+    assert "without MNLI-mm" in text and re.search("QQP 60 carved .*40,430", text)
     task_folders.write_run(tmp_path / "mnli", "mnli", 1, {"matched": 9})
     monkeypatch.setitem(task_runs.DEV_SIZES["qqp"], "dev", task_folders.SIZE)
     assert "carved" not in glue_table.write(tmp_path)
@@ -109,12 +108,12 @@ def test_degenerate_failed_and_unfinished_runs_are_counted_and_named(tmp_path) -
     assert (row["failed"], row["unfinished"], row["degenerate"]) == (1, 1, 1)
     others = f"{100 * np.mean(values[:2]):.1f}"
     for note in (
-        "CoLA: seed 2 degenerate: constant prediction: class 1",
-        f"CoLA: mean matthews of the other 2: {others}",
-        "CoLA: seed 3 failed: not finite",
-        "CoLA: seed 4 unfinished",
+        "2 degenerate: constant prediction",
+        f"other 2: {others}",
+        "3 failed: not finite",
+        "seed 4 unfinished",
     ):
-        assert note in notes
+        assert any("CoLA: " in line and note in line for line in notes), note
     assert cells(glue_table.write(tmp_path))["CoLA matthews"][-5:-1] == ["3", "1", "1", "1"]
 
 
@@ -126,7 +125,7 @@ def test_a_task_without_a_finished_run_is_a_row(tmp_path) -> None:
     line = next(line for line in text.splitlines() if line.startswith("CoLA")).split()
     assert line[1:9] == ["-", "-", "-", "-", "0", "0", "1", "0"]
     assert line[9] == f"{100 * glue_table.read(tmp_path)[0][0]['scratch_mean']:.1f}"
-    assert "CoLA: seed 0 unfinished" in text
+    assert "seed 0 unfinished" in text
 
 
 def test_the_baseline_stands_beside(tmp_path) -> None:
@@ -137,12 +136,12 @@ def test_the_baseline_stands_beside(tmp_path) -> None:
     rte, wnli = cells(text)["RTE accuracy"], cells(text)["WNLI accuracy"]
     assert rte[-1].startswith("48.3 [")
     assert wnli[-1] == "no baseline run"
-    assert "From scratch: RTE: seed 3 unfinished" in text
+    assert re.search("scratch: RTE: .*3 unfinished", text)
     assert cells(text)["mean of 2 tasks -"][-1] == "-"  # no baseline of both
     task_folders.write_all(tmp_path / "scratch", 30, tasks=("wnli",), init=None, recipe="small")
     text = glue_table.write(tmp_path)
     assert cells(text)["mean of 2 tasks -"][-1].startswith("48.3 [")
-    assert "other settings in WNLI" in text and "recipe thesis here, small from scratch" in text
+    assert re.search("WNLI.*recipe thesis.* small", text)
 
 
 def test_what_a_grid_chose_on_dev_is_named(tmp_path) -> None:
@@ -162,10 +161,9 @@ def test_what_has_to_be_said_is_said(tmp_path) -> None:
     task_folders.write_run(tmp_path / "rte", "rte", 0, 9, mnli_first=True, early_stopping=True)
     text = glue_table.write(tmp_path)
     assert text.count(f"* {remark}\n") == 1
-    assert "* System bert; recipe thesis; initial weights runs/bert.\n" in text
-    assert "* mnli-first: started from weights fine-tuned on MNLI: RTE.\n" in text
-    assert "* Early stopping on dev" in text
-    assert "* RTE: one seed: its interval is over examples alone\n" in text
+    assert re.search(r"\* .* bert; .* thesis; .* runs/bert", text)
+    assert re.search(r"\* mnli-first: .*: RTE", text)
+    assert "* Early stopping" in text and "* RTE: one seed" in text
     assert "Best on dev" not in text
 
 
@@ -176,7 +174,7 @@ def test_the_best_on_dev_is_shown_on_request_and_labelled(tmp_path) -> None:
     text = glue_table.write(tmp_path, best=True)
     assert cells(text)["RTE accuracy"][-1] == "91.0"
     assert "best on dev" in text.splitlines()[0]
-    assert "Best on dev: chosen by the score" in text
+    assert "Best on dev:" in text
 
 
 def test_without_predictions_there_is_no_interval_and_the_table_says_why(tmp_path) -> None:
@@ -215,7 +213,7 @@ def test_one_task_alone(tmp_path) -> None:
     text = glue_table.write(tmp_path, only="rte")
     assert "RTE" in text and "WNLI" not in text and "mean of" not in text
     assert cells(glue_table.write(tmp_path / "rte", only="rte")) == cells(text)
-    with pytest.raises(ValueError, match="holds no fine-tuning on cola; on rte, wnli"):
+    with pytest.raises(ValueError, match="cola; .*rte, wnli"):
         glue_table.write(tmp_path, only="cola")
 
 

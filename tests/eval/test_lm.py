@@ -86,7 +86,7 @@ def test_from_run_and_corpus_to_tables(
     pretrained_runs: Runs, wikitext, tmp_path, start, system: str
 ) -> None:
     given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}", "--max_docs=9"]
-    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}")
     assert code == 0, errors
     result = json.loads((tmp_path / "work/result.json").read_text())
     header, *lines = (tmp_path / "work/documents.tsv").read_text().splitlines()
@@ -101,8 +101,8 @@ def test_from_run_and_corpus_to_tables(
     name = "perplexity" if system == "gpt2" else "pseudo_perplexity"
     assert result[name] == pytest.approx(math.exp(result["loss"]))
     assert result["context"] == 32 and result["stride"] == (16 if system == "gpt2" else 15)
-    assert f"{result['bits_per_byte']:.4f}" in said and "..." in said
-    assert ("PLL/token" in said) == (system == "bert")
+    assert f"{result['bits_per_byte']:.4f}" in out and "..." in out
+    assert ("PLL/token" in out) == (system == "bert")
     assert "scores: 100%" in errors
     assert json.loads((tmp_path / "work/environment.json").read_text())["packages"]
     code, _, errors = start(*given, f"--workdir={tmp_path / 'work'}")
@@ -117,13 +117,13 @@ def test_a_net_that_knows_nothing_has_a_perplexity_of_v(
     blank = dataclasses.replace(opened, params=empty)
     monkeypatch.setattr(pretrained, "load", lambda _: blank)
     given = [f"--run={opened.path}", f"--corpus=wikitext:{wikitext}", "--max_docs=4"]
-    code, said, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}")
     assert code == 0, errors
     result = json.loads((tmp_path / "work/result.json").read_text())
     assert result["perplexity"] == pytest.approx(300, rel=1e-6)
     bits = math.log2(300) * result["tokens"] / result["bytes"]
     assert result["bits_per_byte"] == pytest.approx(bits, rel=1e-6)
-    assert "300.000" in said
+    assert "300.000" in out
 
 
 def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, monkeypatch):
@@ -139,14 +139,14 @@ def test_parameters_that_are_not_finite(pretrained_runs: Runs, wikitext, start, 
     ("arguments", "message"),
     [
         ([], "--run, --corpus"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "at least 1, got '0'"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid: did you mean '--stride'"),
-        (["--run=nowhere", "--corpus=wikitext:DIR"], "no run folder 'nowhere'"),
-        (["--run=RUN", "--corpus=wikitxt:DIR"], "unknown corpus reader 'wikitxt'.*'wikitext'"),
-        (["--run=RUN", "--corpus=wikitext:nowhere"], "expected a folder, found none"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--stride=0"], "--stride: .*'0'"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--strid=5"], "--strid: .*'--stride'"),
+        (["--run=nowhere", "--corpus=wikitext:DIR"], "nowhere"),
+        (["--run=RUN", "--corpus=wikitxt:DIR"], "'wikitxt'.*'wikitext'"),
+        (["--run=RUN", "--corpus=wikitext:nowhere"], "wikitext:nowhere"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--split=vaild"], "no split 'vaild': .*'valid'"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--context=65"], "65 exceeds the net's 64"),
-        (["--run=RUN", "--corpus=wikitext:DIR", "--context=1"], "too short: give at least 2"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--context=65"], "65 .* 64"),
+        (["--run=RUN", "--corpus=wikitext:DIR", "--context=1"], "context=1 .*2"),
         (["--run=RUN", "--corpus=wikitext:DIR", "--context=8", "--stride=8"], "at most 7"),
         (["--run=RUN", "--corpus=text:BAD", "--split=train"], "--errors=replace"),
     ],

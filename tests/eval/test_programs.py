@@ -64,11 +64,11 @@ def lines(path: pathlib.Path) -> list[str]:
 @pytest.mark.slow
 def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_path) -> None:
     flags = [f"--init={pretrained_runs('bert')}", "--tasks=rte,mnli", "--mnli_first"]
-    code, said, errors = start("glue", *flags)
+    code, out, errors = start("glue", *flags)
     assert code == 0, errors
     work = tmp_path / "work"
     for word in ("MNLI", "RTE", "mnli-first", "3 of 392,702"):
-        assert word in said, word
+        assert word in out, word
     assert (work / "glue.md").read_text() and (work / "glue.csv").read_text()
     results = {
         str(p.relative_to(work)): json.loads(p.read_text())
@@ -89,10 +89,10 @@ def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_pa
         return {str(p): p.stat().st_mtime_ns for p in work.rglob("metrics.jsonl")}
 
     before = changed()
-    code, said, errors = start("glue", *flags, "--submit")
+    code, out, errors = start("glue", *flags, "--submit")
     assert code == 0, errors
-    assert "From scratch" in said and not (work / "scratch/rte/submission").exists()
-    assert changed() == before and "absent: " in said and "CoLA.tsv" in said
+    assert "From scratch" in out and not (work / "scratch/rte/submission").exists()
+    assert changed() == before and "absent: " in out and "CoLA.tsv" in out
     for name, labels in (("RTE.tsv", glue_folder.NLI), ("MNLI-m.tsv", None), ("AX.tsv", None)):
         header, *rows = lines(work / "submission" / name)
         assert header == "index\tprediction" and len(rows) == 3
@@ -100,7 +100,7 @@ def test_glue_from_beginning_to_submission(start: Start, pretrained_runs, tmp_pa
             assert {row.split("\t")[1] for row in rows} <= set(labels)
     assert (work / "submission.zip").is_file()
     (work / "rte/seed0/predictions.tsv").unlink()
-    code, said, errors = start("glue", *flags, "--eval_only", "--baseline=none")
+    code, out, errors = start("glue", *flags, "--eval_only", "--baseline=none")
     assert code == 0, errors
     assert (work / "rte/seed0/predictions.tsv").is_file() and changed() == before
 
@@ -109,10 +109,10 @@ def test_what_has_failed_is_not_submitted(start: Start, pretrained_runs, tmp_pat
     flags = [f"--init={pretrained_runs('bert')}", "--submit", "--config.optim.learning_rate=1e30"]
     (tmp_path / "work/submission").mkdir(parents=True)
     (tmp_path / "work/submission/RTE.tsv").write_text("of an earlier start")
-    code, said, errors = start("rte", *flags)
+    code, out, errors = start("rte", *flags)
     assert code == 0, errors
-    assert "RTE: every seed has failed" in said
-    assert "seed 0 failed" in said
+    assert "RTE: every seed" in out
+    assert "seed 0 failed" in out
     assert not list((tmp_path / "work").rglob("RTE.tsv"))
     assert not (tmp_path / "work/submission.zip").exists()
 
@@ -126,10 +126,10 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
         recipes.Recipe("a test", grid={"optim.learning_rate": (1e-3, 1e-5)}),
     )
     flags = [f"--init={pretrained_runs('bert')}", "--recipe=turc", "--submit", "--show_best"]
-    code, said, errors = start("wnli", *flags)
+    code, out, errors = start("wnli", *flags)
     assert code == 0, errors
-    assert "best on dev" in said and "Best on dev: chosen by the score" in said
-    assert "not a whole submission: WNLI.tsv has 3 rows, not the official 146" in said
+    assert "best on dev" in out and "Best on dev:" in out
+    assert re.search("WNLI.tsv .*3 .*146", out)
     assert (tmp_path / "work/submission.zip").is_file()
     made = json.loads((tmp_path / "work/grid.json").read_text())
     assert len(made["points"]) == 2
@@ -137,12 +137,12 @@ def test_a_grid_takes_the_best_point(start: Start, pretrained_runs, tmp_path, mo
     assert made["chosen"] == best["fields"]
     result = json.loads((tmp_path / "work/seed0/result.json").read_text())
     assert result["chosen"] == best["fields"]
-    assert "settings chosen on dev" in said
+    assert "Grid: " in out
     assert result["settings"]["learning_rate"] == best["fields"]["optim.learning_rate"]
     assert result["recipe"] == "turc"
     config = json.loads((tmp_path / "work/seed0/config.json").read_text())
-    told = {name.removeprefix("optim."): value for name, value in flatten(config).items()}
-    assert all(told[name] == value for name, value in result["settings"].items())
+    recorded = {name.removeprefix("optim."): value for name, value in flatten(config).items()}
+    assert all(recorded[name] == value for name, value in result["settings"].items())
     assert (tmp_path / "work/seed0/curves.png").is_file()
 
 
@@ -151,10 +151,10 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
 
 @pytest.mark.parametrize(("name", "flags", "message"), [
     ("rte", "", "--init is missing"),
-    ("rte", "--init=nowhere", "no run folder 'nowhere'"),
+    ("rte", "--init=nowhere", "nowhere"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
-    ("rte", f"{R} --seds=2", "'--seds': did you mean '--seeds'"),
+    ("rte", f"{R} --seds=2", "'--seds'.*'--seeds'"),
     ("rte", f"{R} --recipe=turk", "'turk'.*'turc'"),
     ("rte", f"{R} --recipe=turc --config=configs/finetune.py", "--recipe"),
     ("rte", f"{R} --config.recipe=small", "--recipe=NAME"),
@@ -164,7 +164,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("rte", f"{R} --eval_only", "finished"),
     ("rte", f"{R} --data=nowhere", "nowhere"),
     ("rte", f"{R} --seeds=0", "seeds"),
-    ("glue", f"{R} --tasks=rte,colla", "'colla': did you mean 'cola'"),
+    ("glue", f"{R} --tasks=rte,colla", "'colla'.*'cola'"),
     ("glue", f"{R} --tasks=", "--tasks is empty"),
     ("glue", f"{R} --tasks=rte --mnli_first", "mnli"),
     ("glue", "--init=none --like=RUN --tasks=rte,mnli --mnli_first", "--init=none"),
@@ -172,7 +172,7 @@ R, TWO = "--init=RUN", "--tasks=wnli,rte"
     ("glue", f"{R} {TWO} --per_task=rte.epocs=2", "'epocs'"),
     ("glue", f"{R} {TWO} --per_task=rte.feature_layers=4", "RTE: config.feature_layers = 4"),
     ("glue", f"{R} {TWO} --per_task=rte.batch_size=4", "RTE: .* 3 .* --config.batch_size=3"),
-    ("glue", f"{R} {TWO} --data=DATA", "RTE: expected the folder"),
+    ("glue", f"{R} {TWO} --data=DATA", "RTE: .*folder"),
 ])  # fmt: skip
 def test_what_is_refused(
     start: Start, pretrained_runs, tmp_path, name: str, flags: str, message: str
@@ -207,12 +207,12 @@ def test_probes_are_fine_tuned_and_count_in_no_average(
     documents += [text.replace("birds", "toads") for text in documents]
     probes.write(tmp_path / "probes", probes.make(documents, 8, 4, 0), {})
     flags = [f"--init={pretrained_runs('bert')}", f"--data={tmp_path}/probes", "--baseline=none"]
-    code, said, errors = start("glue", *flags, "--tasks=swapped_words,same_document")
+    code, out, errors = start("glue", *flags, "--tasks=swapped_words,same_document")
     assert code == 0, errors
-    assert "same_document" in said and "swapped_words" in said
-    assert "GLUE average" not in said and "mean of" not in said
+    assert "same_document" in out and "swapped_words" in out
+    assert "GLUE average" not in out and "mean of" not in out
     for name in ("same_document", "swapped_words"):
         result = json.loads((tmp_path / f"work/{name}/seed0/result.json").read_text())
         assert (result["task"], list(result["eval"]["dev"])) == (name, ["accuracy"])
-    code, said, errors = start("same_document", flags[0])
-    assert code == 2 and "expected the folder" in errors and "SameDocument" in errors
+    code, out, errors = start("same_document", flags[0])
+    assert code == 2 and "SameDocument" in errors

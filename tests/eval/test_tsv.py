@@ -79,18 +79,18 @@ def test_a_dev_label_that_training_does_not_have(folder):
     (folder / "dev.tsv").write_text("text\tstars\nnew\t3\n")
     (folder / "test.tsv").unlink()  # which is not needed
     task = make_task(folder, "classification", ["text", "stars"])
-    with pytest.raises(ValueError, match="dev.tsv, line 2: the label '3' is not one .* '1', '2'"):
+    with pytest.raises(ValueError, match="dev.tsv, line 2: .*'3' .*'1', '2'"):
         load(task, folder)
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("regression", ["text"]), "columns: expected one or two .* got 'text'"),
-        (("regression", ["a", "b", "c", "d"]), "columns: expected one or two .* got 'a,b,c,d'"),
+        (("regression", ["text"]), "columns: .* got 'text'"),
+        (("regression", ["a", "b", "c", "d"]), "columns: .* got 'a,b,c,d'"),
         (("regression", ["text", "text", "stars"]), "columns: .* each once"),
         (("regression", ["text", ""]), "columns: expected"),
-        (("classification", ["text", "star"]), "train.tsv: .*'star' did you mean 'stars'"),
+        (("classification", ["text", "star"]), "train.tsv: .*'star'.*'stars'"),
     ],
 )
 def test_wrong_arguments(folder, arguments, message):
@@ -99,12 +99,12 @@ def test_wrong_arguments(folder, arguments, message):
 
 
 def test_labels_that_are_no_classes(folder):
-    with pytest.raises(ValueError, match="expected from 2 to 1000 different labels .* found 1;"):
+    with pytest.raises(ValueError, match=" 2 .*1000 .* 1;"):
         (folder / "train.tsv").write_text("text\tstars\na\tc\nb\tc\n")
         make_task(folder, "classification", ["text", "stars"])
     rows = "".join(f"a\t{i / 7}\n" for i in range(1001))
     (folder / "train.tsv").write_text("text\tstars\n" + rows)
-    with pytest.raises(ValueError, match="found 1001; to predict numbers, use --kind=regression"):
+    with pytest.raises(ValueError, match="1001.*--kind=regression"):
         make_task(folder, "classification", ["text", "stars"])
 
 

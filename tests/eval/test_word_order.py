@@ -42,9 +42,7 @@ def test_the_program(
     word_order.main([f"--run={pretrained_runs('bert')}", "--num_examples=8"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["mlm", "nsp"]
-    with pytest.raises(SystemExit) as end:
-        word_order.main([f"--run={tmp_path}"])
-    assert end.value.code == 2 and "is no run folder" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as end:
-        word_order.main([f"--run={tmp_path}", "--num_examples=0"])
-    assert end.value.code == 2 and "at least 1" in capsys.readouterr().err
+    for count, name in ((8, str(tmp_path)), (0, "at least 1")):
+        with pytest.raises(SystemExit) as end:
+            word_order.main([f"--run={tmp_path}", f"--num_examples={count}"])
+        assert end.value.code == 2 and name in capsys.readouterr().err

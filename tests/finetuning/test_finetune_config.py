@@ -44,16 +44,16 @@ def test_overrides_of_a_task() -> None:
     before = values()
     assert override(before, {"optim.eps": 1e-8})["optim"]["eps"] == 1e-8
     assert before["optim"]["eps"] == 1e-6
-    with pytest.raises(ValueError, match="unknown config field 'optim.epps': .*'optim.eps'"):
+    with pytest.raises(ValueError, match="'optim.epps': .*'optim.eps'"):
         override(before, {"optim.epps": 1})
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("recipe=turk", "unknown recipe 'turk': did you mean 'turc'"),
-        ("recpie=turc", "unknown config argument 'recpie': did you mean 'recipe'"),
-        ("turc", "config argument 'turc': expected name=value, such as recipe=turc"),
+        ("recipe=turk", "'turk'.*'turc'"),
+        ("recpie=turc", "'recpie'.*'recipe'"),
+        ("turc", "'turc': .*name=value"),
     ],
 )
 def test_misspelt_arguments(arguments: str, message: str) -> None:
@@ -67,9 +67,7 @@ AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
 
 
 def test_the_best_point_is_taken(tmp_path: pathlib.Path) -> None:
-    scores = dict(
-        zip(plan.grid_points(AXES), (0.2, -math.inf, 0.9, 0.4), strict=True)
-    )  # one failed
+    scores = dict(zip(plan.grid_points(AXES), (0.2, -math.inf, 0.9, 0.4), strict=True))
     best = {"optim.learning_rate": 1e-5, "batch_size": 8}
     assert plan.write_choice(tmp_path, AXES, scores, 0) == best
     made = json.loads((tmp_path / "grid.json").read_text(), parse_constant=pytest.fail)

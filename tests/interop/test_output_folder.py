@@ -50,8 +50,8 @@ def test_what_fails_leaves_no_folder(tmp_path: pathlib.Path) -> None:
 def test_places_that_cannot_be(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     for name in ("file", "file/below/it"):
-        with pytest.raises(ValueError, match="--to=.*file is a file"):
+        with pytest.raises(ValueError, match="--to=.*file is"):
             output_folder.check(tmp_path / name, "--to", replace=True)
     fill(tmp_path / "out", a="1")
-    with pytest.raises(ValueError, match="--workdir=.*out is in use"):
+    with pytest.raises(ValueError, match="--workdir=.*out"):
         output_folder.check(tmp_path / "out", "--workdir", replace=False)

@@ -148,8 +148,7 @@ DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
             written("tokenizer/special_tokens_map.json", content), ("special_tokens_map",))
         for content in ("[]", "5", "null", '{"pad_token": 5}')
     },
-    "nothing but a task": (written("config.json", '{"task": "x"}'), ("head.kind",)),
-    "a list": (written("config.json", "[1]"), ("config.json",)),
+    "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
     "a family without a map": (config(system="electra"), ("electra",)),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), ("fine-tuning",)),
@@ -223,8 +222,8 @@ def test_a_name_on_the_hub(folder: pathlib.Path, tmp_path, monkeypatch, capsys) 
     assert result["imported"]["source"] == "some/bert"
 
     def refuse(*_: Any, **__: Any) -> str:
-        raise ConnectionError("no route to host")
+        raise ConnectionError("no route")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(ValueError, match="some/bert.*no route to host"):
+    with pytest.raises(ValueError, match="some/bert.*no route"):
         importing.run("some/bert", tmp_path / "other")

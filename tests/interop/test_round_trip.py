@@ -1,5 +1,6 @@
 """Runs and checkpoints go to the other layout and back: bits, dtypes, sizes, token ids, classes."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -171,14 +172,19 @@ def test_a_padded_vocabulary_and_dtypes(pretrained_runs: Runs, tmp_path, system:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_on_request(pretrained_runs: Runs, tmp_path, dtype: str) -> None:
+def test_half_precision_on_request(
+    pretrained_runs: Runs, tmp_path, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exporting.run(pretrained_runs("gpt"), tmp_path / "whole")
     hf.main(["export", str(pretrained_runs("gpt")), f"--to={tmp_path}/half", f"--dtype={dtype}"])
     whole, half = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "half"))
     for name, x in whole.items():
         np.testing.assert_array_equal(half[name], x.astype(getattr(ml_dtypes, dtype, dtype)))
-    with pytest.raises(ValueError, match="w .*--dtype=float16"):
-        exporting._round("w", np.array([1.0, -7e4], np.float32), "float16")
+    opened = pretrained.load(pretrained_runs("gpt"))
+    large = dataclasses.replace(opened, params=jax.tree.map(lambda x: 0 * x - 7e4, opened.params))
+    monkeypatch.setattr(pretrained, "load", lambda _: large)
+    with pytest.raises(ValueError, match=r"\S\.\w+ .*--dtype=float16"):
+        exporting.run(pretrained_runs("gpt"), tmp_path / "large", "float16")
 
 
 def old_norms(name: str) -> str:
@@ -217,12 +223,12 @@ def test_names_of_other_times(pretrained_runs: Runs, tmp_path, system, change, m
 def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> None:
     """Tied heads may be in the file too, or alone; one that differs must be called untied."""
     name, original = maps.load(system).tied[0]
-    out, alone = tmp_path / "out", tmp_path / "alone"
+    out, apart = tmp_path / "out", tmp_path / "alone"
     exporting.run(pretrained_runs(system), out)
-    shutil.copytree(out, alone)
+    shutil.copytree(out, apart)
     other = {original: name for name, original in maps.load(system).tied}
-    rename(lambda name: other.get(name, name))(alone)  # as safetensors.torch.save_model leaves it
-    check_same_tensors(out, there_and_back(alone, tmp_path))
+    rename(lambda name: other.get(name, name))(apart)  # as safetensors.torch.save_model leaves it
+    check_same_tensors(out, there_and_back(apart, tmp_path))
     table = load_file(out / "model.safetensors")[original]
     rename(str, **{name: table})(out)
     importing.run(str(out), tmp_path / "back")
@@ -239,11 +245,11 @@ def test_maps_and_nets_name_each_other(system: str) -> None:
     """What a map says of a net is so: epsilons, objectives, and rows that are used once."""
     assert sorted(m.system for m in maps.load_all()) == tiny.SYSTEMS
     family, module = maps.load(system), systems.load(system)
-    epsilon = next(f for f in family.fixed if f.theirs.startswith("layer_norm_eps"))
+    epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))
     assert epsilon.values == (module.LAYER_NORM_EPSILON,)
     for architecture in family.architectures:
         rows = family.rows(architecture)
-        for names in ([p for r in rows for p in r.ours], [n for r in rows for n in r.theirs]):
+        for names in ([p for r in rows for p in r.paths], [n for r in rows for n in r.tensors]):
             assert len(set(names)) == len(names)
         served = [head for head in architecture.heads if head != "classify"]
         objectives.check(served, heads=module.HEADS, sees=module.SEES, format="segment_pair")

@@ -115,14 +115,14 @@ def test_one_token_at_a_time_equals_all_at_once() -> None:
     for t in range(T):
         positions = jnp.full((B, 1), t)
         mask = ctx.mask.replace(query_positions=positions)
-        one = Context(mask, positions, jnp.arange(B))
-        out, cache = MODULE.apply(variables, x[:, t : t + 1], one, cache)
+        step = Context(mask, positions, jnp.arange(B))
+        out, cache = MODULE.apply(variables, x[:, t : t + 1], step, cache)
         np.testing.assert_allclose(out[:, 0], whole[:, t], rtol=1e-4, atol=1e-5)
 
 
 def test_head_size() -> None:
     assert head_size(469, 7) == 67
-    with pytest.raises(ValueError, match="got 7 heads and width 128; .* do: 2, 4, 8"):
+    with pytest.raises(ValueError, match="7 heads .*128; .*2, 4, 8"):
         head_size(128, 7)
 
 

@@ -74,7 +74,7 @@ def test_nothing_to_prepare_and_no_accuracy_unless_asked(module) -> None:  # noq
 
 def test_load() -> None:
     assert objectives.load("clm") is clm
-    with pytest.raises(ValueError, match="unknown objective 'nspp'.*did you mean 'nsp'"):
+    with pytest.raises(ValueError, match="'nspp'.*'nsp'"):
         objectives.load("nspp")
     with pytest.raises(ValueError, match="unknown objective 'xent'"):
         objectives.load("xent")

@@ -128,10 +128,10 @@ def test_another_key_another_draw() -> None:
 
 
 def test_dynamic_masks_of_one_sequence_are_all_different() -> None:
-    one = {name: values[:1] for name, values in make_batch(1).items()} | {"lengths": np.array([T])}
-    one["tokens"] = np.full((1, T), 10, np.int32)
+    row = {name: values[:1] for name, values in make_batch(1).items()} | {"lengths": np.array([T])}
+    row["tokens"] = np.full((1, T), 10, np.int32)
     seen = {
-        tuple(sorted(np.asarray(MLM.prepare(one, jax.random.key(e))["mlm_positions"][0])))
+        tuple(sorted(np.asarray(MLM.prepare(row, jax.random.key(e))["mlm_positions"][0])))
         for e in range(40)
     }
     assert len(seen) == 40
@@ -167,11 +167,11 @@ def test_padding_examples_weigh_nothing() -> None:
 
 
 def test_no_mask_token() -> None:
-    with pytest.raises(ValueError, match="needs a mask token, but .* roles eos"):
+    with pytest.raises(ValueError, match="mask .*roles eos"):
         mlm.make(Setting(V, {"eos": 0}, 0.15))
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
 def test_impossible_rate(rate: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match=" 0 and 1"):
         mlm.make(Setting(V, SPECIAL_IDS, rate))

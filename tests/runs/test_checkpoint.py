@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import re
 import shutil
 
 import jax
@@ -144,15 +145,15 @@ def test_damage_to_any_file_never_gives_wrong_numbers(
         path = folder / original.relative_to(two)
         damage(path)
         state, meta = restored(folder)
-        said = capsys.readouterr().out
+        printed = capsys.readouterr().out
         assert int(state.step) in (3, 7) and meta["clocks"] == int(state.step)
         assert_same(state, state_of(int(state.step)))
         if int(state.step) == 3:
             fell_back += 1
-            assert "checkpoint 7 is damaged" in said and "trying the one before" in said
+            assert "checkpoint 7" in printed
             assert (folder / "damaged" / "7").is_dir()
         else:
-            assert not said, path
+            assert not printed, path
         if k == 0:  # the arrays themselves
             assert int(state.step) == 3
     assert fell_back >= 2
@@ -169,7 +170,7 @@ def test_wrong_numbers_that_the_file_format_accepts_are_noticed(
     monkeypatch.setattr(checkpoint, "checksums", honest)
     state, _ = restored(tmp_path)
     assert_same(state, state_of(3))
-    assert "checkpoint 7 is damaged (its checksum does not match)" in capsys.readouterr().out
+    assert re.search("checkpoint 7 .*checksum", capsys.readouterr().out)
 
 
 def test_another_digit_in_what_goes_with_the_arrays_is_noticed(
@@ -190,7 +191,7 @@ def test_another_digit_in_what_goes_with_the_arrays_is_noticed(
         reader = Checkpoints(tmp_path / "checkpoints", num_last=None)
         state, _ = reader.restore(state_of(0))
         reader.close()
-        assert int(state.step) == 3 and "checkpoint 7 is damaged" in capsys.readouterr().out
+        assert int(state.step) == 3 and "checkpoint 7" in capsys.readouterr().out
     path.write_text(text)
     state, meta = restored(tmp_path)
     assert int(state.step) == 7 and Run.from_meta(state, meta) == dataclasses.replace(
@@ -222,14 +223,14 @@ def test_nothing_sound_is_refused_not_started_anew(
     for step in (3, 7):
         flip(files(folder, step)[0])
     for _ in range(2):  # the second start must not take an empty folder for a fresh run
-        with pytest.raises(ValueError, match=r"none of the checkpoints \[3, 7\].*new workdir"):
+        with pytest.raises(ValueError, match=r"checkpoints \[3, 7\].*workdir"):
             restored(folder)
 
 
 def test_another_layout_is_refused_and_left_alone(tmp_path: pathlib.Path, monkeypatch) -> None:
     saved(tmp_path, 3)
     monkeypatch.setattr(checkpoint, "LAYOUT", checkpoint.LAYOUT + 1)
-    with pytest.raises(ValueError, match="layout 1, this version reads 2"):
+    with pytest.raises(ValueError, match="layout 1.* 2"):
         restored(tmp_path)
     monkeypatch.undo()
     assert_same(restored(tmp_path)[0], state_of(3))
@@ -259,7 +260,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(
     checkpoints.wait()
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(OSError, match="no space left.*continues from step 3"):
+    with pytest.raises(OSError, match="space.*step 3"):
         checkpoints.save(state_of(7), {})
     checkpoints.close()
     monkeypatch.undo()

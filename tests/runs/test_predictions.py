@@ -23,11 +23,11 @@ def test_classes_come_back_as_they_were(tmp_path, num_texts: int) -> None:
     path = tmp_path / "predictions.tsv"
     written = predictions.write(path, texts=texts, gold=gold, outputs=outputs, labels=labels)
     found = predictions.read(path)
-    for one in (written, found):
-        assert one.texts == tuple(texts)
-        assert one.labels == labels
-        np.testing.assert_array_equal(one.gold, gold)
-        np.testing.assert_array_equal(one.predicted, outputs.argmax(axis=1))
+    for read in (written, found):
+        assert read.texts == tuple(texts)
+        assert read.labels == labels
+        np.testing.assert_array_equal(read.gold, gold)
+        np.testing.assert_array_equal(read.predicted, outputs.argmax(axis=1))
     assert found.gold.dtype == found.predicted.dtype == np.int32
     assert found.probabilities.dtype == np.float32
     np.testing.assert_array_equal(found.probabilities, written.probabilities)

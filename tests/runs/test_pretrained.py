@@ -61,8 +61,6 @@ TOKENIZER, MAP = "tokenizer/tokenizer.json", "tokenizer/special_tokens_map.json"
 
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda run: shutil.rmtree(run), "no run folder"),
-    (lambda run: (run / "config.json").unlink(), "no config.json"),
-    (lambda run: (run / "config.json").write_text("{"), "config.json"),
     (lambda run: shutil.rmtree(run / "tokenizer"), "has no tokenizer"),
     (lambda run: (run / TOKENIZER).write_text('{"model": '), TOKENIZER),
     (lambda run: (run / MAP).write_text("["), MAP),

@@ -6,23 +6,22 @@ import pathlib
 import pytest
 
 from scalelab.finetuning import progress
+from scalelab.finetuning.plan import read_choice
 from scalelab.helpers import files
 from scalelab.lab.load import study_runs
 from scalelab.runs import run_folder
 from scalelab.studies import jobs
 
 
-@pytest.mark.parametrize("content", [{}, {"eval": 3}, {"status": 7}], ids=str)
-def test_no_result_of_another_form_counts_as_finished(tmp_path: pathlib.Path, content) -> None:
-    (tmp_path / "result.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"result\.json"):
-        run_folder.claim(tmp_path, {})
-
-
-def test_a_wrong_environment_is_named(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "environment.json").write_text('{"earlier_starts": 5}')
-    with pytest.raises(ValueError, match=r"environment\.json"):
-        run_folder.describe(tmp_path, {})
+@pytest.mark.parametrize(("name", "content"), [
+    ("result", {}), ("result", {"eval": 3}), ("result", {"status": 7}), ("config", {"seed": "x"}),
+    ("environment", {"earlier_starts": 5}), ("grid", {"chosen": 3}),
+])  # fmt: skip
+def test_a_file_of_another_form_is_named(tmp_path: pathlib.Path, name: str, content) -> None:
+    (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    readers = {"environment": run_folder.describe, "grid": read_choice}
+    with pytest.raises(ValueError, match=rf"{name}\.json"):
+        readers.get(name, run_folder.claim)(tmp_path, {})
 
 
 @pytest.mark.parametrize("line", ['{"step": ' + "9" * 3000 + "}", "[" * 4000 + "]" * 4000])

@@ -59,7 +59,7 @@ def test_its_files_say_where_it_began(lab: Lab, first: Record, tmp_path: pathlib
         "system=bert,steps=2", machine__init=str(first.workdir), tokenizer__vocab_size=280
     )
     record = lab.run(tmp_path / "run", config)
-    digest = pretrained.digest_of(pretrained.load(first.workdir).params)
+    digest = pretrained.tree_digest(pretrained.load(first.workdir).params)
     written = json.loads((tmp_path / "run/config.json").read_text())
     assert written["init"] == digest and written["machine"]["init"] == str(first.workdir)
     assert written["tokenizer"]["vocab_size"] == 300  # the other run's, not what was asked for
@@ -82,8 +82,8 @@ def test_continuing_needs_the_first_run_no_more(
 ) -> None:
     """It goes on bit for bit, with the same command and without --init."""
     init, gone = tmp_path / "init", dict(machine__init=str(tmp_path / "init"))
-    alone = dict(objective="mlm", data__format="doc_sentences", **ONE_PHASE)
-    lab.run(init, lab.config("system=bert,steps=1", **alone))
+    mlm = dict(objective="mlm", data__format="doc_sentences", **ONE_PHASE)
+    lab.run(init, lab.config("system=bert,steps=1", **mlm))
     pairs = dict(objective="mlm+nsp", data__format="segment_pair", **ONE_PHASE)  # a head is fresh
     pairs["machine__checkpoint_every_steps"] = 1
     config = lab.config("system=bert,steps=4", **gone, **pairs)
@@ -117,10 +117,9 @@ def test_continuing_from_others_is_refused(
             pretrained.begin(given, tmp_path / "run")
 
     other = str(pretrained_runs("bert"))
-    refused("--init=.* other parameters .* began with .*: leave --init out", machine__init=other)
-    refused("no run folder .*elsewhere.* began with .*: leave --init out to continue it",
-            machine__init=str(tmp_path / "elsewhere"))  # fmt: skip
-    refused("not those that config.init names", init="01234567")
+    refused("--init=.* other parameters .*--init", machine__init=other)
+    refused("elsewhere.*--init", machine__init=str(tmp_path / "elsewhere"))
+    refused("config.init", init="01234567")
     refused("is the --workdir itself", machine__init=str(tmp_path / "run"))
     new = lab.config("system=bert,steps=4", seed=1, **ONE_PHASE)
     both = [(lab.config("system=bert,steps=4", **ONE_PHASE), tmp_path / "run")]
@@ -133,7 +132,7 @@ def test_continuing_from_others_is_refused(
     for step in (tmp_path / "run/checkpoints").glob("[0-9]*"):
         shutil.rmtree(step)
         step.mkdir()
-    with pytest.raises(ValueError, match="none of the checkpoints .* can be read"):  # not random
+    with pytest.raises(ValueError, match="checkpoints .* read"):  # not random
         lab.run(tmp_path / "run", config)
 
 
@@ -142,10 +141,10 @@ def test_heads_that_one_of_both_lacks_are_named(
     lab: Lab, first: Record, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = dict(objective="mlm+nsp", data__format="segment_pair")
-    alone = dict(objective="mlm", data__format="doc_sentences")
+    mlm = dict(objective="mlm", data__format="doc_sentences")
     both = lab.run(tmp_path / "both", lab.config("system=bert,steps=2", **ONE_PHASE, **pairs))
     capsys.readouterr()
-    fewer = lab.config("system=bert,steps=2", machine__init=str(both.workdir), **ONE_PHASE, **alone)
+    fewer = lab.config("system=bert,steps=2", machine__init=str(both.workdir), **ONE_PHASE, **mlm)
     lab.run(tmp_path / "fewer", fewer)
     assert "left out: pair_head/classifier/bias, " in capsys.readouterr().out
     more = lab.config(
@@ -183,12 +182,12 @@ def test_several_seeds_begin_with_the_same(lab: Lab, first: Record, tmp_path: pa
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (dict(net__width=16), r"width is 8 there, 16 here.*: \[8\] there, \[16\] here"),
-        (dict(net__max_len=32), r"max_len is 64 there, 32 here.*embed/positions/table: \[64, 8\]"),
-        (dict(net__num_heads=1), "num_heads is 2 there, 1 here"),
-        (dict(net__num_layers=2), "num_layers is 1 there, 2 here"),
-        (dict(machine__init="nowhere"), "no run folder 'nowhere'"),
-        (dict(init="01234567"), "not those that config.init names: their digest is"),
+        (dict(net__width=16), r"width .*8 .*16 .*\[8\] .*\[16\]"),
+        (dict(net__max_len=32), r"max_len .*64 .*32 .*embed/positions/table: \[64, 8\]"),
+        (dict(net__num_heads=1), "num_heads .*2 .*1 "),
+        (dict(net__num_layers=2), "num_layers .*1 .*2 "),
+        (dict(machine__init="nowhere"), "nowhere"),
+        (dict(init="01234567"), "config.init .*digest"),
         (dict(init="01234567", machine__init=None), "--init=RUN"),
     ],
 )  # fmt: skip
@@ -202,7 +201,7 @@ def test_what_does_not_fit_is_refused(
 
 def test_another_system_is_refused(lab: Lab, pretrained_runs: Runs) -> None:
     config = lab.config("system=roberta,steps=2", machine__init=str(pretrained_runs("bert")))
-    with pytest.raises(ValueError, match="a run of bert, config.system is 'roberta'"):
+    with pytest.raises(ValueError, match="bert.* config.system .*'roberta'"):
         pretrained.begin(config, pathlib.Path("new"))
 
 

@@ -82,8 +82,8 @@ def test_stages_keep_the_studys_order(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ((), "expected every stage once, in the study's order: a, b"),
-        (("b",), r"stage_order \('b',\): expected every stage once"),
+        ((), "stage_order .*: a, b"),
+        (("b",), r"stage_order \('b',\): "),
     ],
 )
 def test_an_order_that_is_not_of_all_stages(order: tuple, message: str) -> None:

@@ -176,9 +176,9 @@ def started(workdir: pathlib.Path) -> list[str]:
 
 def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
     name = planned(tmp_path, seeds=2)
-    one = invented(tmp_path, name)
-    one.failing = "bert-2x8x1-seed0"
-    failed = one.run()
+    job_pool = invented(tmp_path, name)
+    job_pool.failing = "bert-2x8x1-seed0"
+    failed = job_pool.run()
     assert list(failed) == ["bert-2x8x1-seed0.pretrain"]
     assert "it went wrong" in failed["bert-2x8x1-seed0.pretrain"]
     assert len(started(tmp_path)) == 4
@@ -190,12 +190,9 @@ def test_one_failure_does_not_stop_the_rest(tmp_path) -> None:
 def test_what_later_stages_lack_does_not_stop_the_rest(tmp_path) -> None:
     """They are planned after each job; why they cannot be, is told at the end."""
     name = planned(tmp_path, seeds=2)
-
-    def refuse() -> None:
-        raise ValueError("no shape is scaled")
-
-    one = Invented(tmp_path, name, 2, refuse, lambda *_: None, 1)
-    assert not one.run() and one.refused == "no shape is scaled"
+    job_pool = invented(tmp_path, name)
+    job_pool.refresh = lambda: int("no shape")
+    assert not job_pool.run() and "no shape" in job_pool.refused
     assert set(states(tmp_path).values()) == {DONE}
 
 
@@ -213,24 +210,24 @@ def test_a_damaged_run_is_not_tried_for_ever(tmp_path) -> None:
 def test_a_job_that_another_process_did_has_not_failed(tmp_path) -> None:
     """It failed here, and another process, which tried again, finished it."""
     name = planned(tmp_path)
-    one = invented(tmp_path, name, workers=1)
-    one.failing = "bert-2x8x1-seed0"
+    job_pool = invented(tmp_path, name, workers=1)
+    job_pool.failing = "bert-2x8x1-seed0"
 
     def finish_elsewhere(*_: object) -> None:
-        if one.failed:
+        if job_pool.failed:
             finish(tmp_path, "bert-2x8x1-seed0", checkpoint=False)
 
-    one.refresh = finish_elsewhere
-    assert one.run() == {} and one.failed
+    job_pool.refresh = finish_elsewhere
+    assert job_pool.run() == {} and job_pool.failed
     assert set(states(tmp_path).values()) == {DONE}
 
 
 def test_seeds_of_one_net_are_one_program_and_tried_one_by_one_if_it_fails(tmp_path) -> None:
     """At most so many at a time; what the others had finished stays finished."""
     name = planned(tmp_path, seeds=3)
-    one = invented(tmp_path, name, vmapped=2)
-    one.failing = "bert-2x8x1-seed0"
-    assert list(one.run()) == ["bert-2x8x1-seed0.pretrain"]
+    job_pool = invented(tmp_path, name, vmapped=2)
+    job_pool.failing = "bert-2x8x1-seed0"
+    assert list(job_pool.run()) == ["bert-2x8x1-seed0.pretrain"]
     bert, gpt = ([f"{s}-2x8x1-seed{k}" for k in range(3)] for s in ("bert", "gpt2"))
     programs = [f"{bert[0]}+{bert[1]}", bert[0], bert[2], f"{gpt[0]}+{gpt[1]}", gpt[2]]
     assert started(tmp_path) == sorted(programs)
@@ -261,7 +258,7 @@ def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
     asked = [f"--workdir={tmp_path}", "--study=two", "--kind=pretrain"]
     jobs.main([*asked, *(f"--run={name}" for name in both)])
     assert trained == [both]
-    with pytest.raises(ValueError, match="has no job bert-2x8x1-seed7.pretrain"):
+    with pytest.raises(ValueError, match="bert-2x8x1-seed7.pretrain"):
         jobs.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
 
 
@@ -297,7 +294,7 @@ def test_processes_share_the_memory_of_a_gpu(
     monkeypatch.delenv(name, raising=False)
     if set_before:
         monkeypatch.setenv(name, set_before)
-    assert pool.memory_share(workers) == ({} if share is None else {name: share})
+    assert environment.memory_share(workers) == ({} if share is None else {name: share})
 
 
 def test_two_processes_share_the_work(tmp_path) -> None:
@@ -321,13 +318,13 @@ def test_two_processes_share_the_work(tmp_path) -> None:
 def test_interrupted(tmp_path) -> None:
     """The processes are stopped before the pool leaves, and the claims are free again."""
     name = planned(tmp_path)
-    one = invented(tmp_path, name)
-    one.secs = 60.0
+    job_pool = invented(tmp_path, name)
+    job_pool.secs = 60.0
     timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM))
     timer.start()
     begun = time.monotonic()
     with pytest.raises(cli.Stopped) as caught:
-        one.run()
+        job_pool.run()
     assert caught.value.exit_code == cli.PREEMPTED
     assert time.monotonic() - begun < 30
     for run in ("bert-2x8x1-seed0", "gpt2-2x8x1-seed0"):

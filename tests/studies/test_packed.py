@@ -73,8 +73,10 @@ def test_the_results_page_has_the_numbers_of_the_report() -> None:
              if line.startswith("| 2x") and line.count("|") == 8]  # fmt: skip
     assert len(shown) == 5
     for _, shape, *scores, _ in shown:
-        of = [found[shape.strip(), system] for system in ("bert", "roberta", "gpt2")]
-        assert [s.strip() for s in scores] == [large for large, _ in of] + [sst2 for _, sst2 in of]
+        row = [found[shape.strip(), system] for system in ("bert", "roberta", "gpt2")]
+        assert [s.strip() for s in scores] == [large for large, _ in row] + [
+            sst2 for _, sst2 in row
+        ]
     assert verdicts("7_5_1") == verdicts("7_5_2") == {"not testable at this scale"}
 
 

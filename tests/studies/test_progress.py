@@ -1,5 +1,7 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
+import re
+
 import a_study
 import pytest
 from test_jobs import finish, invented, states, tune
@@ -30,12 +32,12 @@ def ends(workdir) -> str:
 def test_a_failed_run_of_a_grid_is_told_with_what_waits_for_it(tmp_path) -> None:
     name = staged().name
     write(staged(), tmp_path)
-    one = invented(tmp_path, name)
-    one.failing = BAD
-    assert list(one.run()) == [f"{BAD}.pretrain"]
+    job_pool = invented(tmp_path, name)
+    job_pool.failing = BAD
+    assert list(job_pool.run()) == [f"{BAD}.pretrain"]
     text = ends(tmp_path)
     assert f"{BAD}.pretrain" in text and "it went wrong" in text
-    assert "stage grid: fine-tuning of bert-2x8x1-seed0" in text
+    assert re.search("stage grid: .*bert-2x8x1-seed0", text)
     assert "stage up: compound:1" in text
     assert """--config.stages.grid.shapes="('2x8x1', '2x20x1')\"""" in text
     # The way out that it tells: without the shape the two others are the best.
@@ -48,12 +50,12 @@ def test_a_failed_run_of_a_grid_is_told_with_what_waits_for_it(tmp_path) -> None
 def test_a_failure_is_forgotten_once_it_is_tried_again(tmp_path) -> None:
     name = a_study.make().name
     write(a_study.make(), tmp_path)
-    one = invented(tmp_path, name)
-    one.failing = "bert-2x8x1-seed0"
-    one.run()
+    job_pool = invented(tmp_path, name)
+    job_pool.failing = "bert-2x8x1-seed0"
+    job_pool.run()
     assert "failed: bert-2x8x1-seed0.pretrain" in ends(tmp_path)
     assert not invented(tmp_path, name).run()
-    assert "nothing left to do" in ends(tmp_path)
+    assert "nothing left" in ends(tmp_path)
     assert not list((tmp_path / "logs").glob("*.failed"))
 
 

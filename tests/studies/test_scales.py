@@ -60,10 +60,10 @@ def cell(value: object) -> str:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_docstring_has_every_field_that_a_scale_sets(part: str) -> None:
-    of = [resolved(scale)[part] for scale in SCALES]
-    fields = {field for values in of for field in values}
-    differing = {f for f in fields if len({str(values.get(f)) for values in of}) > 1}
-    found = {f: tuple(cell(values.get(f)) for values in of) for f in differing}
+    parts = [resolved(scale)[part] for scale in SCALES]
+    fields = {field for values in parts for field in values}
+    differing = {f for f in fields if len({str(values.get(f)) for values in parts}) > 1}
+    found = {f: tuple(cell(values.get(f)) for values in parts) for f in differing}
     assert rows(part) == found
 
 

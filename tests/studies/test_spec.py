@@ -35,18 +35,18 @@ def test_the_quickstart_has_one_scale(tmp_path) -> None:
         ({"stages": {}}, "no runs"),
         ({"stages": {"main": a_study.stage(systems=())}}, r"stages.main.systems is empty"),
         ({"stages": {"main": a_study.stage(systems=("bret",))}}, "unknown 'bret': .*'bert'"),
-        ({"stages": {"main": a_study.stage(shapes=("2x9x1",))}}, "2 heads do not divide"),
+        ({"stages": {"main": a_study.stage(shapes=("2x9x1",))}}, "2 heads"),
         ({"stages": {"main": a_study.stage(shapes=("2-8-1",))}}, "expected AxHxL"),
-        ({"stages": {"main": a_study.stage(shapes=("compound:1",))}}, "no stage comes before"),
-        ({"stages": {"main": a_study.stage(finetune="best:x")}}, "expected all, none or best:k"),
+        ({"stages": {"main": a_study.stage(shapes=("compound:1",))}}, "no stage"),
+        ({"stages": {"main": a_study.stage(finetune="best:x")}}, "best:k"),
         ({"finetune__tasks": ("sst",)}, "unknown task 'sst': .*'sst2'"),
         ({"free": ("sistem",)}, "unknown 'sistem': .*'system'"),
         ({"variants": {"half": ()}}, "must have 'baseline'"),
         ({"name": "a/b"}, "expected a word"),
         ({"seeds": 0}, "at least 1"),
         ({"pretrain__net__width": 7}, "does not divide"),
-        ({"matched": "tokenz"}, "config.matched: unknown clock 'tokenz': did you mean 'tokens'"),
-        ({"tables": ("larg",)}, "config.tables: unknown 'larg': did you mean 'large'"),
+        ({"matched": "tokenz"}, "config.matched: .*'tokenz'.*'tokens'"),
+        ({"tables": ("larg",)}, "config.tables: .*'larg'.*'large'"),
         ({"rows": {"x": ROWS | {"stages": ("min",)}}}, "config.rows.x.stages: unknown 'min'"),
         ({"rows": {"x": ROWS | {"shape": ()}}}, "unknown config field 'rows.x.shape'"),
         ({"rows": {"../x": ROWS}}, "'../x': expected a word"),
@@ -78,7 +78,7 @@ def test_what_may_be_allowed_and_asked_for() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (("epohcs=2",), "config.finetune.fields: unknown config field 'epohcs': .*'epochs'"),
+        (("epohcs=2",), "config.finetune.fields: .*'epohcs'.*'epochs'"),
         (("epochs",), "expected field=value"),
         (("epochs=many",), "fine-tuning on wnli: config.epochs: expected float"),
         (("epochs=-1",), "fine-tuning on wnli: config.epochs = -1"),
@@ -93,7 +93,7 @@ def test_bad_fields_of_fine_tunings(fields, message, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [("scale=tini", "expected one of full, medium, small, tiny"), ("skale=tiny", "'scale'"),
+    [("scale=tini", "full, medium, .*tiny"), ("skale=tiny", "'scale'"),
      ("seeds=two", "expected a number"),
      ("tiny", "'tiny': expected name=value, such as scale=tiny")],
 )  # fmt: skip

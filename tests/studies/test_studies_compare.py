@@ -47,8 +47,8 @@ def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:
 
 @pytest.mark.parametrize("scale", ["full", "medium", "small", "tiny"])
 def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
-    of = formats(scale, tmp_path)
-    assert {name: (c.objective, c.data.format) for name, c in of.items()} == {
+    resolved = formats(scale, tmp_path)
+    assert {name: (c.objective, c.data.format) for name, c in resolved.items()} == {
         "baseline": ("mlm+nsp", "segment_pair"),
         "mlm_on_pairs": ("mlm", "segment_pair"),
         "mlm_on_sentences": ("mlm", "doc_sentences"),
@@ -56,20 +56,20 @@ def test_formats_cross_objective_and_format(scale: str, tmp_path) -> None:
         "mlm_on_pairs_unique": ("mlm", "segment_pair"),
         "left_to_right": ("clm", "doc_sentences"),
     }
-    other = dataclasses.replace(of["left_to_right"], system="bert", objective="mlm")
+    other = dataclasses.replace(resolved["left_to_right"], system="bert", objective="mlm")
     if scale == "full":  # the phases' shares are those of Table 7.1
-        other = dataclasses.replace(other, long=of["mlm_on_sentences"].long)
-    assert other == of["mlm_on_sentences"]  # the left-to-right arm differs in its net alone
+        other = dataclasses.replace(other, long=resolved["mlm_on_sentences"].long)
+    assert other == resolved["mlm_on_sentences"]  # the left-to-right arm differs in its net alone
 
 
 @pytest.mark.parametrize("scale", ["medium", "small", "tiny"])
 def test_unique_variants_have_more_tokens_and_warm_up_as_long(scale: str, tmp_path) -> None:
     """On WikiText-103 1.58 times as many; on another corpus, see test_passes.py."""
-    of = formats(scale, tmp_path)
-    tokens = {name: c.optim.total_tokens for name, c in of.items()}
+    resolved = formats(scale, tmp_path)
+    tokens = {name: c.optim.total_tokens for name, c in resolved.items()}
     base = tokens["baseline"]
     assert tokens["mlm_on_pairs"] == tokens["mlm_on_sentences"] == tokens["left_to_right"] == base
     assert tokens["pairs_unique"] == tokens["mlm_on_pairs_unique"]
     assert tokens["pairs_unique"] / base == pytest.approx(PAIRS / SENTENCES, rel=1e-4)
-    for config in of.values():
+    for config in resolved.values():
         assert config.optim.warmup_tokens == pytest.approx(0.1 * config.optim.total_tokens)

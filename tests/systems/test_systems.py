@@ -182,14 +182,14 @@ def test_number_of_parameters(
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_heads_must_divide_the_width(name: str) -> None:
-    with pytest.raises(ValueError, match="got 3 heads and width 128"):
+    with pytest.raises(ValueError, match="3 heads .*128"):
         make(name, (3, 128, 2))
     assert head_size(128, 4) == 32
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_more_tokens_than_positions(name: str) -> None:
-    with pytest.raises(ValueError, match="the net has 4 positions, but got examples of 8 tokens"):
+    with pytest.raises(ValueError, match="4 positions.* 8 "):
         init(make(name, (2, 8, 1), max_len=4), make_terms(name))
 
 
@@ -306,5 +306,5 @@ def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     assert jnp.array_equal(logits(untied), logits(other))
     other = untied | {"output_embed": {"table": table + 1}}
     assert not jnp.array_equal(logits(untied), logits(other))
-    with pytest.raises(ValueError, match="output_embedding 'own': expected None or untied"):
+    with pytest.raises(ValueError, match="output_embedding 'own'.*untied"):
         make(name, (2, 16, 1), output_embedding="own")

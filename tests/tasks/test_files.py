@@ -94,16 +94,16 @@ FAULTS: list[tuple[Columns, Labels, str, str]] = [
       for x in BAD_LABELS),
     *((SINGLE, YES_NO, f"{HEAD}fine\tno\n{row}\nfine\tno\n", f"line 3: expected 2 .* found {n}")
       for row, n in BAD_ROWS),
-    (BARE, YES_NO, "x\tyes\t\ta\r\n", "line 1: ends with a Windows line ending"),
-    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r\n", "line 3: ends with a Windows line ending"),
-    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r", "line 3: ends with a Windows line ending"),
+    (BARE, YES_NO, "x\tyes\t\ta\r\n", "line 1: .*Windows"),
+    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r\n", "line 3: .*Windows"),
+    (SINGLE, YES_NO, f"{HEAD}a\tyes\nb\tno\r", "line 3: .*Windows"),
     (SINGLE, YES_NO, f"{HEAD}{'long ' * 1000}\n", "line 2: expected 2 .{,200}$"),
     (SINGLE, YES_NO, "", "expected the columns"),
     (SINGLE, YES_NO, "\ufeff", "expected the columns"),
-    (SINGLE, YES_NO, HEAD, "there are no rows"),
-    (SINGLE, YES_NO, "texts\tlabel\na\tyes\n", "'text' did you mean 'texts'"),
+    (SINGLE, YES_NO, HEAD, "no rows"),
+    (SINGLE, YES_NO, "texts\tlabel\na\tyes\n", "'text' .*'texts'"),
     (SINGLE, YES_NO, "text\ttext\tlabel\na\tb\tyes\n", "'text', .* each once"),
-    (BARE, YES_NO, f"{HEAD}x\tyes\t\ta\n", "line 1: expected 4 fields .* found 2"),
+    (BARE, YES_NO, f"{HEAD}x\tyes\t\ta\n", "line 1: .*4 .*2"),
     (BARE, YES_NO, "index\tfirst\tsecond\tlabel\nx\tyes\t\ta\n", "line 1: the label 'first'"),
 ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
     records = read(path, PAIR, YES_NO, count_of_whole_lines=2)
     assert rows(records) == [("a", "b", 1), ("d", "e", 0)]
     for count in (None, 1, 3, 4):
-        with pytest.raises(ValueError, match="line 3: expected 4 fields .* found 2: '1.*broken"):
+        with pytest.raises(ValueError, match="line 3: .*4 .*2: '1.*broken"):
             read(path, PAIR, YES_NO, count_of_whole_lines=count)
 
 
@@ -131,20 +131,18 @@ def test_broken_lines_of_an_official_file_are_left_out_and_counted(tmp_path):
 def test_not_utf8(tmp_path, mark):
     start = mark + "text\tlabel\nschön\tyes\n".encode()
     path = written(tmp_path, start + "grün\tno\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"dev.tsv: invalid UTF-8 at byte {len(start) + 2} "):
+    with pytest.raises(ValueError, match=rf"dev.tsv: .*UTF-8 .*{len(start) + 2} "):
         read(path, SINGLE, YES_NO)
 
 
 def test_a_missing_file_says_what_is_there(tmp_path):
     (tmp_path / "other.tsv").touch()
     (tmp_path / "more").mkdir()
-    with pytest.raises(
-        ValueError, match=r"expected the file .*dev.tsv; .* holds: more/, other.tsv$"
-    ):
+    with pytest.raises(ValueError, match=r"dev.tsv; .*: more/, other.tsv$"):
         read(tmp_path / "dev.tsv", SINGLE, YES_NO)
-    with pytest.raises(ValueError, match="there is no folder .*nowhere"):
+    with pytest.raises(ValueError, match="folder .*nowhere"):
         read(tmp_path / "nowhere" / "dev.tsv", SINGLE, YES_NO)
-    with pytest.raises(ValueError, match="more: cannot be read"):
+    with pytest.raises(ValueError, match="more: "):
         read(tmp_path / "more", SINGLE, YES_NO)
 
 
@@ -153,5 +151,5 @@ def test_labels_of_an_unknown_set(tmp_path):
     assert list(files.read_labels(path, SINGLE)) == ["z", "m", "z"]
     for label in ("", "p ", " p"):
         path = written(tmp_path, f"text\tlabel\na\tp\nb\t{label}\nc\tn\n")
-        with pytest.raises(ValueError, match="dev.tsv, line 3: .*; expected the name of"):
+        with pytest.raises(ValueError, match="dev.tsv, line 3: .*name of"):
             list(files.read_labels(path, SINGLE))

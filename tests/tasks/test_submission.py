@@ -1,6 +1,7 @@
 """The leaderboard's files, byte by byte, and the archive of them."""
 
 import dataclasses
+import re
 import zipfile
 
 import glue_folder
@@ -86,7 +87,7 @@ def test_the_archive(tmp_path, capsys):
         assert not list((tmp_path / name).glob(".*"))
     lines = capsys.readouterr().out.splitlines()[1:3]
     assert "absent: CoLA.tsv, MNLI-m.tsv" in lines[0] and "AX.tsv" not in lines[0]
-    assert lines[1].endswith("RTE.tsv has 2,999 rows, not the official 3,000")
+    assert re.search("RTE.tsv .*2,999 .*3,000$", lines[1])
     assert archives[0].read_bytes() == archives[1].read_bytes()
     with zipfile.ZipFile(archives[0]) as archive:
         assert archive.namelist() == ["AX.tsv", "RTE.tsv", "STS-B.tsv"]

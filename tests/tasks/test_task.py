@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import runpy
 import shutil
 import types
@@ -64,7 +65,7 @@ def glue(whole, tmp_path):
 
 def test_tasks_are_found_by_name():
     assert task_names() == sorted([*NAMES, *PROBES])
-    with pytest.raises(ValueError, match="^unknown task 'colla': did you mean 'cola'"):
+    with pytest.raises(ValueError, match="^unknown task 'colla': .*'cola'"):
         load_task("colla")
     with pytest.raises(ValueError, match="unknown task 'tsv'"):
         load_task("tsv")
@@ -125,7 +126,7 @@ def test_the_official_layout_is_read(whole, name):
 def test_test_splits_can_be_left_unread(glue):
     (glue / "RTE/test.tsv").write_text("broken")
     assert load(load_task("rte"), glue, tests=False).test == {}
-    with pytest.raises(ValueError, match="test.tsv: expected the columns"):
+    with pytest.raises(ValueError, match="test.tsv: .*columns"):
         load(load_task("rte"), glue)
 
 
@@ -142,19 +143,19 @@ TOY = Task(
 
 
 @pytest.mark.parametrize(
-    ("counts", "remark"),
+    ("counts", "pattern"),
     [
-        ((3, 2, 9), []),
-        ((2, 2, 9), ["Toy train 2 of 3"]),
-        ((4, 2, 9), ["Toy train 4, not the official 3"]),
-        ((3, 1), ["Toy dev 1 carved or cut, NOT the official dev set of 2; other absent"]),
-        ((3, 3, 9), ["Toy dev 3, not the official 2"]),
+        ((3, 2, 9), ""),
+        ((2, 2, 9), "Toy train 2 .*3"),
+        ((4, 2, 9), "Toy train 4, .*3"),
+        ((3, 1), "Toy dev 1 .*NOT .* 2; other absent"),
+        ((3, 3, 9), "Toy dev 3, .*2"),
     ],
 )
-def test_what_is_not_whole_is_named(tmp_path, counts, remark):
+def test_what_is_not_whole_is_named(tmp_path, counts, pattern):
     for name, n in zip(("train", "dev", "other"), counts, strict=False):
         (tmp_path / f"{name}.tsv").write_text("a\tb\n" + "x\t1\n" * n)
-    assert remarks(TOY, load(TOY, tmp_path)) == remark
+    assert re.fullmatch(pattern, "".join(remarks(TOY, load(TOY, tmp_path))))
 
 
 def test_one_dev_set_of_two_may_be_missing(glue):
@@ -183,7 +184,7 @@ def test_short_lines_of_a_whole_file_are_an_error_but_in_qqp(glue, name):
     if name == "qqp":
         assert len(load(task, glue).train) == 3
     else:
-        with pytest.raises(ValueError, match=r"train.tsv, line \d: expected \d+ fields"):
+        with pytest.raises(ValueError, match=r"train.tsv, line \d: .*fields"):
             load(task, glue)
 
 

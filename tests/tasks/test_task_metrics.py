@@ -146,8 +146,8 @@ def test_a_constant_or_a_loss_at_chance_is_degenerate() -> None:
     balanced = [0, 1, 0, 1]
     assert judge([0, 1], [0, 1], 0.69, balanced) is None
     assert judge([0, 1], [0, 1], None, balanced) is None
-    assert judge([0, 1], [1, 1], 0.1, balanced) == "constant prediction: class 1"
-    assert judge([0, 1], [0, 1], 0.70, balanced).startswith("training loss at chance: 0.7, a")
+    assert "class 1" in judge([0, 1], [1, 1], 0.1, balanced)
+    assert "at chance: 0.7, " in judge([0, 1], [0, 1], 0.70, balanced)
     # The same loss is far below chance for four classes, and above it for a rare class.
     assert judge([0, 1], [0, 1], 0.70, [0, 1, 2, 3]) is None
     assert "at chance" in judge([0, 1], [0, 1], 0.6, [0, 0, 0, 1])

@@ -5,6 +5,7 @@ Slow to start, since TensorFlow is imported; so all that needs it is here.
 
 import contextlib
 import functools
+import re
 import sys
 import warnings
 from typing import Any
@@ -79,12 +80,12 @@ def test_scores_and_pairs(holding):
 def test_labels_of_a_test_split_are_not_read(holding):
     holding([{"sentence": "a", "label": -1, "idx": 0}])
     assert task_tfds.read("cola/test", ("sentence",), None).labels is None
-    with pytest.raises(ValueError, match="idx 0: the label -1 is not a class index"):
+    with pytest.raises(ValueError, match="idx 0: .*-1 "):
         task_tfds.read("cola/validation", ("sentence",), ZERO_ONE)
 
 
 def test_no_such_data_set(tfds):
-    with pytest.raises(ValueError, match="tfds:glue/colla: cannot be prepared .* give --data"):
+    with pytest.raises(ValueError, match="tfds:glue/colla: .*--data"):
         task_tfds.read("colla/train", ("sentence",), ZERO_ONE)
 
 
@@ -149,7 +150,6 @@ def test_a_whole_task(holding):
         "test_mismatched": "mnli/test_mismatched",
         "AX": "ax/test",
     }
-    assert remarks(MNLI, splits) == [
-        "MNLI train 1 of 392,702; matched 1 carved or cut, NOT the official dev set of 9,815;"
-        " mismatched 1 carved or cut, NOT the official dev set of 9,832"
-    ]
+    (remark,) = remarks(MNLI, splits)
+    sizes = "train 1 .*392,702; matched 1 .*NOT .*9,815; mismatched 1 .*NOT .*9,832"
+    assert re.fullmatch(f"MNLI {sizes}", remark)

@@ -11,7 +11,7 @@ import tiny
 from planted import PLANTED, Invented
 
 from scalelab.lab.compare import hypotheses
-from scalelab.lab.compare.scores import LARGE, OF_TASKS
+from scalelab.lab.compare.scores import LARGE, TASK_SCORES
 from scalelab.studies import expand, spec
 from scalelab.thesis import comparison
 from scalelab.thesis.published import Row
@@ -51,7 +51,7 @@ def invent(made: spec.StudySpec, truth, path, without=()) -> Invented:
         best = sorted(of_stage, key=lambda row: truth(row, "loss"))
         tuned |= set(best[: int(rule.removeprefix("best:"))])
     tasks = set(made.finetune.tasks)
-    needs = {"large": {OF_TASKS[part][0] for part in LARGE}, "cola": {"cola"}}
+    needs = {"large": {TASK_SCORES[part][0] for part in LARGE}, "cola": {"cola"}}
 
     def there(row, score):
         scored = score not in needs or (row in tuned and needs[score] <= tasks)

@@ -44,9 +44,9 @@ def test_unequal_text_decides_nothing(name, variant, passes, verdict) -> None:
     (found,) = hypotheses.evaluate(comparison, scores, [name])
     assert found.verdict == verdict
     if passes == [None]:
-        assert f"the files of bert 2x128x2 {variant} do not record" in found.why
+        assert f"bert 2x128x2 {variant} do not" in found.why
     elif verdict == "undecided":
-        assert "unique text is not equal to 5%: passes over the corpus" in found.why
+        assert "unique text" in found.why
         assert found.cases == ()
 
 

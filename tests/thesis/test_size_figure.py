@@ -35,13 +35,13 @@ def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
     shapes = ((2, 204, 7), (2, 256, 9), (8, 544, 2), (2, 384, 2), (2, 128, 18), (2, 544, 2),
               (2, 128, 36))  # fmt: skip
     points = [study_runs.Point("bert", study_runs.Shape(*s), "baseline", ()) for s in shapes]
-    found = size_figure.panels_of(points)
+    found = size_figure.group_panels(points)
     assert {title: [[str(p.shape) for p in line] for line in lines] for title, lines in found} == {
         "width": [["2x384x2", "2x544x2"]],
         "depth": [["2x128x18", "2x128x36"]],
         "other shapes": [["2x204x7", "2x256x9"], ["8x544x2"]],
     }
-    assert size_figure.panels_of(points[2:3]) == [("all shapes", [points[2:3]])]
+    assert size_figure.group_panels(points[2:3]) == [("all shapes", [points[2:3]])]
 
 
 def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) -> None:
@@ -63,5 +63,5 @@ def test_a_grid_of_a_variant_has_a_panel_and_its_shapes_stand_apart(tmp_path) ->
     assert sizes[1] == 12 * 3 * 26**2 and sizes[0] < 0.95 * sizes[1] < 0.89 * sizes[2]
     left, right = drawn.get_xlim()
     assert right / left == pytest.approx(4)
-    (alone,) = panels["all shapes"].containers
-    assert list(alone.lines[0].get_xdata()) == [12 * 2 * 32**2]
+    (bars,) = panels["all shapes"].containers
+    assert list(bars.lines[0].get_xdata()) == [12 * 2 * 32**2]

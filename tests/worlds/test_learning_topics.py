@@ -81,8 +81,8 @@ def test_nsp_is_learnt_from_topics(tmp_path: pathlib.Path) -> None:
         known = topic_words(world)
         topics.append([{known[w] for w in s.split() if w in known} for s in segments])
     same = np.array([len(a | b) == 1 for a, b in topics])
-    told, random = follows(opened, batch), batch["random_second"] == 1
+    predicted, random = follows(opened, batch), batch["random_second"] == 1
     assert same[~random].all() and 20 < (same & random).sum()
-    assert told[~random].mean() > 0.75
-    assert told[random & ~same].mean() < 0.3
-    assert told[random & same].mean() > 0.5
+    assert predicted[~random].mean() > 0.75
+    assert predicted[random & ~same].mean() < 0.3
+    assert predicted[random & same].mean() > 0.5

@@ -77,9 +77,9 @@ def test_texts_have_the_rate_and_no_other_order_has() -> None:
 
 
 def test_the_seed_decides() -> None:
-    one, same, other = (markov.draw(5, 2, seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(one.transitions, same.transitions)
-    assert (one.transitions != other.transitions).any()
-    texts = [one.sample(np.random.default_rng(seed), 3, 9) for seed in (0, 0, 1)]
+    first, same, other = (markov.draw(5, 2, seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.transitions, same.transitions)
+    assert (first.transitions != other.transitions).any()
+    texts = [first.sample(np.random.default_rng(seed), 3, 9) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(texts[0], texts[1])
     assert (texts[0] != texts[2]).any()

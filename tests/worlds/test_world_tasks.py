@@ -135,8 +135,8 @@ def solve_mnli(world: World, premise: str, hypothesis: str) -> str:
     return "entailment" if p[3] == h[3] else "contradiction"
 
 
-def solve_stsb(world: World, one: str, other: str) -> str:
-    a, b = read_deed(one, world), read_deed(other, world)
+def solve_stsb(world: World, first: str, other: str) -> str:
+    a, b = read_deed(first, world), read_deed(other, world)
     same = sum(x == y for i in (0, 2) for x, y in zip(a[i], b[i], strict=True)) + (a[1] == b[1])
     return f"{same}.000"
 
@@ -158,9 +158,9 @@ def solve_rte(world: World, text: str, hypothesis: str) -> str:
     else:
         first, main = words[words.index("that") + 1], words[nouns[1] + 1]
         clause = head, first.removesuffix("s"), inner
-    said = read_deed(hypothesis, world)
-    told = clause, (head, main.removesuffix("s"), last)
-    return "entailment" if (said[0][-1], said[1], said[2][-1]) in told else "not_entailment"
+    deed = read_deed(hypothesis, world)
+    expected = clause, (head, main.removesuffix("s"), last)
+    return "entailment" if (deed[0][-1], deed[1], deed[2][-1]) in expected else "not_entailment"
 
 
 def solve_wnli(world: World, text: str, hypothesis: str) -> str:
@@ -169,8 +169,8 @@ def solve_wnli(world: World, text: str, hypothesis: str) -> str:
     return str(int(number(noun) == meant))
 
 
-def equal_deeds(world: World, one: str, other: str) -> str:
-    return str(int(read_deed(one, world) == read_deed(other, world)))
+def equal_deeds(world: World, first: str, other: str) -> str:
+    return str(int(read_deed(first, world) == read_deed(other, world)))
 
 
 SOLVERS: dict[str, Callable[..., str]] = {
@@ -178,7 +178,7 @@ SOLVERS: dict[str, Callable[..., str]] = {
     "sst2": solve_sst2,
     "mrpc": equal_deeds,
     "stsb": solve_stsb,
-    "qqp": lambda world, one, other: str(int(asked(one) == asked(other))),
+    "qqp": lambda world, first, other: str(int(asked(first) == asked(other))),
     "mnli": solve_mnli,
     "qnli": solve_qnli,
     "rte": solve_rte,

@@ -25,14 +25,14 @@ def grammar(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def test_a_grammar_world(grammar: pathlib.Path) -> None:
-    said = json.loads((grammar / "world.json").read_text())
+    facts = json.loads((grammar / "world.json").read_text())
     names = {path.name for path in grammar.iterdir()}
     splits = {f"wiki.{split}.raw" for split in ("train", "valid", "test")}
     assert names == splits | {"world.json", "gold.jsonl", "glue"}
-    assert said["documents"] == {"train": 30, "valid": 3, "test": 3}
-    assert said["tasks"]["mnli"]["dev_mismatched"] == 3
+    assert facts["documents"] == {"train": 30, "valid": 3, "test": 3}
+    assert facts["tasks"]["mnli"]["dev_mismatched"] == 3
     exact = discourse.draw(Sizes(num_nouns=6), 0).facts()
-    assert {name: said[name] for name in exact} == exact
+    assert {name: facts[name] for name in exact} == exact
 
 
 def test_the_corpus_is_what_gold_annotates(grammar: pathlib.Path) -> None:
@@ -41,17 +41,17 @@ def test_the_corpus_is_what_gold_annotates(grammar: pathlib.Path) -> None:
     for split in ("train", "valid", "test"):
         own = [row for row in rows if row["split"] == split]
         assert [row["document"] for row in own] == list(range(len(own)))
-        told = [" ".join(" ".join(s["words"]) for s in row["sentences"]) for row in own]
-        assert list(corpus.documents(split)) == told
+        texts = [" ".join(" ".join(s["words"]) for s in row["sentences"]) for row in own]
+        assert list(corpus.documents(split)) == texts
 
 
 def test_a_markov_world(tmp_path: pathlib.Path) -> None:
-    said = run(tmp_path / "world", "--kind=markov", "--vocab_size=6", "--length=20", "--seed=3")
+    facts = run(tmp_path / "world", "--kind=markov", "--vocab_size=6", "--length=20", "--seed=3")
     source = markov.draw(6, 2, 3)
-    assert said["nats_per_word"] == source.bound(source.order) == said["nats_per_word_seeing_2"]
-    assert said["nats_per_word_seeing_0"] == source.bound(0)
+    assert facts["nats_per_word"] == source.bound(source.order) == facts["nats_per_word_seeing_2"]
+    assert facts["nats_per_word_seeing_0"] == source.bound(0)
     documents = list(open_corpus(f"wikitext:{tmp_path}/world").documents("train"))
-    place = {word: i for i, word in enumerate(said["words"])}
+    place = {word: i for i, word in enumerate(facts["words"])}
     tokens = np.array([[place[word] for word in text.split()] for text in documents])
     assert tokens.shape == (30, 20)
     nats = -np.log(source.transitions[tokens[:, :-2], tokens[:, 1:-1], tokens[:, 2:]])
@@ -59,12 +59,12 @@ def test_a_markov_world(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_world_of_neighbours(tmp_path: pathlib.Path) -> None:
-    said = run(tmp_path / "world", "--kind=neighbours", "--num_letters=4", "--length=9")
-    place = {word: i for i, word in enumerate(said["words"])}
+    facts = run(tmp_path / "world", "--kind=neighbours", "--num_letters=4", "--length=9")
+    place = {word: i for i, word in enumerate(facts["words"])}
     for text in open_corpus(f"wikitext:{tmp_path}/world").documents("valid"):
         tokens = [place[word] for word in text.split()]
         for i in range(1, 9, 2):
-            assert tokens[i] == 4 + said["table"][tokens[i - 1]][tokens[i + 1]]
+            assert tokens[i] == 4 + facts["table"][tokens[i - 1]][tokens[i + 1]]
 
 
 def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -77,12 +77,12 @@ def test_equal_arguments_give_equal_files(grammar: pathlib.Path, tmp_path: pathl
     ("arguments", "message"),
     [
         (["--kind=markov", "--num_nouns=3"], "--num_nouns"),
-        (["--kind=markov", "--vocab_size=1"], "expected 2 tokens or more"),
-        (["--kind=markov", "--order=9"], "at most 4096 are possible"),
-        (["--kind=neighbours", "--length=8"], "expected an odd number"),
+        (["--kind=markov", "--vocab_size=1"], "2 tokens"),
+        (["--kind=markov", "--order=9"], "at most 4096"),
+        (["--kind=neighbours", "--length=8"], "odd number"),
         (["--kind=grammar", "--documents=0"], "documents"),
-        (["--kind=grammar", "--num_topics=1"], "num_topics=1: the tasks need 2 or more"),
-        (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2 or more, got 1"),
+        (["--kind=grammar", "--num_topics=1"], "num_topics=1: "),
+        (["--kind=grammar", "--num_nouns=1"], "num_nouns: expected 2"),
     ],
 )
 def test_mistakes_are_one_message(
@@ -94,8 +94,8 @@ def test_mistakes_are_one_message(
     with pytest.raises(SystemExit) as ended:
         program.main([f"--to={tmp_path}/world", "--documents=5", *arguments])
     assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert message in said.err and said.err.count("\n") == 1 and not said.out
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
     assert not list(tmp_path.glob("world/*"))
 
 
@@ -106,5 +106,5 @@ def test_a_folder_with_something_in_it_is_left_alone(
     with pytest.raises(SystemExit) as ended:
         program.main([f"--to={tmp_path}", "--documents=5", "--kind=markov"])
     assert ended.value.code == 2
-    assert "expected a new or empty folder" in capsys.readouterr().err
+    assert f"--to={tmp_path}" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]

@@ -89,7 +89,7 @@ class Corpus:
         for document in self.source.streams[name](tick):
             split = name
             if self.divided and name == "train":
-                split = split_of(document, self.settings.valid_rate)
+                split = assign_split(document, self.settings.valid_rate)
             for piece in pieces(document, MAX_CHARS):
                 yield split, piece
 
@@ -129,7 +129,7 @@ def open_corpus(
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
 
 
-def split_of(document: str, valid_rate: float) -> str:
+def assign_split(document: str, valid_rate: float) -> str:
     """Returns the split, "train" or "valid", of a document of a source that has no validation.
 
     The split depends on the text alone: a document keeps it when others are added, and two copies
@@ -204,14 +204,13 @@ def digest(path: Path) -> str:
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
     """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`."""
-    passed = offset = 0
+    passed = offset = number = 0
     with readable(path), path.open("rb") as packed, _unpacked(path, packed) as file:
-        for number, line in enumerate(file):
-            text = decode(line, errors, path, offset)
-            if number == 0:
-                text = text.removeprefix("\ufeff")
-            yield text.rstrip("\r\n")
-            offset += len(line)
+        while line := file.readline():
+            size = len(line)
+            line = line.rstrip(b"\r\n")  # before it is decoded: a long line has few copies
+            yield decode(line, errors, path, offset).removeprefix("\ufeff" * (offset == 0))
+            offset, number = offset + size, number + 1
             if number % 1000 == 0:
                 now = packed.tell()
                 tick(now - passed)

@@ -124,9 +124,9 @@ def docstrings(source: bytes) -> Iterator[list[str]]:
     except (SyntaxError, ValueError, RecursionError):
         return
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
-    others = [node for node in module.body if not isinstance(node, ast.ClassDef)]
+    statements = [node for node in module.body if not isinstance(node, ast.ClassDef)]
     first = ast.get_docstring(module, clean=False) or ""
-    yield [first, *(text for node in others for text in _docstrings(node))]
+    yield [first, *(text for node in statements for text in _docstrings(node))]
     yield from (list(_docstrings(node)) for node in classes)
 
 

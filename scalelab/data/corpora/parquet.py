@@ -19,7 +19,7 @@ SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     """Opens the files in the folder `argument`; raises ValueError without a training file."""
     folder = corpora.folder(argument, "parquet")
-    files = {ours: sorted(folder.glob(f"{theirs}-*.parquet")) for theirs, ours in SPLITS.items()}
+    files = {split: sorted(folder.glob(f"{source}-*.parquet")) for source, split in SPLITS.items()}
     files = {split: paths for split, paths in files.items() if paths}
     if "train" not in files:
         raise ValueError(

@@ -14,9 +14,9 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:
         for path in paths:
             paragraph: list[str] = []
-            for line in corpora.lines(path, settings.errors, tick):
-                if stripped := line.strip():
-                    paragraph.append(stripped)
+            for line in map(str.strip, corpora.lines(path, settings.errors, tick)):
+                if line:
+                    paragraph.append(line)
                 elif paragraph:
                     yield "\n".join(paragraph)
                     paragraph = []

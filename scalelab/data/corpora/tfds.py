@@ -26,7 +26,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     except Exception as error:  # whatever a data set's own code or its server comes up with
         message = str(error).strip().split("\n")[0]
         raise ValueError(f"corpus tfds:{argument}: {message}") from error
-    splits = {ours: theirs for theirs, ours in SPLITS.items() if theirs in builder.info.splits}
+    splits = {split: source for source, split in SPLITS.items() if source in builder.info.splits}
     if "train" not in splits:
         raise ValueError(f"corpus tfds:{argument}: no split 'train' in {[*builder.info.splits]}")
 
@@ -43,7 +43,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
         return [builder.info.full_name, {n: [i.num_examples, i.num_bytes] for n, i in infos}]
 
     return corpora.Source(
-        streams={name: functools.partial(stream, theirs) for name, theirs in splits.items()},
-        num_bytes={n: builder.info.splits[theirs].num_bytes or 0 for n, theirs in splits.items()},
+        streams={name: functools.partial(stream, source) for name, source in splits.items()},
+        num_bytes={n: builder.info.splits[source].num_bytes or 0 for n, source in splits.items()},
         identity=identity,
     )

@@ -11,34 +11,34 @@ ENCODER_FIXED = (
 )
 
 
-def encoder_layers(theirs: str, ours: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of BERT and RoBERTa, whose names begin with `theirs`."""
+def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
+    """Makes the rows of the layers of BERT and RoBERTa, whose names begin with `tensor`."""
     split = ("split_heads", "split_heads_bias")
     each = [
-        affine(f"{ours}/attention/{part}", f"{theirs}.attention.self.{part}", *split)
+        affine(f"{path}/attention/{part}", f"{tensor}.attention.self.{part}", *split)
         for part in PARTS
     ]
     return (
         *(row for rows in each for row in rows),
-        *affine(f"{ours}/attention/out", f"{theirs}.attention.output.dense", "join_heads"),
-        *norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm"),
-        *affine(f"{ours}/ffn/inner", f"{theirs}.intermediate.dense"),
-        *affine(f"{ours}/ffn/outer", f"{theirs}.output.dense"),
-        *norm(f"{ours}/ffn_norm", f"{theirs}.output.LayerNorm"),
+        *affine(f"{path}/attention/out", f"{tensor}.attention.output.dense", "join_heads"),
+        *norm(f"{path}/attention_norm", f"{tensor}.attention.output.LayerNorm"),
+        *affine(f"{path}/ffn/inner", f"{tensor}.intermediate.dense"),
+        *affine(f"{path}/ffn/outer", f"{tensor}.output.dense"),
+        *norm(f"{path}/ffn_norm", f"{tensor}.output.LayerNorm"),
     )
 
 
-def decoder_layers(theirs: str, ours: str = "stack/layer") -> tuple[Row, ...]:
-    """Makes the rows of the layers of GPT and GPT-2, whose names begin with `theirs`."""
+def decoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
+    """Makes the rows of the layers of GPT and GPT-2, whose names begin with `tensor`."""
     kernels, biases = (
-        tuple(f"{ours}/attention/{part}/{kind}" for part in PARTS) for kind in ("kernel", "bias")
+        tuple(f"{path}/attention/{part}/{kind}" for part in PARTS) for kind in ("kernel", "bias")
     )
     return (
-        Row(kernels, (f"{theirs}.attn.c_attn.weight",), "fused_qkv"),
-        Row(biases, (f"{theirs}.attn.c_attn.bias",), "fused_qkv"),
-        *affine(f"{ours}/attention/out", f"{theirs}.attn.c_proj", "conv1d_join_heads"),
-        *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
-        *affine(f"{ours}/ffn/inner", f"{theirs}.mlp.c_fc", "same"),
-        *affine(f"{ours}/ffn/outer", f"{theirs}.mlp.c_proj", "same"),
-        *norm(f"{ours}/ffn_norm", f"{theirs}.ln_2"),
+        Row(kernels, (f"{tensor}.attn.c_attn.weight",), "fused_qkv"),
+        Row(biases, (f"{tensor}.attn.c_attn.bias",), "fused_qkv"),
+        *affine(f"{path}/attention/out", f"{tensor}.attn.c_proj", "conv1d_join_heads"),
+        *norm(f"{path}/attention_norm", f"{tensor}.ln_1"),
+        *affine(f"{path}/ffn/inner", f"{tensor}.mlp.c_fc", "same"),
+        *affine(f"{path}/ffn/outer", f"{tensor}.mlp.c_proj", "same"),
+        *norm(f"{path}/ffn_norm", f"{tensor}.ln_2"),
     )

@@ -187,14 +187,14 @@ def _by_counts(finding: Finding) -> tuple[str, str]:
 
 def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
     """Returns the verdict that a finding's claims give, and why; `num_claims` were corrected."""
-    any_of, all_of = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
-    by_any, by_all = ([c.what for c in finding.claims if c.verdict == v] for v in (any_of, all_of))
+    if_any, if_all = (CONFIRMED, REFUTED) if finding.needs == ANY else (REFUTED, CONFIRMED)
+    by_any, by_all = ([c.what for c in finding.claims if c.verdict == v] for v in (if_any, if_all))
     if by_any:
-        return any_of, "; ".join(by_any)
+        return if_any, "; ".join(by_any)
     if not finding.claims:
         return UNDECIDED, "nothing to compare"
     if len(by_all) == len(finding.claims):
-        return all_of, "; ".join(by_all)
+        return if_all, "; ".join(by_all)
     untestable = dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
     if untestable:
         return NOT_TESTABLE, "; ".join(untestable)

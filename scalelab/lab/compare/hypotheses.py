@@ -18,12 +18,12 @@ from scalelab.lab.compare import claims
 from scalelab.lab.compare.claims import ABOVE, ALL, UNDECIDED, Case, Claim, Finding, Region
 from scalelab.lab.compare.scores import (
     LARGE_TASKS,
-    OF_TASKS,
+    TASK_SCORES,
     TITLES,
     Comparison,
     Row,
     Scores,
-    parts_of,
+    score_parts,
 )
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
@@ -64,11 +64,11 @@ def build_claim(
         return claims.claim(label, region, f"{missing} in this study")
     if not usable:
         absent = [
-            part for part in parts_of(score)
+            part for part in score_parts(score)
             if all(value(scores, row, part) is None for row in scores.rows)
         ]  # fmt: skip
-        of_rows = not absent or absent == [score]
-        lacking = f"{title} of these rows" if of_rows else ", ".join(absent)
+        rows_lack = not absent or absent == [score]
+        lacking = f"{title} of these rows" if rows_lack else ", ".join(absent)
         return claims.claim(label, region, f"no {lacking} in this study")
     weights: dict[Row, float] = {}
     for block in usable:
@@ -201,7 +201,7 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
     claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
     """
     tasks, main = set(study.facts["tasks"]), dict[str, str]()
-    for score, (task, _, _) in OF_TASKS.items():
+    for score, (task, _, _) in TASK_SCORES.items():
         main.setdefault(task, score)
     shown = [score for task, score in main.items() if task in tasks]
     shown = ["large"] if tasks.issuperset(LARGE_TASKS) else shown
@@ -210,11 +210,11 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
     for first, second in itertools.combinations(systems, 2):
         if f"{second} minus {first}" in stated:
             first, second = second, first
-        ours, theirs = (
+        firsts, seconds = (
             {(p.shape, p.variant): p for p in scores.rows if p.system == system}
             for system in (first, second)
         )
-        blocks: list[Block] = [{ours[k]: 1.0, theirs[k]: -1.0} for k in ours if k in theirs]
+        blocks: list[Block] = [{firsts[k]: 1.0, seconds[k]: -1.0} for k in firsts if k in seconds]
         made = tuple(
             build_claim(scores, f"{first} minus {second}", ABOVE, blocks, score, "no shape of both")
             for score in shown

@@ -232,13 +232,13 @@ def estimate_noise(
     deviations = [(g - g.mean()) * math.sqrt(len(g) / (len(g) - 1)) for g in several]
     within = np.concatenate(deviations) if deviations else np.zeros(0)
     squares = sum(float(np.square(g - g.mean()).sum()) for g in several)
-    of_means = squares / degrees * np.mean([1 / len(g) for g in groups]) if degrees else 0.0
-    unexplained = 0.0 if only_seeds and degrees else max(0.0, between - float(of_means))
-    total = unexplained + of_means
+    means_variance = squares / degrees * np.mean([1 / len(g) for g in groups]) if degrees else 0.0
+    unexplained = 0.0 if only_seeds and degrees else max(0.0, between - float(means_variance))
+    total = unexplained + means_variance
     centered = residuals - residuals.mean()
     spread = float(np.square(centered).mean())
     if total == 0 or spread == 0:
         return Noise(np.zeros(1), within, 1.0)
-    parts = unexplained**2 / spare + (of_means**2 / degrees if degrees else 0.0)
+    parts = unexplained**2 / spare + (means_variance**2 / degrees if degrees else 0.0)
     widening = scipy.stats.t.ppf(UPPER, total**2 / parts) / scipy.stats.norm.ppf(UPPER)
     return Noise(centered * math.sqrt(unexplained / spread), within, float(widening))

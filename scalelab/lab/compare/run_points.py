@@ -1,8 +1,8 @@
 """Finished runs as points (a measurement against clocks and size), and pools of comparable points.
 
-A point is a pre-training that ended. Its measurement is its validation loss at the end, or the mean
-main score over seeds of its fine-tunings in tasks/: of one task by name, of GLUE-Large's three as
-"glue_large", of all nine as "glue".
+A point is a pre-training that ended. Its measurement is its validation loss at the end, or a score
+of a study's tables, from the predictions of its fine-tunings: one of `scores.TASK_SCORES`,
+the main score of a task by its name, "glue_large", or "glue", the mean main score of all nine.
 
 `fields` has the fields that must agree: of a pre-training its science fields, "data" (a digest of
 its texts) and "numerics" (the numerics versions of its starts); of its fine-tunings
@@ -22,18 +22,22 @@ from typing import Any
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import science
 from scalelab.helpers.names import nearest
-from scalelab.lab.compare import comparability
+from scalelab.lab.compare import comparability, scores
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
-from scalelab.lab.compare.scores import LARGE_TASKS, mean_of_tasks
-from scalelab.lab.load import run_table
+from scalelab.lab.load import run_table, task_runs
 from scalelab.lab.load.run_table import LoadedRun, Row
-from scalelab.lab.load.task_runs import TITLES
-from scalelab.runs.records import RunRecord, RunResult, TaskResult
+from scalelab.lab.load.task_runs import MAIN, TITLES, TaskRuns
+from scalelab.lab.scores import predictions
+from scalelab.runs.records import RunResult
 
 AXES = {"n_model": "N"} | {c.result: c.label for c in CLOCKS.values() if c.result != "steps"}
-MEANS = {"glue_large": LARGE_TASKS, "glue": tuple(TITLES)}
 LOSS = "loss"
-DAMAGED = "damaged runs are left out"
+# Measure -> the scores of which it is the mean.
+MEASURES = {
+    LOSS: (), **{task: (name,) for task, name in MAIN.items()},
+    **{name: (name,) for name in scores.TASK_SCORES}, **scores.MEANS,
+    "glue_large": scores.LARGE, "glue": tuple(MAIN[task] for task in TITLES),
+}  # fmt: skip
 EQUAL = 1.05  # clocks that differ by less count as equal
 # AxHxL does not give the feed-forward width: runs of one shape must agree in it.
 SHAPE = frozenset(SHAPE_FIELDS) - {"net.ffn_width"}
@@ -74,50 +78,54 @@ def read(
 
     Args:
       folders: folders of runs, at any depth.
-      measure: "loss", a task, or one of MEANS.
+      measure: one of MEASURES.
       where: conditions as `run_table.where` takes them.
 
     Raises:
       ValueError: a folder does not exist, no run is finished, none has the measure, or losses are
         of different lengths.
     """
-    if measure != LOSS and measure not in TITLES and measure not in MEANS:
-        known = ", ".join([LOSS, *MEANS, *TITLES])
-        raise ValueError(f"unknown measure {measure!r}; there are {known}")
+    if measure not in MEASURES:
+        raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
     runs = run_table.load_runs(folders)
     asked = {*run_table.where(run_table.as_frame(runs), where).index}
     chosen = [run for place, run in enumerate(runs) if place in asked]
     places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
     if not chosen:
         raise ValueError(f"no runs in {places}")
-    tasks = () if measure == LOSS else MEANS.get(measure, (measure,))
-    tuned: dict[pathlib.Path, list[RunRecord]] = {}  # of a pre-training, which is RUN
-    for run in runs:
-        if run.record and run.row["status"] == "completed" and run.row["task"] in tasks:
-            tuned.setdefault(run.place.parents[2], []).append(run.record)  # RUN/tasks/TASK/seedN
+    keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
-    notes = [f"{len(broken)} {DAMAGED}: {'; '.join(broken)}"] if broken else []
+    notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     found, missing = [], 0
     for run in chosen:
         if run.row["status"] != "completed" or run.row["task"] is not None:
             continue
-        value = mean_of_tasks(run.row, tasks or (LOSS,))
+        value, tuned = run.row["loss"], dict[str, TaskRuns]()
+        if keys and run.record:
+            try:
+                folder = run.record.folder / "tasks"
+                tuned = task_runs.read(folder) if any(folder.glob("*/seed*")) else {}
+                value = predictions.score_run(tuned, keys)
+            except ValueError as error:
+                notes.append(f"{run.row['run']}: {error}")
+                value = None
         missing += value is None
         if value is not None:
-            found.append((run, value))
+            own = [tuned[task] for task in dict.fromkeys(task for task, *_ in keys)]
+            found.append((run, float(value), own))
     if not found:
         raise ValueError(
             f"no finished run with {measure} in {places}, of {len(chosen)} runs: wait for them,"
             f" fine-tune them, or choose another measure{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
-        _check_lengths([run.row for run, _ in found])
+        _check_lengths([run.row for run, *_ in found])
     unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in chosen)
     if unfinished:
         notes.append(f"{unfinished} runs are unfinished and left out")
     if missing:
         notes.append(f"{missing} runs have no {measure} and are left out")
-    return [_make_point(run, y, tuned.get(run.place, [])) for run, y in found], notes
+    return [_make_point(*parts) for parts in found], notes
 
 
 def means(points: Sequence[RunPoint]) -> list[RunPoint]:
@@ -197,7 +205,7 @@ def pool(
     return dict(zip(names, groups, strict=True)), notes
 
 
-def check_one_pool(
+def check_poolable(
     points: Sequence[RunPoint], free: Collection[str], allow: Collection[str], where: str
 ) -> list[str]:
     """Returns the notes of `pool`; raises a ValueError on several systems or pools at `where`."""
@@ -256,7 +264,7 @@ def _group(points: Sequence[RunPoint], free: Collection[str]) -> list[list[RunPo
 # --- A run's fields -------------------------------------------------------------------------------
 
 
-def _make_point(run: LoadedRun, y: float, tuned: Sequence[RunRecord]) -> RunPoint:
+def _make_point(run: LoadedRun, y: float, tuned: Sequence[TaskRuns]) -> RunPoint:
     """Makes the point of a pre-training with its fine-tunings on the measured tasks."""
     row, record = run.row, run.record
     assert record is not None
@@ -264,10 +272,10 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[RunRecord]) -> RunPoin
     fields = science(record.config) | {"task": None, "seed": None}
     fields |= {"data": record.data_hash, "numerics": record.environment.numerics_versions}
     adapted = []
-    for seed in tuned:
-        chosen = (seed.result.chosen if isinstance(seed.result, TaskResult) else None) or {}
+    for name, seed in ((task.name, seed) for task in tuned for seed in task.finished):
+        chosen = (seed.result.chosen if seed.result else None) or {}
         own = {k: v for k, v in comparability.describe_tuning(seed).items() if k not in chosen}
-        adapted.append((str(seed.task), own))
+        adapted.append((name, own))
     for name in sorted({name for _, own in adapted for name in own}):
         values = {(task, repr(own.get(name))): own.get(name) for task, own in adapted}
         alike = len({text for _, text in values}) == 1  # else the values by task, as text

@@ -15,6 +15,7 @@ from scalelab.config.pretraining import Shape
 from scalelab.lab.compare.claims import Finding
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.load.study_runs import Study
+from scalelab.lab.load.task_runs import TASK_SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,29 +23,12 @@ if TYPE_CHECKING:
     from scalelab.lab.show.score_tables import TableRequest
     from scalelab.lab.tables import Table
 
-# Score -> task, dev split, metric.
-OF_TASKS = {
-    "mnli_m": ("mnli", "matched", "accuracy"),
-    "mnli_mm": ("mnli", "mismatched", "accuracy"),
-    "qqp": ("qqp", "dev", "accuracy"),
-    "qqp_f1": ("qqp", "dev", "f1"),
-    "qnli": ("qnli", "dev", "accuracy"),
-    "sst2": ("sst2", "dev", "accuracy"),
-    "cola": ("cola", "dev", "matthews"),
-    "stsb": ("stsb", "dev", "pearson"),
-    "mrpc": ("mrpc", "dev", "f1"),
-    "mrpc_acc": ("mrpc", "dev", "accuracy"),
-    "rte": ("rte", "dev", "accuracy"),
-    "wnli": ("wnli", "dev", "accuracy"),
-    "same_document": ("same_document", "dev", "accuracy"),
-    "swapped_words": ("swapped_words", "dev", "accuracy"),
-}
 # GLUE-Large is the mean of three tasks; the protocol does not say which metric QQP has in it.
 MEANS = {"large": ("mnli_m", "qqp", "qnli"), "large_f1": ("mnli_m", "qqp_f1", "qnli")}
 LARGE = MEANS["large"]
-LARGE_TASKS = tuple(OF_TASKS[part][0] for part in LARGE)
-OF_PRETRAINING = ("loss", "seconds")
-SCORES = (*MEANS, *OF_TASKS, *OF_PRETRAINING)
+LARGE_TASKS = tuple(TASK_SCORES[part][0] for part in LARGE)
+PRETRAINING_SCORES = ("loss", "seconds")
+SCORES = (*MEANS, *TASK_SCORES, *PRETRAINING_SCORES)
 TITLES = {
     "large": "GLUE-Large", "large_f1": "GLUE-Large (QQP F1)", "loss": "validation loss",
     "seconds": "seconds of pre-training",
@@ -176,12 +160,6 @@ def check(score: str) -> None:
         raise ValueError(f"unknown score {score!r}: expected one of {', '.join(SCORES)}")
 
 
-def mean_of_tasks(scores: Mapping[str, object], tasks: Sequence[str]) -> float | None:
-    """Returns the mean of tasks' main scores, such as of LARGE_TASKS; None if one is missing."""
-    known = [x for task in tasks if isinstance(x := scores.get(task), int | float)]
-    return sum(known) / len(known) if len(known) == len(tasks) else None
-
-
-def parts_of(score: str) -> tuple[str, ...]:
+def score_parts(score: str) -> tuple[str, ...]:
     """Returns the scores of which a score is the mean."""
     return MEANS.get(score, (score,))

@@ -90,7 +90,7 @@ class Scaling:
     @property
     def phi(self) -> float:
         """The base's compound coefficient, log2(L H^2)."""
-        return phi_of(self.base.n_model)
+        return size_to_phi(self.base.n_model)
 
     @property
     def alpha(self) -> float:
@@ -114,12 +114,12 @@ class Scaling:
         return near_width(math.sqrt(2**phi / depth), depth)
 
 
-def phi_of(n_model: float) -> float:
+def size_to_phi(n_model: float) -> float:
     """Returns the compound coefficient of a size N > 0: log2(N / 12)."""
     return math.log2(n_model / PER_SQUARE)
 
 
-def size_of(phi: float) -> float:
+def phi_to_size(phi: float) -> float:
     """Returns the size N of a compound coefficient: 12 * 2^phi."""
     return PER_SQUARE * 2**phi
 
@@ -163,8 +163,10 @@ def find_base(
     these) and `num_seeds` fine-tunings each, in the runs that have it. Without tasks the least loss
     wins.
     """
-    from scalelab.lab.compare.scores import LARGE_TASKS, mean_of_tasks
+    from scalelab.lab.compare.scores import LARGE_TASKS
+    from scalelab.lab.load.task_runs import MAIN, TASK_SCORES
 
+    scored = [t for t in tasks if t in LARGE_TASKS] or [t for t in tasks if t in MAIN]
     losses, scores = dict[Shape, float](), dict[Shape, float]()
     for shape, runs in grid.items():
         known = [run.loss for run in runs if run.loss is not None]
@@ -178,10 +180,11 @@ def find_base(
             ended = (run.tasks[t].runs if t in run.tasks else () for t in tasks)
             if any(sum(not r.unfinished for r in runs) < num_seeds for runs in ended):
                 return None
-            own = {name: float(np.mean(task.values(task.keys[0])))
-                   for name, task in run.tasks.items() if task.finished}  # fmt: skip
-            found.append(mean_of_tasks(own, [t for t in tasks if t in LARGE_TASKS] or tasks))
-        found = [mean for mean in found if mean is not None]
+            tuned = [
+                run.tasks[t].values(TASK_SCORES[MAIN[t]][1:]) for t in scored if t in run.tasks
+            ]
+            if tuned and all(tuned) and len(tuned) == len(scored):
+                found.append(float(np.mean([np.mean(values) for values in tuned])))
         scores[shape] = float(np.mean(found)) if found else -np.inf
     return choose(losses, scores)
 

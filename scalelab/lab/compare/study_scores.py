@@ -30,17 +30,17 @@ from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import (
-    OF_PRETRAINING,
-    OF_TASKS,
+    PRETRAINING_SCORES,
+    TASK_SCORES,
     TITLES,
     Row,
     Scores,
     check,
-    parts_of,
+    score_parts,
 )
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, Study
-from scalelab.lab.scores.predictions import StudyPredictions
+from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 UNEVEN = 0.05  # speeds of runs of one row may differ by this share
@@ -99,7 +99,7 @@ class StudyScores(Scores):
     def contrast(self, weights: Mapping[Row, float], score: str) -> Estimate | None:
         """Returns a weighted sum of scores; it has an interval if rows share two seeds or more."""
         found = self._estimate(tuple(weights.items()), score)
-        if found is None or score in OF_PRETRAINING:
+        if found is None or score in PRETRAINING_SCORES:
             return found
         several = len(self._seeds([*weights], score)[0]) > 1
         return found if several else estimates.without_interval(found.value)
@@ -127,19 +127,19 @@ class StudyScores(Scores):
             more = f", and in {len(by_row) - 1} more rows" if len(by_row) > 1 else ""
             reasons.append(f"the objective of {label} did not take ({failure}{more})")
         values = {row: x.value for row in rows if (x := self.value(row, score)) is not None}
-        if values and score not in OF_PRETRAINING:
+        if values and score not in PRETRAINING_SCORES:
             best, floor = max(values.values()), self.floor(score)
             if floor is not None and best - floor < FLOOR_MARGIN:
                 reasons.append(
                     f"{title} is on its floor: at most {best:.3f} against {floor:.3f} of the best"
                     f" constant answer, margin {FLOOR_MARGIN:g}"
                 )
-            others = {row: self._scratch.value(row, score) for row in values}
-            gains = [values[row] - x.value for row, x in others.items() if x is not None]
+            untrained_scores = {row: self._scratch.value(row, score) for row in values}
+            gains = [values[row] - x.value for row, x in untrained_scores.items() if x is not None]
             if gains and np.mean(gains) <= 0:
                 gain = f"{np.mean(gains):+.3f}"
                 reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
-            if untrained := [row.label for row, x in others.items() if x is None]:
+            if untrained := [row.label for row, x in untrained_scores.items() if x is None]:
                 missing[f"{title} against the same nets from scratch"] = untrained
         unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
         return "; ".join(reasons), "; ".join(unchecked)
@@ -184,7 +184,7 @@ class StudyScores(Scores):
     def remarks(self, scores: Iterable[str]) -> list[str]:
         """Returns remarks on some scores: unusable values with reasons, and the clock's device."""
         scores = list(scores)
-        parts = {part for score in scores for part in parts_of(score)}
+        parts = {part for score in scores for part in score_parts(score)}
         named = [n for n in self.notes if any(re.search(rf" {part}: ", n) for part in parts)]
         found = [f"Could not be used: {note}." for note in named]
         if "seconds" not in scores:
@@ -214,7 +214,7 @@ class StudyScores(Scores):
     def _make_estimate(self, parts: Parts, score: str) -> Estimate | None:
         check(score)
         seed = zlib.crc32(" ".join(row.label for row, _ in parts).encode())
-        if score in OF_PRETRAINING:
+        if score in PRETRAINING_SCORES:
             numbers = []
             for row, weight in parts:
                 known = {run.seed: getattr(run.result, score) for run in _point(row).finished}
@@ -223,7 +223,7 @@ class StudyScores(Scores):
         seeds = self._seeds([row for row, _ in parts], score)
         if not all(seeds):
             return None
-        sets = [self._dev_set(parts, name, seeds) for name in parts_of(score)]
+        sets = [self._dev_set(parts, name, seeds) for name in score_parts(score)]
         whole = [found for found in sets if found is not None]
         if len(whole) < len(sets):
             return None
@@ -233,7 +233,7 @@ class StudyScores(Scores):
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._stack(_point(row), name, OF_TASKS[name], *seeds)
+            stack = self._stack(_point(row), name, TASK_SCORES[name], *seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -242,20 +242,16 @@ class StudyScores(Scores):
                 return None
             rows.append((weight, stack.predicted))
         assert first is not None
-        return first.gold, rows, OF_TASKS[name][2]
+        return first.gold, rows, TASK_SCORES[name][2]
 
     def _seeds(self, rows: Sequence[Row], score: str) -> Seeds:
         """Returns the seeds that all rows have finished in all tasks."""
-        tasks = [OF_TASKS[part][0] for part in parts_of(score)]
+        tasks = [TASK_SCORES[part][0] for part in score_parts(score)]
         there = []
         for row in rows:
-            found = {}
-            for run in _point(row).finished:
-                of_run = getattr(run, self.part)
-                tuned = [{r.seed for r in of_run[t].finished} for t in tasks if t in of_run]
-                if len(tuned) == len(tasks) and (common := set.intersection(*tuned)):
-                    found[run.seed] = common
-            there.append(found)
+            runs = _point(row).finished
+            found = {run.seed: shared_seeds(getattr(run, self.part), tasks) for run in runs}
+            there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]
         finetune = set.intersection(*tuned) if tuned else set()
@@ -264,13 +260,13 @@ class StudyScores(Scores):
     def floor(self, score: str) -> float | None:
         """Returns the score of the best constant answer, by the dev sets of a first row."""
         found = []
-        for name in parts_of(score):
+        for name in score_parts(score):
             every = ((((row, 1.0),), name, self._seeds([row], score)) for row in self.rows)
             sets = (self._dev_set(*parts) for parts in every if all(parts[2]))
             first = next(filter(None, sets), None)
             if first is None:
                 return None
-            found.append(_constant(OF_TASKS[name][2], first[0]))
+            found.append(_constant(TASK_SCORES[name][2], first[0]))
         return float(np.mean(found))
 
     def _note(self, note: str) -> None:

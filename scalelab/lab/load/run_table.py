@@ -26,7 +26,7 @@ import pandas as pd
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.helpers.names import nearest
-from scalelab.lab.load import archive
+from scalelab.lab.load import archive, task_runs
 from scalelab.runs import json_files, records
 from scalelab.runs.records import RunRecord, RunResult, TaskResult, Unreadable
 
@@ -95,8 +95,8 @@ def load_runs(folders: Sequence[pathlib.Path]) -> list[LoadedRun]:
 def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """Returns the table of runs: COLUMNS, then tasks, then config fields; unknown cells are NA."""
     rows = [run.row for run in runs]
-    others = {name for row in rows for name in row} - {*COLUMNS}
-    columns = [*COLUMNS, *sorted(others, key=lambda name: ("." in name, name))]
+    more = {name for row in rows for name in row} - {*COLUMNS}
+    columns = [*COLUMNS, *sorted(more, key=lambda name: ("." in name, name))]
     return pd.DataFrame(rows, columns=columns, dtype=object).convert_dtypes()
 
 
@@ -218,8 +218,9 @@ def _describe_result(record: RunRecord) -> Row:
         row |= {"params": result.params, "status": result.status}
     if isinstance(result, TaskResult):
         split = next(iter(result.eval.values()), {})
+        _, _, main = task_runs.TASK_SCORES.get(task_runs.MAIN.get(result.task, ""), ("", "", ""))
         scores = {name: value for name, value in split.items() if value is not None}
-        row["score"] = next(iter(scores.values()), None)
+        row["score"] = scores.get(main, next(iter(scores.values()), None))
         row["scores"] = " ".join(f"{n} {100 * value:.1f}" for n, value in scores.items()) or None
         done = result.degenerate and result.status == records.COMPLETED
         row["note"] = f"degenerate: {result.degenerate}" if done else result.degenerate

@@ -39,6 +39,25 @@ DEV_SIZES = {
     "rte": {"dev": 277},
     "wnli": {"dev": 71},
 }
+# Score -> task, dev split, metric.
+TASK_SCORES = {
+    "mnli_m": ("mnli", "matched", "accuracy"),
+    "mnli_mm": ("mnli", "mismatched", "accuracy"),
+    "qqp": ("qqp", "dev", "accuracy"),
+    "qqp_f1": ("qqp", "dev", "f1"),
+    "qnli": ("qnli", "dev", "accuracy"),
+    "sst2": ("sst2", "dev", "accuracy"),
+    "cola": ("cola", "dev", "matthews"),
+    "stsb": ("stsb", "dev", "pearson"),
+    "mrpc": ("mrpc", "dev", "f1"),
+    "mrpc_acc": ("mrpc", "dev", "accuracy"),
+    "rte": ("rte", "dev", "accuracy"),
+    "wnli": ("wnli", "dev", "accuracy"),
+    "same_document": ("same_document", "dev", "accuracy"),
+    "swapped_words": ("swapped_words", "dev", "accuracy"),
+}
+# Task -> its main score, the first in the list.
+MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 

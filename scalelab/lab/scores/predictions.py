@@ -8,7 +8,8 @@
   finetune_seed  seed of the fine-tuning
   items          its predictions with gold, or the reason why they are unreadable
 
-`stack` turns lines of the frame into the array [P, F, n] that the bootstrap resamples.
+`stack` turns lines of the frame into the array [P, F, n] that the bootstrap resamples; `score_run`
+scores the lines of one pre-training, for laws, frontiers and grids.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -16,7 +17,7 @@
 # pyright: reportCallIssue=false
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,9 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.load.task_runs import SeedRun, TaskRuns, differ
 from scalelab.runs.json_files import Unreadable
 from scalelab.runs.predictions import Predictions
+from scalelab.tasks import metrics
 
+Key = tuple[str, str, str]  # task, dev split, metric
 COLUMNS = ("row", "run", "pretrain_seed", "finetune_seed", "items")
 
 
@@ -92,6 +95,26 @@ def stack_runs(groups: Sequence[TaskRuns], split: str) -> Stack:
     return found
 
 
+def shared_seeds(tuned: Mapping[str, TaskRuns], tasks: Sequence[str]) -> set[int]:
+    """Returns the fine-tuning seeds of a pre-training that have finished all of some tasks."""
+    found = [{run.seed for run in tuned[task].finished} for task in tasks if task in tuned]
+    return set.intersection(*found) if len(found) == len(tasks) else set()
+
+
+def score_run(tuned: Mapping[str, TaskRuns], keys: Sequence[Key]) -> float | None:
+    """Returns the mean score of a pre-training over its shared seeds and `keys`; None without any.
+
+    Raises:
+      ValueError: as `stack_runs`.
+    """
+    seeds, scores = shared_seeds(tuned, [task for task, *_ in keys]), []
+    for task, split, metric in keys if seeds else ():
+        runs = tuple(run for run in tuned[task].finished if run.seed in seeds)
+        found = stack_runs([TaskRuns(task, runs)], split)
+        scores.append(metrics.METRICS[metric](found.examples.gold, found.predicted[0]).mean())
+    return float(np.mean(scores)) if scores else None
+
+
 class StudyPredictions:
     """The predictions of a study's fine-tunings, each dev split read once.
 
@@ -104,7 +127,7 @@ class StudyPredictions:
         self._frames: dict[tuple[str, str], pd.DataFrame] = {}
 
     def stack(
-        self, row: Point, score: str, key: tuple[str, str, str],
+        self, row: Point, score: str, key: Key,
         pretrain_seeds: Sequence[int], finetune_seeds: Sequence[int],
     ) -> Stack | None:  # fmt: skip
         """Stacks a row's predictions on a task and split; None if some are missing.

@@ -19,7 +19,7 @@ import pandas as pd
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare.estimates import with_bars
-from scalelab.lab.compare.scores import OF_TASKS, Scores
+from scalelab.lab.compare.scores import TASK_SCORES, Scores
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import notes, plots
 from scalelab.lab.show.score_tables import TASKS
@@ -97,9 +97,9 @@ def draw_losses(
         title = str(system) if systems.count(system) == 1 else f"{system}, {objective} on {form}"
         for axis, length in zip(row, lengths, strict=True):
             for k, point in enumerate(points[place] for place in own):
-                of_point = curves[curves["label"] == point.label]
+                point_curves = curves[curves["label"] == point.label]
                 label = f"{point.label.removeprefix(f'{point.system} ')}, N {point.shape.n_model:,}"
-                for _, lines in of_point.groupby("seed"):
+                for _, lines in point_curves.groupby("seed"):
                     lines = lines[lines["length"] == length]
                     axis.plot(
                         lines[clock.logged], lines["loss"], label=label, ms=4, lw=1.2,
@@ -119,7 +119,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
 
     A dashed line is the score of the best constant answer, such as the most frequent class.
     """
-    tasks = [column for column in TASKS if column.key in OF_TASKS
+    tasks = [column for column in TASKS if column.key in TASK_SCORES
              and any(scores.value(point, column.key) for point in study.points)]  # fmt: skip
     points = [p for p in study.points if any(scores.value(p, c.key) for c in tasks)]
     if not points:
@@ -137,7 +137,7 @@ def draw_tasks(study: Study, scores: Scores, published: Scores | None = None) ->
         if (constant := scores.floor(column.key)) is not None:
             axis.axvline(100 * constant, **dashed)
         axis.set_title(column.title, fontsize="medium")
-        axis.set_xlabel(f"{OF_TASKS[column.key][2]} x 100")
+        axis.set_xlabel(f"{TASK_SCORES[column.key][2]} x 100")
         axis.grid(alpha=0.3)
         axis.margins(x=0.15)
     panels[0].set_yticks(range(len(points)), [p.label for p in points])

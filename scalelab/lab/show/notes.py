@@ -12,7 +12,8 @@ from scalelab.lab.tables import Cell, Column, Value
 
 METRICS = (
     "Scores x 100 on the dev sets after the last step: accuracy, but Matthews' correlation (CoLA),"
-    " Pearson's (STS-B), F1 (MRPC). GLUE-Large is the mean of MNLI-m, QQP and QNLI."
+    " Pearson's (STS-B), F1 (MRPC). GLUE-Large is the mean of MNLI-m, QQP"
+    " (by accuracy, or by F1 where a column says so) and QNLI."
 )
 DETECTABLE = (
     "Smallest detectable difference: the true difference to the first row that a two-sided test at"
@@ -30,8 +31,8 @@ STATES: dict[str, Callable[[SeedRun], object]] = {
 
 def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Column]) -> list[str]:
     """Describes the scores of these rows and columns of a table."""
-    found, of_tasks = [], [c for c in columns if c.tasks]
-    if of_tasks:
+    found, task_columns = [], [c for c in columns if c.tasks]
+    if task_columns:
         found.append(METRICS)
         most = max(len(p.finished) for p in points)
         repeated = (
@@ -43,7 +44,7 @@ def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Col
             " Multi-Bootstrap over dev examples, fine-tuning seeds"
             f" ({study.facts['finetune_seeds']}){repeated}."
         )
-    if len(of_tasks) < len(columns):
+    if len(task_columns) < len(columns):
         found.append(
             "Loss and time: 95% intervals by Student's t over pre-training seeds; [-]: one run."
         )

@@ -37,9 +37,9 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         step = run.lines[-1]["step"] if run.lines else 0
         state = "" if run.result else f" (no result yet; at step {step})"
         heads.append(f"{letter}: {run.folder}: {run.name}{state}\n")
-    theirs, lines = _facts(b), list(differing)
+    facts_b, lines = _facts(b), list(differing)
     lines += [
-        f"{name}: {x} -> {theirs[name]}" for name, x in _facts(a).items() if x != theirs[name]
+        f"{name}: {x} -> {facts_b[name]}" for name, x in _facts(a).items() if x != facts_b[name]
     ]
     parts = [
         "".join(heads),
@@ -87,18 +87,18 @@ def losses(
       their tokens differ, in bits per byte too; "-" where one of them was not validated yet, or no
       longer.
     """
-    curves = [curves_of(run, clock) for run in (a, b)]
+    curves = [loss_curves(run, clock) for run in (a, b)]
     if not all(TRAINING in curve for curve in curves):
         return [], []
     low = max(curve[TRAINING][0][0] for curve in curves)
     high = min(curve[TRAINING][0][-1] for curve in curves)
     if not low <= high:
         return [], []
-    one_token = a.config.get("tokenizer") == b.config.get("tokenizer")
+    same_tokenizer = a.config.get("tokenizer") == b.config.get("tokenizer")
     header, points = [clock], np.linspace(low, high, num_points + 1)[1:]
     rows = [[f"{point:,.0f}" if point < 1e12 else f"{point:.4g}"] for point in points]
     for kind in curves[0]:
-        if kind not in curves[1] or (one_token and kind.startswith(BITS)):
+        if kind not in curves[1] or (same_tokenizer and kind.startswith(BITS)):
             continue
         header += [f"{kind} A", "B", "B - A"]
         sides = (np.interp(points, *curve[kind], np.nan, np.nan) for curve in curves)
@@ -108,7 +108,7 @@ def losses(
     return header, rows
 
 
-def curves_of(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def loss_curves(run: RunRecord, clock: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns a run's losses by kind: "training", "valid 128", ...: readings [n] and losses [n]."""
     found: dict[str, list[tuple[float, float]]] = {}
     for line in run.lines:
@@ -154,12 +154,12 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
       b: another.
     """
     figure = plots.canvas(13, 3.6)
-    kinds = sorted({kind for run in (a, b) for kind in curves_of(run, "step")}, key=natural)
+    kinds = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
     lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
         for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run
-            for kind, (x, y) in curves_of(run, clock).items():
+            for kind, (x, y) in loss_curves(run, clock).items():
                 if kind.startswith(BITS):
                     continue
                 look = plots.style(k, marker=None, lw=1, ms=4)

@@ -119,7 +119,7 @@ def make(
         "study": study, "facts": describe_study(study), "tables": made,
         "shared": [note for note in (made[0].notes if len(made) > 1 else ())
                    if note not in footnotes and all(note in table.notes for table in made)],
-        "findings": [(finding, _claims_of(finding, claims)) for finding in findings],
+        "findings": [(finding, _finding_table(finding, claims)) for finding in findings],
         "claims": claims, "departures": departures, "footnotes": footnotes,
         "runs": _tabulate_runs(study, footnotes), "commands": _list_commands(study),
         "figures": {name: captions.get(name, name.replace("_", " ")) for name in drawn},
@@ -218,7 +218,7 @@ def _tabulate_claims(
     return Table("hypotheses", title, CLAIM_COLUMNS, tuple(rows), None, remarks, tuple(footnotes))
 
 
-def _claims_of(finding: Finding, claims: Table) -> Table:
+def _finding_table(finding: Finding, claims: Table) -> Table:
     """Returns the claims of one finding; the notes are its rule, its verdict's reason, remarks."""
     rows = tuple(row[1:] for row in claims.rows if row[0] == finding.id)
     lines = [f"Confirmed if {finding.rule}."]

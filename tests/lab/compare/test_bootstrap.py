@@ -105,13 +105,13 @@ def planted(rng, num_seeds: int, seed_sd: float, n: int = 200) -> np.ndarray:
 @pytest.mark.parametrize(("num_seeds", "seed_sd"), [(5, 0.1), (20, 0.1)])
 def test_the_interval_holds_in_95_of_100(num_seeds: int, seed_sd: float) -> None:
     rng = np.random.default_rng(2)
-    gold, held = np.ones(200, int), 0
+    gold, covered = np.ones(200, int), 0
     for trial in range(300):
         found = bootstrap.multi_bootstrap(
             gold, planted(rng, num_seeds, seed_sd), "accuracy", num_resamples=300, seed=trial
         )
-        held += found.low <= 0.6 <= found.high
-    assert 0.91 <= held / 300 <= 0.985
+        covered += found.low <= 0.6 <= found.high
+    assert 0.91 <= covered / 300 <= 0.985
 
 
 @pytest.mark.slow
@@ -136,14 +136,14 @@ def test_the_detectable_difference_is_found_in_80_of_100() -> None:
     gold, found, sd = np.ones(2000, int), 0, 0.03
     # What a first pair of systems says can be told apart is planted in the others.
     difference = math.sqrt(2 / 8) * sd * (2.145 + 0.868)  # Student's table, 14 degrees
-    said = []
+    detectable = []
     for _ in range(200):
         a, b = (outcomes(rng.normal(m, sd, (1, 8)), 2000) for m in (0.5, 0.5 + difference))
         both = bootstrap.compare(gold, a, b, "accuracy", paired=False, num_resamples=300)
         found += both.p_value < 0.05 and both.value > 0
-        said.append(both.detectable)
+        detectable.append(both.detectable)
     assert 0.7 <= found / 200 <= 0.9
-    assert np.median(said) == pytest.approx(difference, rel=0.15)
+    assert np.median(detectable) == pytest.approx(difference, rel=0.15)
 
 
 def test_what_paired_seeds_share_cancels() -> None:
@@ -209,10 +209,10 @@ def test_the_mean_of_tasks_is_less_uncertain() -> None:
         bootstrap.multi_bootstrap(gold, predicted, "accuracy", seed=k, num_resamples=2000)
         for k in range(4)
     ]
-    found, one = bootstrap.mean(each), each[0]
+    found, first = bootstrap.mean(each), each[0]
     assert found.value == pytest.approx(0.65)
-    assert found.standard_error == pytest.approx(one.standard_error / 2, rel=0.06)
-    assert found.degrees == pytest.approx(4 * one.degrees, rel=0.01)
+    assert found.standard_error == pytest.approx(first.standard_error / 2, rel=0.06)
+    assert found.degrees == pytest.approx(4 * first.degrees, rel=0.01)
     t = scipy.stats.t.ppf(0.975, found.degrees)
     assert found.high - found.low == pytest.approx(2 * t * found.standard_error, rel=0.05)
 
@@ -221,21 +221,21 @@ def test_the_mean_of_metrics_of_the_same_runs_is_not() -> None:
     rng = np.random.default_rng(7)
     gold = rng.integers(0, 2, 100)
     predicted = np.where(rng.random((1, 4, 100)) < 0.7, gold, 1 - gold)
-    one = bootstrap.multi_bootstrap(gold, predicted, "accuracy")
-    found = bootstrap.mean([one, one], same_runs=True)
-    assert found.value == one.value and found.degrees == pytest.approx(one.degrees)
-    assert found.standard_error == pytest.approx(one.standard_error, rel=0.01)
-    assert found.low == pytest.approx(one.low, abs=0.02)
+    single = bootstrap.multi_bootstrap(gold, predicted, "accuracy")
+    found = bootstrap.mean([single, single], same_runs=True)
+    assert found.value == single.value and found.degrees == pytest.approx(single.degrees)
+    assert found.standard_error == pytest.approx(single.standard_error, rel=0.01)
+    assert found.low == pytest.approx(single.low, abs=0.02)
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="pre-training seeds, fine-tuning seeds, n"):
+    with pytest.raises(ValueError, match="fine-tuning seeds"):
         bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 0, 40)), "accuracy")
     with pytest.raises(ValueError, match="unknown metric 'bleu'"):
         bootstrap.multi_bootstrap(RIGHT, np.zeros((1, 5, 40)), "bleu")
-    with pytest.raises(ValueError, match="as many runs in every row"):
-        one, two = np.zeros((1, 5, 40)), np.zeros((2, 5, 40))
-        bootstrap.compare(RIGHT, one, two, "accuracy", paired=True)
+    with pytest.raises(ValueError, match="as many runs"):
+        fewer, more = np.zeros((1, 5, 40)), np.zeros((2, 5, 40))
+        bootstrap.compare(RIGHT, fewer, more, "accuracy", paired=True)
 
 
 # --- Contrasts of several rows that share their seeds ---------------------------------------------
@@ -261,10 +261,10 @@ def test_a_contrast_shares_examples_between_rows() -> None:
     """Two pairs that differ on the same examples have the error of one, not less by sqrt(2)."""
     gold = np.ones(400, int)
     a, b = (np.repeat(outcomes([[p]], 400), 2, axis=0) for p in (0.5, 0.7))
-    one = bootstrap.mean_score([(gold, [(-1.0, a), (1.0, b)], "accuracy")])
-    two = bootstrap.mean_score([(gold, [(-0.5, a), (0.5, b)] * 2, "accuracy")])
-    assert one.standard_error > 0.02
-    assert two.standard_error == pytest.approx(one.standard_error, rel=1e-6)
+    pair = bootstrap.mean_score([(gold, [(-1.0, a), (1.0, b)], "accuracy")])
+    pairs = bootstrap.mean_score([(gold, [(-0.5, a), (0.5, b)] * 2, "accuracy")])
+    assert pair.standard_error > 0.02
+    assert pairs.standard_error == pytest.approx(pair.standard_error, rel=1e-6)
 
 
 def shared_seeds(rng, num_seeds: int, num_shapes: int = 5, n: int = 400) -> list[np.ndarray]:
@@ -280,10 +280,10 @@ def test_a_null_study_of_shared_seeds_is_covered(num_seeds: int) -> None:
 
     Where seeds are drawn for each shape anew the interval holds 0 in half of the cases.
     """
-    rng, gold, held = np.random.default_rng(7), np.ones(400, int), 0
+    rng, gold, covered = np.random.default_rng(7), np.ones(400, int), 0
     for trial in range(200):
         a, b = (shared_seeds(rng, num_seeds) for _ in range(2))
         rows = [(w / 5, x) for w, side in ((-1, a), (1, b)) for x in side]
         found = bootstrap.mean_score([(gold, rows, "accuracy")], num_resamples=300, seed=trial)
-        held += found.low <= 0 <= found.high
-    assert held / 200 >= 0.9
+        covered += found.low <= 0 <= found.high
+    assert covered / 200 >= 0.9

@@ -10,7 +10,7 @@ from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, MOST, Case, Find
 WITHIN, OUTSIDE = Region(-2.0, 2.0), Region(-2.0, 2.0, outside=True)
 
 
-def of(numbers, region=ABOVE, what="x", untestable="") -> claims.Claim:
+def make(numbers, region=ABOVE, what="x", untestable="") -> claims.Claim:
     found = estimates.contrast_numbers([(1.0, dict(enumerate(numbers)))])
     return claims.claim(what, region, found, untestable)
 
@@ -32,22 +32,22 @@ def test_where_regions_begin() -> None:
 def test_p_values_are_those_of_t_tests() -> None:
     x = [0.2, 1.4, 0.9, 2.1, 0.4]
     two_sided = scipy.stats.ttest_1samp(x, 0).pvalue
-    found = of(x)
+    found = make(x)
     assert found.p_for == pytest.approx(two_sided, abs=0.002) == found.p_value
     assert found.p_against == 1.0
-    assert of(x, BELOW).p_against == pytest.approx(two_sided, abs=0.002)
+    assert make(x, BELOW).p_against == pytest.approx(two_sided, abs=0.002)
     least, most = (scipy.stats.ttest_1samp(x, m, alternative=side).pvalue
                    for m, side in ((-2, "greater"), (2, "less")))  # fmt: skip
-    assert of(x, WITHIN).p_for == pytest.approx(2 * max(least, most), abs=0.002)
+    assert make(x, WITHIN).p_for == pytest.approx(2 * max(least, most), abs=0.002)
     far = np.array(x) + 3
     beyond = scipy.stats.ttest_1samp(far, 2, alternative="greater").pvalue
-    assert of(far, WITHIN).p_against == pytest.approx(2 * beyond, abs=0.002)
-    assert of(far, OUTSIDE).p_for == of(far, WITHIN).p_against
+    assert make(far, WITHIN).p_against == pytest.approx(2 * beyond, abs=0.002)
+    assert make(far, OUTSIDE).p_for == make(far, WITHIN).p_against
 
 
 @pytest.mark.parametrize("shift", [-1.2, 0.0, 0.7, 1.1])
 def test_equivalence_is_an_interval_inside_the_margin(shift: float) -> None:
-    found = of(np.array([-0.8, 0.3, 0.1, 0.6, -0.2]) + shift, WITHIN)
+    found = make(np.array([-0.8, 0.3, 0.1, 0.6, -0.2]) + shift, WITHIN)
     inside = -2 < found.estimate.low and found.estimate.high < 2
     assert (found.p_for < 0.05) == inside
 
@@ -55,9 +55,9 @@ def test_equivalence_is_an_interval_inside_the_margin(shift: float) -> None:
 def test_verdicts_and_the_correction() -> None:
     """Three claims of p 0.01 to 0.03: Holm's 0.03 to 0.04; a shared claim counts once."""
     good, weak, noisy = (
-        of([1.0, 1.1, 0.9, 1.0]),
-        of([0.4, 1.4, 1.2], what="y"),
-        of([-2, 3.0], what="z"),
+        make([1.0, 1.1, 0.9, 1.0]),
+        make([0.4, 1.4, 1.2], what="y"),
+        make([-2, 3.0], what="z"),
     )
     found = claims.decide([finding(good), finding(good, weak, name="1b"), finding(noisy, name="2")])
     p = [c.p_value for c in (good, weak, noisy)]
@@ -66,15 +66,15 @@ def test_verdicts_and_the_correction() -> None:
     assert found[1].claims[1].corrected == corrected[1] > p[1]
     assert [f.verdict for f in found] == ["confirmed", "undecided", "undecided"]
     assert found[1].why.startswith("y: 1 [")
-    alone = claims.decide([finding(good)])[0]
-    assert alone.claims[0].corrected == good.p_value
+    single = claims.decide([finding(good)])[0]
+    assert single.claims[0].corrected == good.p_value
 
 
 def test_all_or_any() -> None:
     good, bad, open_ = (
-        of([1.0, 1.1, 0.9, 1.0]),
-        of([-1.0, -1.1, -0.9], what="y"),
-        of([-2, 3.0], what="z"),
+        make([1.0, 1.1, 0.9, 1.0]),
+        make([-1.0, -1.1, -0.9], what="y"),
+        make([-2, 3.0], what="z"),
     )
 
     def verdict(*made, **fields) -> str:
@@ -89,11 +89,11 @@ def test_all_or_any() -> None:
 
 
 def test_what_cannot_be_compared_says_so() -> None:
-    missing = claims.claim("x", ABOVE, "no MNLI in this study")
-    alone = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
-    (found,) = claims.decide([finding(missing, alone, of([1.0, 1.1, 0.9, 1.0], what="z"))])
+    missing = claims.claim("x", ABOVE, "no MNLI")
+    single = claims.claim("y", ABOVE, estimates.contrast_numbers([(1.0, {0: 2.0})]))
+    (found,) = claims.decide([finding(missing, single, make([1.0, 1.1, 0.9, 1.0], what="z"))])
     assert found.verdict == "undecided"
-    assert found.why == f"x: no MNLI in this study; y: {estimates.SINGLE_SEED}"
+    assert found.why == f"x: no MNLI; y: {estimates.SINGLE_SEED}"
     assert found.claims[0].corrected is None
 
 
@@ -115,35 +115,35 @@ def test_counts(needs: str, cases, verdict: str) -> None:
     assert found.counted == f"holds in {sum(cases)} of {len(cases)}" and found.counted in found.why
 
 
-@pytest.mark.parametrize(("num", "told"), [(50, False), (51, True)])
-def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, told: bool) -> None:
+@pytest.mark.parametrize(("num", "many"), [(50, False), (51, True)])
+def test_of_many_claims_even_the_surest_is_undecided_and_says_why(num: int, many: bool) -> None:
     """The least p of 2,000 resamples is 2 / 2001; 51 times that is above 5%."""
-    sure = [of([1.0, 1.0, 1.0], what=f"x{i}") for i in range(num)]
+    sure = [make([1.0, 1.0, 1.0], what=f"x{i}") for i in range(num)]
     assert sure[0].p_value == 2 / 2001
     found = claims.decide([finding(c) for c in sure])
-    assert {f.verdict for f in found} == {"undecided" if told else "confirmed"}
-    assert ("no p below 0.001" in found[0].why) == told
-    assert (f"{num} claims are corrected together" in found[0].why) == told
-    unsure = claims.decide([*map(finding, sure), finding(of([-2, 3.0], what="z"))])[-1]
+    assert {f.verdict for f in found} == {"undecided" if many else "confirmed"}
+    assert ("no p below 0.001" in found[0].why) == many
+    assert (f"{num} claims" in found[0].why) == many
+    unsure = claims.decide([*map(finding, sure), finding(make([-2, 3.0], what="z"))])[-1]
     assert "no p below" not in unsure.why
 
 
 def test_no_difference_at_all_is_no_difference() -> None:
     """Such as CoLA, where all small nets predict one class: neither above 0 nor below."""
-    found = of([0.0, 0.0, 0.0])
+    found = make([0.0, 0.0, 0.0])
     assert (found.p_for, found.p_against) == (1.0, 1.0)
-    assert of([0.0, 0.0, 0.0], WITHIN).p_for < 0.01
+    assert make([0.0, 0.0, 0.0], WITHIN).p_for < 0.01
 
 
 def test_a_claim_whose_treatment_did_not_take_is_no_test() -> None:
     """However sure the numbers: it is never refuted, and enters no correction."""
-    sure, other = [-1.0, -1.1, -0.9, -1.0], of([1.0, 1.1, 0.9, 1.0], what="y")
-    off = of(sure, untestable="NSP is at chance")
+    sure, other = [-1.0, -1.1, -0.9, -1.0], make([1.0, 1.1, 0.9, 1.0], what="y")
+    off = make(sure, untestable="NSP at chance")
     assert (off.p_value, off.verdict) == (None, claims.NOT_TESTABLE)
-    (alone,) = claims.decide([finding(off)])
-    assert (alone.verdict, alone.why) == (claims.NOT_TESTABLE, "NSP is at chance")
+    (single,) = claims.decide([finding(off)])
+    assert (single.verdict, single.why) == (claims.NOT_TESTABLE, "NSP at chance")
     (mixed,) = claims.decide([finding(off, other)])
     assert mixed.verdict == claims.NOT_TESTABLE
     assert mixed.claims[1].corrected == other.p_value
-    (refuted,) = claims.decide([finding(off, of(sure, what="z"))])  # by a claim that is a test
+    (refuted,) = claims.decide([finding(off, make(sure, what="z"))])  # by a claim that is a test
     assert refuted.verdict == "refuted"

@@ -124,7 +124,7 @@ def test_what_cannot_be_allowed(allow, message) -> None:
     with pytest.raises(ValueError, match=message):
         comparability.check(study, [allow])
     study.facts["matched"] = "tokenz"
-    with pytest.raises(ValueError, match="unknown clock 'tokenz': did you mean 'tokens'"):
+    with pytest.raises(ValueError, match="'tokenz'.*'tokens'"):
         comparability.check(study)
 
 
@@ -163,31 +163,31 @@ def test_examples_are_sequences_read(tmp_path) -> None:
     steps, longer = reported_study.STEPS, reported_study.LONG_STEPS - reported_study.STEPS
     made = clocked(tmp_path, "examples")
     assert comparability.reading(made.runs[0], "examples") == 64 * steps + 16 * longer == 59_200
-    assert comparability.describe_clock(made, made.points) == "Held equal: examples, to 5%."
+    assert comparability.describe_clock(made, made.points).startswith("Held equal: examples")
     assert comparability.check(made) == []
     config = json.loads(json.dumps(made.runs[0].config))
     config["long"]["max_len"] = 32
     one_length = dataclasses.replace(made.runs[0], config=config)
-    with pytest.raises(ValueError, match="one length and different batches"):
+    with pytest.raises(ValueError, match="different batches"):
         comparability.reading(one_length, "examples")
     (made.runs[0].folder / "metrics.jsonl").unlink()
-    with pytest.raises(ValueError, match="examples cannot be counted"):
+    with pytest.raises(ValueError, match="examples cannot"):
         comparability.check(study_runs.read(tmp_path))
 
 
 def test_variants_that_are_about_the_clock_are_told_with_their_numbers(tmp_path) -> None:
     made = with_tokens(clocked(tmp_path, variants=("baseline", "half_steps")), {"half_steps": 0.5})
     tokens = made.points[0].runs[0].result.tokens
-    said = comparability.describe_clock(made, made.points)
-    assert f"baseline {tokens:,.0f}; half_steps {tokens / 2:,.0f}" in said
+    text = comparability.describe_clock(made, made.points)
+    assert f"baseline {tokens:,.0f}; half_steps {tokens / 2:,.0f}" in text
     first = comparability.describe_clock(made, made.points[:1])
-    assert first == "Held equal: tokens, to 5%."
+    assert first.startswith("Held equal: tokens")
     assert comparability.check(made) == []  # between variants it is what the study is about
 
 
 def test_what_is_not_equal_is_not_called_so(tmp_path) -> None:
     made = with_tokens(clocked(tmp_path), {"seed1": 0.5})
-    said = comparability.describe_clock(made, made.points)
-    assert said.startswith("Not held equal: tokens, ") and "Held equal" not in said
+    text = comparability.describe_clock(made, made.points)
+    assert text.startswith("Not held equal: ") and " tokens, " in text and "Held equal" not in text
     with pytest.raises(ValueError, match="matched: "):
         comparability.check(made)

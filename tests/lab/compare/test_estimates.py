@@ -33,8 +33,8 @@ def test_a_single_seed_has_a_value_alone() -> None:
     found = estimates.contrast_numbers([(-1.0, {0: 3.0}), (1.0, {0: 5.0, 1: 5.5})])
     assert found.value == 2.0 and math.isnan(found.low)
     assert estimates.contrast_numbers([(-1.0, {0: 3.0}), (1.0, {1: 5.0})]) is None
-    alone = estimates.student([3.0])
-    assert alone.value == 3.0 and math.isnan(alone.low) and alone.p_value == 1.0
+    single = estimates.student([3.0])
+    assert single.value == 3.0 and math.isnan(single.low) and single.p_value == 1.0
 
 
 def test_equal_numbers_have_no_error() -> None:

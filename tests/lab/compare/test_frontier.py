@@ -4,7 +4,6 @@ import math
 import re
 
 import matplotlib.image
-import numpy as np
 import pytest
 import run_folders
 from law_folders import budgets, fails, output, write
@@ -23,20 +22,10 @@ def test_the_envelope_by_hand() -> None:
     assert frontier.envelope([1.0, 1.0], [0.5, 0.5], rising=True) == [0]
 
 
-def test_the_envelope_is_what_nothing_cheaper_beats() -> None:
-    rng = np.random.default_rng(0)
-    cost, score = rng.random(60).round(1), rng.random(60).round(1)  # with ties
-    found = frontier.envelope(cost.tolist(), score.tolist(), rising=True)
-    for i in range(60):
-        best = score[cost <= cost[i]].max()
-        assert max(score[j] for j in found if cost[j] <= cost[i]) == best
-    assert (np.diff(score[found]) > 0).all() and (np.diff(cost[found]) > 0).all()
-
-
 def test_the_frontier_is_drawn_against_each_clock(tmp_path, capsys) -> None:
     write(tmp_path / "runs", (16, 32, 64), num_seeds=1)
-    said = output(capsys, frontier, tmp_path / "runs", f"--figure={tmp_path / 'best.png'}")
-    rows = [line.split() for line in said.splitlines()]
+    text = output(capsys, frontier, tmp_path / "runs", f"--figure={tmp_path / 'best.png'}")
+    rows = [line.split() for line in text.splitlines()]
     assert [row[2] for row in rows if row[0] == "N"] == ["2x16x2", "2x32x2", "2x64x2"]
     assert not [row for row in rows if row[0] == "tokens"]  # all cost the same
     assert matplotlib.image.imread(tmp_path / "best.png").std() > 0.05
@@ -74,9 +63,9 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
     )
     run_folders.write(tmp_path / "runs/rate", config=config, steps=400)
     where = f"--figure={tmp_path / 'best.svg'}"
-    said = output(capsys, frontier, tmp_path / "runs", where)
+    text = output(capsys, frontier, tmp_path / "runs", where)
     assert "optim.total_steps=800" in (tmp_path / "best.svg").read_text()
-    rows = [re.split(r" {2,}", line) for line in said.splitlines()]
+    rows = [re.split(r" {2,}", line) for line in text.splitlines()]
     names = {
         clock: list(dict.fromkeys(r[1] for r in rows if r[0] == clock)) for clock in ("N", "tokens")
     }
@@ -88,8 +77,8 @@ def test_frontiers_of_what_does_not_compare_are_apart(tmp_path, capsys) -> None:
     steps = [f"optim.total_steps={x}" for x in (400, 800, 400)]
     rates = [f"optim.learning_rate={x}" for x in (rate, rate, 0.0007)]
     assert names["N"] == [f"bert, {x}, {y}" for x, y in zip(rates, steps, strict=True)]
-    assert "* against N: bert: runs differ in optim.learning_rate, optim.total_steps, which" in said
-    assert "nets of different budgets on one envelope" in said
+    assert re.search(r"\* .* N: bert: .*optim.learning_rate, optim.total_steps", text)
+    assert "different budgets" in text
     pooled = output(capsys, frontier, tmp_path / "runs", where, "--allow=optim.learning_rate")
     assert "bert, optim.learning_rate" not in pooled and "allowed to differ" in pooled
 

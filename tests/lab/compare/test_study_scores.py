@@ -1,6 +1,7 @@
 """Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
 
 import json
+import re
 import zlib
 
 import numpy as np
@@ -9,10 +10,11 @@ import scipy.stats
 import study_folders
 import task_folders
 
-from scalelab.lab.compare import bootstrap
+from scalelab.lab.compare import bootstrap, run_points
 from scalelab.lab.compare.scores import LARGE, SCORES
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
+from scalelab.lab.show import figures
 
 
 def seeds(*wrong: int) -> dict[int, int]:
@@ -52,18 +54,33 @@ def test_a_value_is_the_bootstraps(tmp_path) -> None:
         gold, predicted, "accuracy", num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2")
     )
     ours = scores.value(row, "qqp")
-    assert ours.value == pytest.approx(1 - np.mean(BERT) / 60)
     assert (ours.low, ours.high) == (theirs.low, theirs.high)
     np.testing.assert_array_equal(ours.resamples, theirs.resamples)
     assert scores.value(row, "qqp") is ours  # worked out once
 
 
+def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
+    """All score the predictions; result.json, here without a right answer, is not asked."""
+    study_folders.write_study(tmp_path, [run | {"curve": [(1.0, 3.0)]} for run in RUNS])
+    for path in tmp_path.glob("runs/*/tasks/*/seed*/result.json"):
+        path.write_text(re.sub(r'(accuracy|f1)": [\d.]+', r'\1": 0.0', path.read_text()))
+    laws = run_points.means(run_points.read([tmp_path], "qnli")[0])
+    numbers = [next(p.value for p in laws if p.system == name) for name in ("bert", "gpt2")]
+    assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
+    scores = StudyScores(study_runs.read(tmp_path))
+    a, b = scores.rows
+    axis = figures.draw_tasks(scores.study, scores).axes[-1]
+    assert [bar[0].get_xdata()[0] / 100 for bar in axis.containers] == pytest.approx(numbers)
+    assert [scores.value(row, "qnli").value for row in (a, b)] == pytest.approx(numbers)
+    assert scores.difference(a, b, "qnli").value == pytest.approx(numbers[1] - numbers[0])
+
+
 def test_a_planted_difference_is_found_and_is_the_bootstraps(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
     a, b = scores.rows
-    gold, one = stacked("qnli", BERT)
+    gold, predicted = stacked("qnli", BERT)
     theirs = bootstrap.compare(
-        gold, one, stacked("qnli", GPT2)[1], "accuracy",
+        gold, predicted, stacked("qnli", GPT2)[1], "accuracy",
         paired=True, num_resamples=2000, seed=zlib.crc32(b"bert 2x32x2 gpt2 2x32x2"),
     )  # fmt: skip
     ours = scores.difference(a, b, "qnli")
@@ -160,7 +177,7 @@ def test_dev_sets_must_be_the_same(tmp_path, monkeypatch) -> None:
     )
     scores = StudyScores(study_runs.read(tmp_path))
     assert scores.difference(*scores.rows, "qqp") is None
-    assert "gpt2 2x32x2 does not compare on qqp" in scores.notes[0]
+    assert "gpt2 2x32x2" in scores.notes[0] and "qqp" in scores.notes[0]
 
 
 def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
@@ -181,9 +198,9 @@ def test_contrasts_are_over_the_seeds_that_all_rows_have(tmp_path) -> None:
     found = scores.contrast(weights, "large")
     assert found.value == pytest.approx(20 / 60) and found.low > 0
     assert scores.contrast(weights, "loss").value == pytest.approx(-2)
-    alone = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
-    assert alone.value == pytest.approx(10 / 60)
-    assert not len(alone.resamples)
+    single = scores.contrast({rows["bert 2x32x2"]: 1.0, rows["roberta 2x32x2"]: -1.0}, "large")
+    assert single.value == pytest.approx(10 / 60)
+    assert not len(single.resamples)
     assert scores.contrast(weights, "rte") is None
 
 
@@ -210,7 +227,7 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
         path.write_text(json.dumps({"cpus": 2, "devices": [device]}))
     scores = StudyScores(study_runs.read(tmp_path))
     (remark,) = scores.remarks(["seconds"])
-    assert remark == "Seconds are of different machines: 2 CPUs, cpu:cpu; 2 CPUs, gpu:H100."
+    assert "2 CPUs, cpu:cpu; 2 CPUs, gpu:H100" in remark
     assert scores.remarks(["loss"]) == []
 
 
@@ -239,8 +256,8 @@ def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = N
         ({}, []),
         ({"nsp": 0.51}, ["nsp_accuracy 0.51"]),
         ({"mlm": 6.8, "nsp": 0.5}, ["mlm_loss 6.8", "nsp_accuracy 0.5"]),
-        ({"wrong": 28}, ["qnli is on its floor"]),
-        ({"scratch": 5}, ["not ahead of the same nets from scratch"]),
+        ({"wrong": 28}, ["qnli", "floor"]),
+        ({"scratch": 5}, ["from scratch"]),
         ({"scratch": 20}, []),
     ],
 )

