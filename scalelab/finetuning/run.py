@@ -241,6 +241,7 @@ class TaskRun:
             "tokenizer_digest": self.tokenizer_digest,
             "mnli_first": self.start.mnli_first,
             "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
+            "system_options": dict(opened.config.system_options),
             "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
             **config,
             "machine": machine,
