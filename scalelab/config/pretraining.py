@@ -194,7 +194,8 @@ class Config:
 
     system: str = "roberta"  # a file of scalelab/systems/
     objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm; with weights: mlm+50*rtd
-    mask_rate: Probability = 0.15  # share of tokens that MLM predicts
+    # Share of tokens that masked objectives predict.
+    mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
     seed: Seed = 0  # of parameters, order of the examples, masks, dropout
     # Settings that only this system, these objectives or this format have.
     system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -292,8 +293,6 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
-    if config.mask_rate == 0 and "mlm" in config.objective_weights:
-        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     durations(config.optim)
     return config
 
