@@ -16,7 +16,5 @@ EXPECTED = Expected(
     num_parameters={("clm", 50257, 1024): 124_439_808},
     decayed=kernels_of_layers() | {"embed/tokens/table", "embed/positions/table"},
     whole=True,
-    peer=Peer(
-        "GPT2LMHeadModel", "GPT2ForSequenceClassification", decoder_settings, needs_pad=True
-    ),
+    peer=Peer("GPT2LMHeadModel", "GPT2ForSequenceClassification", decoder_settings, needs_pad=True),
 )

@@ -81,6 +81,7 @@ def flat(tree: Any) -> dict[str, Any]:
 
 # --- Initialisation ------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_initialisation(name: str) -> None:
     said = declared.get(name)
@@ -268,9 +269,7 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     assert config.tokenizer.kind == declared.get(name).tokenizer
     assert config.objective_weights.keys() == declared.get(name).first_losses.keys()
     form = config.data.format
-    objectives.check(
-        [*config.objective_weights], heads=module.HEADS, sees=module.SEES, format=form
-    )
+    objectives.check([*config.objective_weights], heads=module.HEADS, sees=module.SEES, format=form)
 
 
 @pytest.mark.parametrize("name", [n for n in SYSTEMS if declared.get(n).untied])
