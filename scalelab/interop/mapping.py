@@ -161,7 +161,7 @@ class Map:
     @property
     def token_table(self) -> str:
         """Path of our table of tokens: that of the body's first row over the vocabulary."""
-        return next(r.ours[0] for r in self.body if r.transform == "vocabulary")
+        return next(r.paths[0] for r in self.body if r.transform == "vocabulary")
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.
