@@ -5,8 +5,10 @@ import functools
 import math
 import pathlib
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import pytest
 
 VOCAB = 97  # of the tiny shape
 GUESS, COIN = math.log(VOCAB), math.log(2)  # losses of guesses: of a token, of two classes
@@ -51,6 +53,12 @@ def get(name: str) -> Expected:
     path = pathlib.Path(__file__).parent / f"systems/{name}.py"
     assert path.exists(), f"{path} has to declare what is expected of the system {name}"
     return runpy.run_path(str(path))["EXPECTED"]
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Returns the names as parameters of a test, marked slow where a system is not `whole`."""
+    slow = pytest.mark.slow
+    return [name if get(name).whole else pytest.param(name, marks=slow) for name in names]
 
 
 def kernels_of_layers(stack: str = "stack") -> frozenset[str]:

@@ -36,11 +36,9 @@ def short(test: Any) -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    quick = [name for name in tiny.SYSTEMS if declared.get(name).whole]
-    if getattr(metafunc.function, "is_short", False):
-        quick = tiny.SYSTEMS
-    rest = [pytest.param(n, marks=pytest.mark.slow) for n in tiny.SYSTEMS if n not in quick]
-    metafunc.parametrize("subject", [*quick, *rest], indirect=True, scope="module")
+    is_short = getattr(metafunc.function, "is_short", False)
+    names = tiny.SYSTEMS if is_short else declared.marked(tiny.SYSTEMS)
+    metafunc.parametrize("subject", names, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
