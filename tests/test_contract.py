@@ -127,7 +127,6 @@ def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
     assert_trees_close(noisy, clean)
 
 
-@short
 def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     parts = tiny.parts(subject.name, net__dropout_rate=0.0)
     batch = tiny.batch(subject.module, 1)
