@@ -238,6 +238,8 @@ def test_bfloat16_follows_float32(name: str) -> None:
     rounded = hidden_states(half, params, batch)
     assert rounded.dtype == jnp.bfloat16
     assert np.abs(rounded.astype(jnp.float32) - hidden).max() < 0.05 * np.abs(hidden).max()
+    if hasattr(half, "token_states"):
+        rounded = half.apply({"params": params}, batch, train=False, method="token_states")
     logits = half.apply({"params": params}, rounded, method="token_logits")
     assert logits.dtype == jnp.float32
 
