@@ -91,7 +91,7 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
 
     def tower(rate: float) -> Tower:
         heads = max(1, round(sizes.num_heads * rate))
-        width = sizes.width if rate == 1 else max(1, round(sizes.width * rate / heads)) * heads
+        width = max(1, round(sizes.width * rate / heads)) * heads
         layer = PostNorm(
             attention=SelfAttention(
                 heads, head_size(width, heads), sizes.dropout_rate, INIT, INIT, sizes.dtype

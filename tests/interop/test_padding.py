@@ -1,5 +1,6 @@
 """What pads the batches of a GPT that was imported as a classifier and fine-tuned: safe in any."""
 
+import functools
 import pathlib
 
 import glue_folder
@@ -10,7 +11,6 @@ from fine_tuned import prepare, values
 from tokenizers import processors
 
 from scalelab.interop import exporting, importing
-from scalelab.objectives import Pass
 from scalelab.runs import run_folder
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -61,6 +61,6 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
         "lengths": lengths,
         "examples": np.arange(len(ids), dtype=np.int32),
     }
-    net, ctx = run.learner.net, Pass(jax.random.key(0))
-    ours = jax.jit(lambda params: net.apply({"params": params}, batch, ctx, train=False))(start)
+    net = functools.partial(run.learner.net.apply, train=False)
+    ours, _ = jax.jit(net)({"params": start}, batch)
     np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)

@@ -20,7 +20,6 @@ from scalelab.eval import token_scores
 from scalelab.formats import Frame
 from scalelab.interop import exporting, importing, maps
 from scalelab.interop.mapping import Architecture
-from scalelab.objectives import Pass
 from scalelab.runs import pretrained
 from scalelab.tasks.examples import assemble
 
@@ -193,7 +192,7 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     rows = np.split(made["tokens"], made["tokens_starts"][1:-1])
     batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
     batch["second_starts"] = made["second_starts"]
-    scores = net.apply({"params": params}, batch, Pass(jax.random.key(0)), train=False)
+    scores, _ = net.apply({"params": params}, batch, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)
     expected = np.asarray(scores if count == 1 else jax.nn.softmax(scores))
