@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,7 @@ class Subject:
         self.name = name
         self.parts = tiny.parts(name)
         self.module = self.parts.module
+        self.expected = declared.get(name)
         self.mesh = tiny.one_device()
         self.fresh, self.placed = state.create(
             self.parts.net,

@@ -289,6 +289,12 @@ def test_a_sum_that_cannot_be_read_is_refused(text: str) -> None:
         resolved(objective=text)
 
 
+def test_a_weight_that_is_no_positive_number_is_named() -> None:
+    for weight in ("x", "-1", "0", "nan"):
+        with pytest.raises(ValueError, match=f"the weight '{weight}' is no positive number"):
+            resolved(objective=f"mlm+{weight}*nsp")
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     slope: Probability = 0.5
@@ -320,6 +326,7 @@ def test_options_are_filled_kept_and_reach_the_system(fake: None) -> None:
     ({"system": "fake", "system_options": {"slop": 1}}, "config.system_options.slop .*'slope'"),
     ({"system": "fake", "system_options": {"slope": "x"}}, "system_options.slope: expected float"),
     ({"system": "fake", "system_options": {"slope": 2.0}}, "system_options.slope = 2.0"),
+    ({"system_options": {"slope": 1}}, "config.system_options.slope of roberta: .* no options"),
     ({"objective_options": {"slope": 1}}, "config.objective_options.slope of mlm: .* no options"),
 ])  # fmt: skip
 def test_options_are_strict(fields: dict[str, Any], message: str, fake: None) -> None:

@@ -1,5 +1,8 @@
 """What every system owes: each file of scalelab/systems at a tiny shape, no list to edit.
 
+The tests marked `short` are quick for every system, the others where the system is declared
+`whole`; all of all run with the slow tests.
+
 Golden files are written anew by
 
   python -m pytest tests/test_contract.py -k golden --update-golden
@@ -7,9 +10,9 @@ Golden files are written anew by
 
 import dataclasses
 import json
-import math
 from typing import Any
 
+import declared
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,7 +29,19 @@ from scalelab.resources import flops
 from scalelab.runs.checkpoint import Checkpoints
 
 
-@pytest.fixture(scope="module", params=tiny.SYSTEMS)
+def short(test: Any) -> Any:
+    """Marks what is quick for every system."""
+    test.is_short = True
+    return test
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_short = getattr(metafunc.function, "is_short", False)
+    names = tiny.SYSTEMS if is_short else declared.marked(tiny.SYSTEMS)
+    metafunc.parametrize("subject", names, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def subject(request: pytest.FixtureRequest) -> subjects.Subject:
     return subjects.get(request.param)
 
@@ -50,29 +65,31 @@ def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: floa
 # --- Learning ------------------------------------------------------------------------------------
 
 
+@short
 def test_the_first_losses_are_those_of_guesses_and_add_up(subject: subjects.Subject) -> None:
     metrics, _ = subject.one(subject.batch(1))
     means = {}
-    for objective in subject.parts.terms:
-        total, weight = metrics[f"{objective.name}_loss"]
-        means[objective.name] = total / weight
-        guess = math.log(2 if objective.name == "nsp" else tiny.VOCAB)
-        assert total / weight == pytest.approx(guess, rel=0.01)
-    assert metrics["loss"][0] == pytest.approx(sum(means.values()), rel=1e-6)
+    for term in subject.parts.terms:
+        total, weight = metrics[f"{term.name}_loss"]
+        means[term.name] = total / weight
+    assert means == pytest.approx(subject.expected.first_losses, rel=0.01)
+    total = sum(term.weight * means[term.name] for term in subject.parts.terms)
+    assert metrics["loss"][0] == pytest.approx(total, rel=1e-6)
     assert {"grad_norm", "finite"} <= metrics.keys()
 
 
+@short
 def test_every_parameter_gets_a_gradient_in_every_layer(subject: subjects.Subject) -> None:
     now, batch = subject.state(), subject.batch(1)
     for _ in range(50):  # away from the start, where weights near 0 make some gradients tiny
         now, _ = subject.run(now, batch, jnp.float32(1e-2))
     gradients = jax.device_get(now.opt_state[0])
     largest = max(np.abs(g).max() for g in jax.tree.leaves(gradients))
+    names = axes.names_by_path(subject.parts.abstract_parameters())
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         name = adamw.parameter_name(path)
-        layers = gradient if name.startswith("stack/") else gradient[None]
+        layers = gradient if names[name][0] in (axes.LAYERS, axes.GROUPS) else gradient[None]
         sizes = np.abs(layers).reshape(len(layers), -1).max(axis=1)
-        assert len(sizes) == (tiny.SHAPE[2] if name.startswith("stack/") else 1), name
         if name.endswith("/key/bias"):
             # The softmax does not see what adds the same to every score of a query.
             assert (sizes < 1e-7 * largest).all(), f"{name}: {sizes}"
@@ -83,7 +100,7 @@ def test_every_parameter_gets_a_gradient_in_every_layer(subject: subjects.Subjec
 def test_overfits_one_batch(subject: subjects.Subject) -> None:
     now, batch = subject.state(), subject.batch(1)
     weights = None
-    for _ in range(200):
+    for _ in range(subject.expected.overfit_steps):
         # At step 0 again and again: the same masks, the same dropout.
         now, metrics = subject.run(
             now.replace(step=jnp.zeros((), jnp.int32)), batch, jnp.float32(1e-2)
@@ -97,6 +114,7 @@ def test_overfits_one_batch(subject: subjects.Subject) -> None:
 # --- What must not move the loss -----------------------------------------------------------------
 
 
+@short
 def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
     batch = tiny.batch(subject.module, 1)
     padding = np.arange(tiny.LENGTH) >= batch["lengths"][:, None]
@@ -254,6 +272,7 @@ def test_resuming_equals_no_interruption_bit_for_bit(
 # --- Names ---------------------------------------------------------------------------------------
 
 
+@short
 def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subject) -> None:
     boxed = subject.parts.abstract_parameters()
     leaves = jax.tree_util.tree_leaves_with_path(
@@ -269,9 +288,11 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
         sizes = {axes.LAYERS: {layers}, axes.GROUPS: {*range(1, layers + 1)}}
         assert leaf.value.shape[0] in sizes.get(leaf.names[0], {leaf.value.shape[0]}), name
         assert not {axes.LAYERS, axes.GROUPS} & {*leaf.names[1:]}
+        assert ("stack/" in name) == (leaf.names[0] in (axes.LAYERS, axes.GROUPS)), name
         assert leaf.value.dtype == jnp.float32
 
 
+@short
 def test_departures_are_fields_in_which_it_differs_from_the_control(
     subject: subjects.Subject,
 ) -> None:
@@ -317,6 +338,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
     }
 
 
+@short
 def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
     path = tiny.ROOT / f"tests/golden/{subject.name}.json"
     ours = golden(subject)

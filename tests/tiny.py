@@ -8,6 +8,7 @@ import types
 import zlib
 from typing import Any
 
+import declared
 import numpy as np
 
 from scalelab import formats
@@ -17,7 +18,7 @@ from scalelab.config import pretraining as config_lib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
 SHAPE = (2, 8, 3)  # A, H, L
-VOCAB, LENGTH, BATCH = 97, 16, 8
+VOCAB, LENGTH, BATCH = declared.VOCAB, 16, 8
 
 
 def config_module(name: str) -> types.ModuleType:
@@ -37,7 +38,7 @@ def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
 
 
 def config(system: str, **fields: Any) -> config_lib.Config:
-    """A system at the tiny shape: one phase, V = 97, T = 16, B = 8."""
+    """A system at the tiny shape, with its declared fields: one phase, V = 97, T = 16, B = 8."""
     shape = "x".join(map(str, SHAPE))
     small = dict(
         net__max_len=LENGTH,
@@ -49,7 +50,10 @@ def config(system: str, **fields: Any) -> config_lib.Config:
         optim__learning_rate=1e-3,
     )
     return config_lib.resolve(
-        values(f"system={system},shape={shape},steps=100", **(small | fields))
+        values(
+            f"system={system},shape={shape},steps=100",
+            **(small | declared.get(system).fields | fields),
+        )
     )
 
 

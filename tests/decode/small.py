@@ -7,10 +7,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tiny
 from flax import linen as nn
 
 from scalelab import systems
+from scalelab.config.fields import make_options
 
+SYSTEMS = [name for name in tiny.SYSTEMS if systems.load(name).PREDICTS == "next"]
 VOCAB, MAX_LEN = 37, 40
 PROMPTS = [np.random.default_rng(n).integers(0, VOCAB, n).astype(np.int32) for n in (3, 17, 1, 9)]
 
@@ -22,7 +25,8 @@ def net(system: str) -> tuple[Any, Any]:
     Positions are the largest, shifts of all scores are small, the tokens' vectors of one length:
     else most texts would be one token again and again.
     """
-    made = systems.load(system).build(systems.Sizes(2, 12, 2, 24, MAX_LEN, 0.1), None, VOCAB)
+    sizes, module = systems.Sizes(2, 12, 2, 24, MAX_LEN, 0.1), systems.load(system)
+    made = module.build(sizes, make_options(module, {}), VOCAB)
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
     shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))

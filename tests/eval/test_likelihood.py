@@ -54,7 +54,8 @@ def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
 
     @jax.jit
     def run(batch: Any) -> jax.Array:
-        apply = nn.apply(lambda m: m.token_logits(m(batch, train=False)[0]), net)
+        ctx = Pass(jax.random.key(0))
+        apply = nn.apply(lambda m: m.token_logits(ctx.token_hidden(m, batch)), net)
         return apply({"params": opened.params})
 
     def logits(row: list[int]) -> np.ndarray:

@@ -9,7 +9,7 @@ from scalelab.formats import Documents, Specials
 
 @pytest.mark.parametrize("name", ["doc_sentence", "draws"])
 def test_unknown_format_names_the_valid_ones(name):
-    assert formats.format_names() == ["doc_sentences", "full_sentences", "segment_pair"]
+    assert "doc_sentences" in formats.format_names() and name not in formats.format_names()
     with pytest.raises(ValueError, match=f"unknown format '{name}'.*doc_sentences"):
         formats.load(name)
 

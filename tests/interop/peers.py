@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import declared
 import numpy as np
+import pytest
+import tiny
 import torch
 import transformers
 from flax import traverse_util
 
+from scalelab import systems
 from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
 from scalelab.interop.mapping import Architecture, Map
@@ -42,28 +46,24 @@ def make(
       seed: of the weights.
       more: fields of its config.
     """
-    num_heads, width, num_layers = shape
+    peer = PEERS[system]
     given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
-    if system in ("bert", "roberta"):
-        given |= {"hidden_size": width, "intermediate_size": 4 * width, "hidden_act": "gelu"}
-        given |= {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
-        given |= {"max_position_embeddings": max_len + 2 * (system == "roberta")}
-    else:
-        given |= {"n_embd": width, "n_layer": num_layers, "n_head": num_heads}
-        given |= {"n_positions": max_len, "bos_token_id": None, "eos_token_id": None}
-        given |= {"pad_token_id": PAD if head == "classify" else None}
-    if system == "roberta":
-        given |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
+    given |= peer.settings(shape, max_len)
+    if head == "classify" and peer.needs_pad:
+        given["pad_token_id"] = PAD
     made = getattr(transformers, CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
-CLASSES = {
-    "bert": ("BertForPreTraining", "BertForSequenceClassification"),
-    "roberta": ("RobertaForMaskedLM", "RobertaForSequenceClassification"),
-    "gpt2": ("GPT2LMHeadModel", "GPT2ForSequenceClassification"),
-    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"),
-}
+EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
+PEERS = {name: peer for name, peer in EXPECTED.items() if isinstance(peer, declared.Peer)}
+CLASSES = {name: (peer.pretraining, peer.classifier) for name, peer in PEERS.items()}
+DECODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "next"]
+# Every system; one without a peer is skipped with its reason.
+EVERY = [
+    pytest.param(name, marks=pytest.mark.skip(reason=peer)) if isinstance(peer, str) else name
+    for name, peer in EXPECTED.items()
+]
 
 
 def randomise(model: Any, seed: int) -> Any:

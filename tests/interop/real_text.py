@@ -4,6 +4,7 @@ import functools
 import pathlib
 import tempfile
 
+import declared
 import numpy as np
 import tiny
 
@@ -11,7 +12,6 @@ from scalelab import systems
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
-KINDS = {"bert": "wordpiece", "roberta": "bytebpe", "gpt2": "bytebpe", "gpt": "bpe"}
 VOCAB = 300
 
 
@@ -21,14 +21,21 @@ def lines() -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()] * 2
 
 
+def lowercase(system: str) -> bool:
+    """Whether its published tokenizer drops case."""
+    peer = declared.get(system).peer
+    return not isinstance(peer, str) and peer.lowercase
+
+
 @functools.cache
 def tokenizer_dir(system: str) -> pathlib.Path:
     """A tokenizer of the system's kind, in Hugging Face layout; do not write there."""
     module = systems.load(system)
     made = pathlib.Path(_keep().name) / system
     made.mkdir()
+    said = declared.get(system)
     spec = TokenizerSpec(
-        KINDS[system], VOCAB, system in ("bert", "gpt"), module.SPECIAL_TOKENS, *module.FRAME
+        said.tokenizer, VOCAB, lowercase(system), module.SPECIAL_TOKENS, *module.FRAME
     )
     tokenizers.train(spec, lines(), made)
     return made

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +37,7 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
 def make_terms(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
     module = systems.load(system)
     ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    names = {"bert": ("mlm", "nsp"), "roberta": ("mlm",)}.get(system, ("clm",))
+    names = declared.get(system).first_losses
     setting = objectives.Setting(vocab_size, ids, mask_rate)
     return objectives.make(dict.fromkeys(names, 1.0), setting)
 
@@ -152,7 +153,7 @@ def theirs(system: str, model: Any, length: int) -> Found:
         "hidden": out.hidden_states[-1].detach().numpy(),
         "logits": logits.detach().numpy(),
     }
-    causal = system in ("gpt", "gpt2")
+    causal = systems.load(system).PREDICTS == "next"
     if causal and length == 1:
         return found  # one token says nothing of a next one
     # Their losses of next tokens are of logits rounded to float32: here they are taken anew.

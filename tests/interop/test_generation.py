@@ -73,7 +73,7 @@ def common_token(texts: list[list[list[int]]]) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_greedy(system: str, seed: int) -> None:
     model, made = pair(system, seed)
     endless = theirs(model, None)
@@ -86,7 +86,7 @@ def test_greedy(system: str, seed: int) -> None:
     assert min(map(len, expected)) < NEW
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_greedy_with_a_penalty(system: str) -> None:
     model, made = pair(system, 1)
     # Theirs sees the padding as tokens of the prompt: one prompt, which has none.
@@ -101,7 +101,7 @@ def test_greedy_with_a_penalty(system: str) -> None:
 
 
 @pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (5, 1.0), (3, 0.0)])
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_beams(system: str, num_beams: int, length_penalty: float) -> None:
     """All the texts that were found, not the best alone."""
     model, made = pair(system, 1)

@@ -21,7 +21,7 @@ import transformers  # noqa: E402
 pytestmark = pytest.mark.parity
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str
 ) -> None:

@@ -45,7 +45,7 @@ def too_large(found: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", peers.CLASSES)
+@pytest.mark.parametrize("name", peers.EVERY)
 def test_agrees_with_hugging_face(name: str, small: dict[str, Any]) -> None:
     params, theirs = small[name]
     found = errors(name, sides.ours(name, *SMALL, gradients=True)(params), theirs)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 
+import declared
 import numpy as np
 import pytest
 import real_text
@@ -79,8 +80,8 @@ def test_the_same_ids(tmp_path, system: str, files: str) -> None:
     source = make_source(system, tmp_path / "source", files)
     compare(source, tmp_path / "saved", NASTY + real_text.lines())
     read = tokenizer.read(source)
-    assert read.kind == real_text.KINDS[system]
-    assert read.lowercase == (system in ("bert", "gpt"))
+    assert read.kind == declared.get(system).tokenizer
+    assert read.lowercase == real_text.lowercase(system)
 
 
 def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:

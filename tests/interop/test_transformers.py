@@ -155,7 +155,7 @@ def token_logits(opened: Any, tokens: np.ndarray) -> np.ndarray:
     return np.asarray(nn.apply(forward, opened.net)({"params": opened.params}))
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_text_generation(pretrained_runs: Runs, tmp_path, system: str) -> None:
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")
@@ -172,7 +172,7 @@ def test_text_generation(pretrained_runs: Runs, tmp_path, system: str) -> None:
     np.testing.assert_allclose(token_logits(opened, np.array([row])), theirs, rtol=1e-4, atol=1e-5)
 
 
-KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
+KINDS = {family.system: family.head_kind for family in maps.load_all()}
 
 
 @pytest.mark.parametrize("count", [3, 1])
