@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +36,7 @@ class ExportedRun:
 
     run: RunRecord
     net: Net
+    options: Mapping[str, object]
     family: Map
     architecture: Architecture
     flat: convert.Flat
@@ -79,8 +81,8 @@ def _open_net(run: RunRecord) -> ExportedRun:
     flat = {name: np.asarray(x) for name, x in params.items()}
     for a in family.variants:
         if {path for row in family.rows(a) for path in row.paths} == flat.keys():
-            net = opened.config.net
-            return ExportedRun(run, net, family, a, flat, opened.tokenizer, opened.step)
+            net, options = opened.config.net, opened.config.system_options
+            return ExportedRun(run, net, options, family, a, flat, opened.tokenizer, opened.step)
     raise ValueError(
         f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
         f" its classes are {', '.join(a.name for a in family.architectures)}"
@@ -112,7 +114,10 @@ def _open_classifier(run: RunRecord) -> ExportedRun:
     count = imported.check_shapes(path, config, flat, tokenizer.vocab_size)
     labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
     step = run.result.steps if run.result else 0
-    return ExportedRun(run, config.net, family, architecture, flat, tokenizer, step, config, labels)
+    options = config.pretraining().system_options
+    return ExportedRun(
+        run, config.net, options, family, architecture, flat, tokenizer, step, config, labels
+    )
 
 
 def _reads_as_imported(config: ClassifierConfig) -> bool:
@@ -127,6 +132,8 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     facts, originals = side_files.load_source(run.folder)
     count = len(exported.flat[family.token_table])
     given = {"vocab_rows": count} | facts.sizes
+    if "num_groups" in exported.options:
+        given["num_groups"] = exported.options["num_groups"]
     sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size=count, **given)
     frame = pad = None
     module = systems.load(family.system)
@@ -144,6 +151,7 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
     fields = dataclasses.asdict(net) | {"ffn_width": net.ffn_width or 4 * net.width}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
+    fields |= exported.options
     regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
     write_json(to / "config.json", config | facts.fields)

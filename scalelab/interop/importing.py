@@ -77,6 +77,7 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
     able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
     values["data"]["format"] = next(iter(able))
     values["net"] |= _net_values(opened)
+    values["system_options"] = _options(opened)
     values["tokenizer"] = {
         "kind": opened.tokenizer.kind,
         "vocab_size": opened.tokenizer.vocab_size,
@@ -96,9 +97,18 @@ def _net_values(opened: Folder) -> dict[str, Any]:
     }
 
 
+def _options(opened: Folder) -> dict[str, Any]:
+    """Returns the options of the system that the classes need, and those of config.json."""
+    family = opened.family
+    return dict(family.required) | {
+        field.name: opened.fields[field.name] for field in family.options
+    }
+
+
 def _classifier_values(opened: Folder) -> dict[str, Any]:
     """Returns the fields of a fine-tuning's config that a checkpoint determines."""
-    family, rate = opened.family, opened.dropout_rate
+    family, dropout = opened.family, opened.family.head_dropout
+    default = opened.dropout_rate if dropout.default is None else dropout.default
     num_classes = len(opened.params["head/out/bias"])
     labels, regression = config_json.read_classes(opened.config, num_classes)
     return {
@@ -108,9 +118,10 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
         "init": "none",
         "mnli_first": False,
         "net": _net_values(opened),
+        "system_options": _options(opened),
         "head": {
             "kind": family.head_kind,
-            "dropout_rate": config_json.read_rate(opened.config, "classifier_dropout", rate),
+            "dropout_rate": config_json.read_rate(opened.config, dropout.key, default),
             "pretrained": False,
         },
         "labels": labels,

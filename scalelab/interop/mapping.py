@@ -1,6 +1,7 @@
 """The records of a family's map, which is only data: how scalelab stands in `transformers`."""
 
 import dataclasses
+from collections.abc import Mapping
 
 OUTPUT = "output"  # the head of an architecture with a separate output table
 Value = str | int | float | bool | None  # of a field of config.json
@@ -54,16 +55,18 @@ class Field:
 
     Attributes:
       name: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
-        num_segments.
+        num_segments; in Map.options an option of the system.
       key: its name in config.json.
       default: the default of `transformers`; None for ffn_width means 4 * width.
       offset: the value in config.json minus the value in our config.
+      none: the field that an option None equals; None: exports refuse that option None.
     """
 
     name: str
     key: str
     default: int | float | None
     offset: int = 0
+    none: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +125,9 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
+      options: config fields with a counterpart among the system's options.
+      required: other options of the system and the values that its classes need.
+      head_dropout: the dropout rate of a classifier's head; default None: that of the net.
       fixed: config fields that must have one value.
       body: rows of the body.
       heads: rows of each head; "classify" has paths below head/, outside the net.
@@ -150,6 +156,9 @@ class Map:
     buffers: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     last_shift: str | None = None
+    options: tuple[Field, ...] = ()
+    required: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
 
     @property
     def variants(self) -> tuple[Architecture, ...]:
@@ -161,7 +170,7 @@ class Map:
     @property
     def token_table(self) -> str:
         """Path of our table of tokens: that of the body's first row over the vocabulary."""
-        return next(r.ours[0] for r in self.body if r.transform == "vocabulary")
+        return next(r.paths[0] for r in self.body if r.transform == "vocabulary")
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.

@@ -25,6 +25,7 @@ class Adaptation:
       reads: "first": the hidden state of the first token is classified; "last": of the last.
       both_orders: whether the two texts of a similarity task go through the net in both orders,
         their vectors added.
+      activation: a name in nn.heads.ACTIVATIONS: between the two layers of a classifier's head.
     """
 
     begin: tuple[str, ...]
@@ -33,6 +34,7 @@ class Adaptation:
     added_tokens: tuple[str, ...] = ()
     reads: str = "first"
     both_orders: bool = False
+    activation: str = "tanh"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,7 @@ SPECIAL_TOKENS = (
     ("mask", "[MASK]"),
 )
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
-ADAPTATION = Adaptation(*FRAME)
+ADAPTATION = Adaptation(*FRAME, activation="gelu")  # `transformers`' ElectraClassificationHead
 HEADS = ("token", "replaced", "restored")
 PREDICTS = "masked"
 SEES = "both"
