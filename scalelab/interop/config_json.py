@@ -112,6 +112,20 @@ def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str]
     return [str(names[key]) for key in keys], num_classes == 1
 
 
+def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:
+    """Returns what no class of the family can have of a run's system_options, in words."""
+    wrong = [
+        f"its system_options.{name} is {options[name]!r}, and the class needs {value!r}"
+        for name, value in family.required.items()
+        if options[name] != value
+    ]
+    return wrong + [
+        f"its system_options.{field.name} is None, and the class needs a number"
+        for field in family.options
+        if options[field.name] is None and field.none is None
+    ]
+
+
 def make_config(
     family: Map,
     architecture: Architecture,
@@ -145,19 +159,11 @@ def make_config(
         value = made.setdefault(fixed.key, fixed.values[0])
         if value not in fixed.values:
             wrong.append(f"its {fixed.key} would be {value!r}, but {fixed.why}")
-    wrong += [
-        f"its system_options.{name} is {fields[name]!r}, and the class needs {value!r}"
-        for name, value in family.required.items()
-        if fields[name] != value
-    ]
+    wrong += list_wrong_options(family, fields)
     for field in (*family.fields, *family.options):
         value = fields[field.name]
-        if value is None and field.none is not None:
-            value = fields[field.none]
-        if value is None:
-            wrong.append(f"its system_options.{field.name} is None, and the class needs a number")
-        else:
-            made[field.key] = value + field.offset
+        value = fields.get(field.none) if value is None else value
+        made[field.key] = None if value is None else value + field.offset
     free = any(field.name == "ffn_width" for field in family.fields)
     if not free and fields["ffn_width"] != 4 * fields["width"]:
         wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")

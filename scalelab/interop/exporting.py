@@ -83,9 +83,11 @@ def _open_net(run: RunRecord) -> ExportedRun:
         if {path for row in family.rows(a) for path in row.paths} == flat.keys():
             net, options = opened.config.net, opened.config.system_options
             return ExportedRun(run, net, options, family, a, flat, opened.tokenizer, opened.step)
+    wrong = config_json.list_wrong_options(family, opened.config.system_options)
+    reasons = "".join(f"{reason}; " for reason in wrong)
     raise ValueError(
         f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
-        f" its classes are {', '.join(a.name for a in family.architectures)}"
+        f" {reasons}its classes are {', '.join(a.name for a in family.architectures)}"
     )
 
 
@@ -148,13 +150,13 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
         ids = ids | {"pad": exported.tokenizer.with_added([pad]).token_id(pad)}
         # A new token gets a row of zeros, which nothing reads.
         sizes = dataclasses.replace(sizes, vocab_rows=max(sizes.vocab_rows, ids["pad"] + 1))
-    _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
     fields = dataclasses.asdict(net) | {"ffn_width": net.ffn_width or 4 * net.width}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
     fields |= exported.options
     regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
     write_json(to / "config.json", config | facts.fields)
+    _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
     tokenizer_lib.export(
         run.folder / "tokenizer",
         to,

@@ -44,7 +44,7 @@ def make(
     """
     num_heads, width, num_layers = shape
     given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
-    if system in ("bert", "roberta"):
+    if system in ENCODERS:
         given |= {"hidden_size": width, "intermediate_size": 4 * width, "hidden_act": "gelu"}
         given |= {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
         given |= {"max_position_embeddings": max_len + 2 * (system == "roberta")}
@@ -54,6 +54,7 @@ def make(
         given |= {"pad_token_id": PAD if head == "classify" else None}
     if system == "roberta":
         given |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
+    given |= options(system, num_layers)
     made = getattr(transformers, CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
@@ -63,7 +64,18 @@ CLASSES = {
     "roberta": ("RobertaForMaskedLM", "RobertaForSequenceClassification"),
     "gpt2": ("GPT2LMHeadModel", "GPT2ForSequenceClassification"),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"),
+    "albert": ("AlbertForPreTraining", "AlbertForSequenceClassification"),
 }
+ENCODERS = ("bert", "roberta", "albert")
+PAIRS = {"bert": "nsp", "albert": "sop"}  # objective of the head for pairs
+
+
+def options(system: str, num_layers: int) -> dict[str, Any]:
+    """Fields of config.json that only this family has."""
+    if system == "albert":
+        groups = min(2, num_layers)
+        return {"hidden_act": "gelu_new", "embedding_size": 11, "num_hidden_groups": groups}
+    return {}
 
 
 def randomise(model: Any, seed: int) -> Any:
@@ -99,7 +111,11 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
     }
     config = model.config
     sizes = Sizes(
-        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
+        config.num_attention_heads,
+        config.num_hidden_layers,
+        config.vocab_size,
+        config.vocab_size,
+        num_groups=getattr(config, "num_hidden_groups", 1),
     )
     flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")

@@ -11,7 +11,10 @@ from scalelab import systems
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
-KINDS = {"bert": "wordpiece", "roberta": "bytebpe", "gpt2": "bytebpe", "gpt": "bpe"}
+KINDS = {
+    "bert": "wordpiece", "roberta": "bytebpe", "gpt2": "bytebpe", "gpt": "bpe",
+    "albert": "unigram",
+}  # fmt: skip
 VOCAB = 300
 
 
@@ -61,4 +64,5 @@ def batch(system: str, seed: int, *, size: int = 4, length: int = 16) -> dict[st
         "second_starts": second_starts.astype(np.int32),
         "examples": np.arange(size, dtype=np.int32) + seed * size,
         "random_second": rng.integers(0, 2, size).astype(np.int32),
+        "swapped": rng.integers(0, 2, size).astype(np.int32),
     }
