@@ -82,19 +82,23 @@ class MLM:
         targets = jnp.where(chosen, tokens[positions], 0)
 
         action = jax.random.uniform(action_key, (size,))
-        new = jnp.where(action < MASKED + RANDOM, self._random_tokens(word_key, size), targets)
+        words = self.ordinary(jax.random.randint(word_key, (size,), 0, self.num_ordinary))
+        new = jnp.where(action < MASKED + RANDOM, words, targets)
         new = jnp.where(action < MASKED, self.mask_id, new).astype(tokens.dtype)
         # What is not chosen is written outside, that is nowhere.
         tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
         return tokens, jnp.where(chosen, positions, 0), targets, chosen.astype(jnp.float32)
 
-    def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:
-        """Draws `size` ids, uniform over the vocabulary without its special tokens."""
-        specials = sorted(set(self.special_ids))
-        ids = jax.random.randint(key, (size,), 0, self.vocab_size - len(specials))
-        for special in specials:
-            ids = ids + (ids >= special)
-        return ids
+    @property
+    def num_ordinary(self) -> int:
+        """The size of the vocabulary without its special tokens."""
+        return self.vocab_size - len(set(self.special_ids))
+
+    def ordinary(self, ranks: jax.Array) -> jax.Array:
+        """Returns the ids of ordinary tokens, given their ranks in [0, num_ordinary)."""
+        for special in sorted(set(self.special_ids)):
+            ranks = ranks + (ranks >= special)
+        return ranks
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""

@@ -10,7 +10,7 @@ from flax import traverse_util
 
 from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
-from scalelab.interop.mapping import Architecture, Map
+from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
 VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
@@ -29,6 +29,7 @@ def make(
     *,
     vocab_size: int = VOCAB,
     seed: int = 0,
+    name: str | None = None,
     **more: Any,
 ) -> Any:
     """A model in float64 for evaluation, every parameter drawn anew, to float32's digits.
@@ -40,6 +41,7 @@ def make(
       head: "pretraining", or "classify".
       vocab_size: rows of the embedding.
       seed: of the weights.
+      name: another class than that of `head`.
       more: fields of its config.
     """
     num_heads, width, num_layers = shape
@@ -55,7 +57,7 @@ def make(
     if system == "roberta":
         given |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
     given |= options(system, num_layers)
-    made = getattr(transformers, CLASSES[system][head == "classify"])
+    made = getattr(transformers, name or CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
@@ -65,8 +67,9 @@ CLASSES = {
     "gpt2": ("GPT2LMHeadModel", "GPT2ForSequenceClassification"),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"),
     "albert": ("AlbertForPreTraining", "AlbertForSequenceClassification"),
+    "electra": ("ElectraForMaskedLM", "ElectraForSequenceClassification"),
 }
-ENCODERS = ("bert", "roberta", "albert")
+ENCODERS = ("bert", "roberta", "albert", "electra")
 PAIRS = {"bert": "nsp", "albert": "sop"}  # objective of the head for pairs
 
 
@@ -75,6 +78,8 @@ def options(system: str, num_layers: int) -> dict[str, Any]:
     if system == "albert":
         groups = min(2, num_layers)
         return {"hidden_act": "gelu_new", "embedding_size": 11, "num_hidden_groups": groups}
+    if system == "electra":
+        return {"embedding_size": 11}
     return {}
 
 
@@ -99,7 +104,11 @@ def system_constant(name: str) -> bool:
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
     name, untied = type(model).__name__, model.config.tie_word_embeddings is False
     fitting = [(m, a) for m in maps.load_all() for a in m.variants if a.name == name]
-    return next((m, a) for m, a in fitting if a.untied == untied)
+    there = {name for name, _ in model.named_parameters()}
+    extras = {n for m, _ in fitting for n in m.extras if m.heads[n][0].tensors[0] in there}
+    return next(
+        (m, a) for m, a in fitting if a.untied == untied and extras == set(a.extras) - {OUTPUT}
+    )
 
 
 def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from scalelab.data.tokenizers import Tokenizer, TokenizerSpec
 
 KINDS = {
     "bert": "wordpiece", "roberta": "bytebpe", "gpt2": "bytebpe", "gpt": "bpe",
-    "albert": "unigram",
+    "albert": "unigram", "electra": "wordpiece",
 }  # fmt: skip
 VOCAB = 300
 

@@ -139,7 +139,7 @@ def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
         for row, chosen in enumerate(batch["mlm_weights"] > 0):
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
     arrays = {"input_ids": batch["tokens"], "attention_mask": valid, "labels": labels}
-    if system in peers.PAIRS:
+    if "token_type_ids" in maps.load(system).inputs:
         arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["second_starts"][:, None]
     if system == "bert":
         arrays["next_sentence_label"] = batch["random_second"]

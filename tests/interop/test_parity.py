@@ -102,6 +102,7 @@ MUTATIONS = {
     "roberta": ENCODER_MUTATIONS,
     "gpt2": DECODER_MUTATIONS | {"post-norm": swap(PreNorm=PostNorm)},
     "gpt": DECODER_MUTATIONS | {"pre-norm": swap(PostNorm=PreNorm)},
+    "electra": ENCODER_MUTATIONS,
     "albert": DECODER_MUTATIONS
     | {"pre-norm": swap(PostNorm=PreNorm), "groups reversed": groups_reversed},
 }

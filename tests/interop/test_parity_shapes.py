@@ -32,6 +32,8 @@ CASES: list[Case] = [
     ("albert", (7, 84, 5), 128),
     ("albert", (3, 84, 1), 1),
     ("albert", (1, 208, 2), 7),
+    ("electra", (7, 84, 5), 128),
+    ("electra", (1, 11, 2), 7),  # as wide as its embedding, so without a projection
 ]
 DOUBLE, SINGLE = 1e-10, 1e-4
 ROUNDINGS = 5  # times PyTorch's: two ways of rounding differ from each other, and between machines
