@@ -82,12 +82,15 @@ class MLM:
         targets = jnp.where(chosen, tokens[positions], 0)
 
         action = jax.random.uniform(action_key, (size,))
-        words = self.ordinary(jax.random.randint(word_key, (size,), 0, self.num_ordinary))
-        new = jnp.where(action < MASKED + RANDOM, words, targets)
+        new = jnp.where(action < MASKED + RANDOM, self._random_tokens(word_key, size), targets)
         new = jnp.where(action < MASKED, self.mask_id, new).astype(tokens.dtype)
         # What is not chosen is written outside, that is nowhere.
         tokens = tokens.at[jnp.where(chosen, positions, max_len)].set(new, mode="drop")
         return tokens, jnp.where(chosen, positions, 0), targets, chosen.astype(jnp.float32)
+
+    def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:
+        """Draws `size` ids, uniform over the vocabulary without its special tokens."""
+        return self.ordinary(jax.random.randint(key, (size,), 0, self.num_ordinary))
 
     @property
     def num_ordinary(self) -> int:

@@ -22,7 +22,7 @@ import test_parity_steps as steps  # noqa: E402
 
 NAME = "ElectraForPreTraining"
 # The second is as wide as its embedding, so without a projection.
-CASES = [((7, 84, 5), 128), ((1, 11, 2), 7), ((3, 84, 1), 1)]
+CASES = [((7, 84, 5), 128), ((1, 11, 2), 7), ((3, 84, 1), 3)]
 DOUBLE, SINGLE = 1e-10, 1e-4
 
 
