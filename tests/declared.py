@@ -25,6 +25,9 @@ class Peer:
     settings: Callable[[Shape, int], dict[str, Any]]  # shape, positions -> fields of its config
     lowercase: bool = False  # its published tokenizer drops case
     needs_pad: bool = False  # its classifier looks for the last token before padding
+    objectives: tuple[str, ...] = ()  # that are compared; (): all of `first_losses`
+    # Number of layers -> fields of config.json that only this family has.
+    options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,15 @@
 """Small parts that many tests share: systems at a tiny shape, synthetic batches, small corpora."""
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
 import shutil
 import types
 import zlib
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import declared
 import numpy as np
@@ -162,6 +165,16 @@ def keep_gradients(tx: Any) -> Any:
     return optax.chain(keep, tx)
 
 
+@contextlib.contextmanager
+def in_double() -> Iterator[None]:
+    """Our code computes in float64, also where it says float32."""
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
+        yield
+
+
 def one_device() -> Any:
     import jax
 
@@ -207,11 +220,16 @@ def write_wikitext(folder: pathlib.Path, *, seed: int = 0, num_sections: int = 2
 
 
 def write_run(
-    workdir: pathlib.Path, system: str, wikitext: pathlib.Path, cache_dir: pathlib.Path
+    workdir: pathlib.Path,
+    system: str,
+    wikitext: pathlib.Path,
+    cache_dir: pathlib.Path,
+    **fields: Any,
 ) -> pathlib.Path:
     """Leaves in `workdir` what a training of 3 steps would, with invented parameters.
 
-    Nothing is compiled. The checkpoint of step 0 has other parameters than that of step 3.
+    Fields are as in `values`. Nothing is compiled. The checkpoint of step 0 has other parameters
+    than that of step 3.
     """
     import jax
 
@@ -231,6 +249,7 @@ def write_run(
             long__example_rate=0.0,
             machine__cache_dir=str(cache_dir),
             machine__num_workers=1,
+            **fields,
         )
     )
     module = systems.load(system)

@@ -186,8 +186,9 @@ def check_shapes(
     count = 1 if config.regression else len(config.labels or ())
     module = systems.load(config.system)
     body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
-    head = make_head(config.head.kind, count, config.net.width, 0.0)
-    whole = Classifier(body, head, module.ADAPTATION.reads)
+    adaptation = module.ADAPTATION
+    head = make_head(config.head.kind, count, config.net.width, 0.0, adaptation.activation)
+    whole = Classifier(body, head, adaptation.reads)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))

@@ -107,13 +107,14 @@ class TaskRun:
             vocab_size=num_rows,
             remat=pretraining.machine.remat,
         )
-        head = config.head
+        head, adaptation = config.head, opened.system.ADAPTATION
+        num_outputs, rate = self.task.num_outputs, head.dropout_rate
         terms = opened.terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,
-                make_head(head.kind, self.task.num_outputs, sizes.width, head.dropout_rate),
-                opened.system.ADAPTATION.reads,
+                make_head(head.kind, num_outputs, sizes.width, rate, adaptation.activation),
+                adaptation.reads,
                 num_orders,
             ),
             adamw.adamw(

@@ -245,10 +245,12 @@ def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
     return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
 
 
-def make_head(kind: str, num_outputs: int, width: int, dropout_rate: float) -> nn.Module:
+def make_head(
+    kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str
+) -> nn.Module:
     """Makes a classifier's head: "double", with a layer of this width between, or "single"."""
     if kind == "double":
-        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT)
+        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
     return OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
 
 

@@ -44,6 +44,7 @@ class Discriminator(nn.Module):
       replaced_head: discriminator's hidden -> scores.
       restored_head: discriminator's hidden -> (features [..., E], bias), for all-tokens MLM.
       generator_embed: as `embed`, of the generator; None: they share one.
+      output_embed: the table that scores the generator's tokens; None: that of its embedding.
     """
 
     EMBEDDING = ("embed",)
@@ -56,6 +57,7 @@ class Discriminator(nn.Module):
     replaced_head: nn.Module
     restored_head: nn.Module
     generator_embed: nn.Module | None = None
+    output_embed: nn.Module | None = None
 
     def __call__(
         self, batch: Batch, *, train: bool, cache: None = None, step: Step = None
@@ -81,7 +83,8 @@ class Discriminator(nn.Module):
     def token_features(self, hidden: jax.Array) -> Features:
         """What scores tokens at the generator's hidden states; see `nets.encoder`."""
         features, bias = self.token_head(hidden)
-        return features, (self.generator_embed or self.embed).tokens.table, bias
+        output = self.output_embed or (self.generator_embed or self.embed).tokens
+        return features, output.table, bias
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
         """Scores of all tokens at the generator's hidden states -> [..., V] float32."""

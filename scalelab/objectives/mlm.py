@@ -90,11 +90,18 @@ class MLM:
 
     def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:
         """Draws `size` ids, uniform over the vocabulary without its special tokens."""
-        specials = sorted(set(self.special_ids))
-        ids = jax.random.randint(key, (size,), 0, self.vocab_size - len(specials))
-        for special in specials:
-            ids = ids + (ids >= special)
-        return ids
+        return self.ordinary(jax.random.randint(key, (size,), 0, self.num_ordinary))
+
+    @property
+    def num_ordinary(self) -> int:
+        """The size of the vocabulary without its special tokens."""
+        return self.vocab_size - len(set(self.special_ids))
+
+    def ordinary(self, ranks: jax.Array) -> jax.Array:
+        """Returns the ids of ordinary tokens, given their ranks in [0, num_ordinary)."""
+        for special in sorted(set(self.special_ids)):
+            ranks = ranks + (ranks >= special)
+        return ranks
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""

@@ -2,7 +2,8 @@
 
 A generator, which `mlm` in the same sum trains, scores the masked positions. A sample from it fills
 each; the discriminator reads the filled text. No gradient passes through the samples. A
-sample that equals the original token counts as original.
+sample that equals the original token counts as original. The proposal `uniform` needs no generator:
+it samples from the vocabulary without its special tokens.
 
 Variants, as `config.objective_options`:
 
@@ -69,7 +70,7 @@ class RTD:
             lambda example: jax.random.uniform(jax.random.fold_in(key, example), places.shape[1:])
         )(batch["examples"])
         if self.options.proposal == "uniform":
-            sampled = (uniforms * self.masks.vocab_size).astype(jnp.int32)
+            sampled = self.masks.ordinary((uniforms * self.masks.num_ordinary).astype(jnp.int32))
         else:
             hidden = ctx.token_hidden(model, batch)
             chosen = jnp.take_along_axis(hidden, places[..., None], axis=1)

@@ -25,6 +25,7 @@ class Adaptation:
       reads: "first": the hidden state of the first token is classified; "last": of the last.
       both_orders: whether the two texts of a similarity task go through the net in both orders,
         their vectors added.
+      activation: a name in nn.heads.ACTIVATIONS: between the two layers of a classifier's head.
     """
 
     begin: tuple[str, ...]
@@ -33,6 +34,7 @@ class Adaptation:
     added_tokens: tuple[str, ...] = ()
     reads: str = "first"
     both_orders: bool = False
+    activation: str = "tanh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,21 @@ class Sizes:
     output_embedding: str | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A net inside a system's net that is a net of the same system by itself.
+
+    Attributes:
+      net: the fields of config.net in which it differs.
+      options: the options of the system in which it differs.
+      paths: first names of its parameters' paths in the whole -> in the part.
+    """
+
+    net: Mapping[str, Any]
+    options: Mapping[str, object]
+    paths: Mapping[str, str]
+
+
 class System(Protocol):
     """What a module in `systems/` exports.
 
@@ -94,8 +111,9 @@ class System(Protocol):
     the losses, and a net without NSP has no pooler.
 
     A module may also export `Options`, a frozen dataclass of its own settings
-    (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; and `RECIPE`, fields
-    of configs/finetune.py in which its fine-tuning differs from every recipe.
+    (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
+    configs/finetune.py in which its fine-tuning differs from every recipe; and
+    `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets.
 
     Attributes:
       DEPARTURES: the config fields in which the family differs from the control.
@@ -210,6 +228,12 @@ def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) 
     if declared is None:
         return 12 * net.num_layers * net.width**2
     return declared(make_sizes(net), make_options(system, options))
+
+
+def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict[str, Part]:
+    """Returns the nets that the system's net consists of; {} if it is one."""
+    declared = getattr(system, "parts", None)
+    return declared(make_sizes(net), make_options(system, options)) if declared else {}
 
 
 def load(name: str) -> System:

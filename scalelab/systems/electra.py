@@ -3,8 +3,7 @@
 Reference code: google-research/electra, pretrain/pretrain_helpers.py, run_pretraining.py.
 
 A small masked language model, the generator, fills the masks; the discriminator tells which tokens
-it has replaced. Both read one embedding. Tasks get the discriminator. `objectives/rtd.py` has the
-losses and the paper's variants.
+it has replaced. Tasks get the discriminator. `objectives/rtd.py` has the losses and the variants.
 
 Departs from it:
   - examples are the control's DOC-SENTENCES, and masks are 80/10/10; the reference packs two
@@ -26,7 +25,7 @@ from scalelab.config.fields import Positive, choice
 from scalelab.nets.discriminator import Discriminator, Tower
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
-from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import FeedForward, gelu_exact
 from scalelab.nn.heads import TransformHead
 from scalelab.nn.layer import PostNorm
@@ -34,7 +33,7 @@ from scalelab.nn.linear import Linear
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems import Adaptation, Departure, Part, Sizes
 
 DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Clark et al. 2020, 3.1: as BERT"),
@@ -48,7 +47,7 @@ SPECIAL_TOKENS = (
     ("mask", "[MASK]"),
 )
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
-ADAPTATION = Adaptation(*FRAME)
+ADAPTATION = Adaptation(*FRAME, activation="gelu")  # `transformers`' ElectraClassificationHead
 HEADS = ("token", "replaced", "restored")
 PREDICTS = "masked"
 SEES = "both"
@@ -89,22 +88,19 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     embed_width = options.embed_width or sizes.width
 
-    def tower(rate: float) -> Tower:
-        heads = max(1, round(sizes.num_heads * rate))
-        width = max(1, round(sizes.width * rate / heads)) * heads
+    def tower(own: Sizes) -> Tower:
+        rest = own.dropout_rate, INIT, INIT, own.dtype
         layer = PostNorm(
-            attention=SelfAttention(
-                heads, head_size(width, heads), sizes.dropout_rate, INIT, INIT, sizes.dtype
-            ),
-            ffn=FeedForward(round(sizes.ffn_width * rate), gelu_exact, INIT, INIT, sizes.dtype),
+            attention=SelfAttention(own.num_heads, head_size(own.width, own.num_heads), *rest),
+            ffn=FeedForward(own.ffn_width, gelu_exact, INIT, INIT, own.dtype),
             attention_norm=norm(),
             ffn_norm=norm(),
-            dropout_rate=sizes.dropout_rate,
+            dropout_rate=own.dropout_rate,
         )
         projection = None
-        if width != embed_width:
-            projection = Linear((axes.WIDTH,), (axes.TRANSFORM,), (width,), INIT, sizes.dtype)
-        return Tower(Stack(layer, sizes.num_layers, sizes.remat), projection)
+        if own.width != embed_width:
+            projection = Linear((axes.WIDTH,), (axes.TRANSFORM,), (own.width,), INIT, own.dtype)
+        return Tower(Stack(layer, own.num_layers, own.remat), projection)
 
     def embed() -> InputEmbed:
         return InputEmbed(
@@ -121,10 +117,33 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
 
     return Discriminator(
         embed=embed(),
-        discriminator=tower(1.0),
-        generator=options.generator_rate and tower(options.generator_rate),
+        discriminator=tower(sizes),
+        generator=options.generator_rate
+        and tower(dataclasses.replace(sizes, **narrow(sizes, options.generator_rate))),
         token_head=head(),
         replaced_head=ReplacedHead(sizes.dtype),
         restored_head=head(),
         generator_embed=None if options.embeddings == "shared" else embed(),
+        output_embed=output_table(sizes.output_embedding, vocab_size, embed_width, INIT),
     )
+
+
+def narrow(sizes: Sizes, rate: float) -> dict[str, int]:
+    """Returns the sizes in which the generator differs."""
+    heads = max(1, round(sizes.num_heads * rate))
+    width = max(1, round(sizes.width * rate / heads)) * heads
+    return {"num_heads": heads, "width": width, "ffn_width": round(sizes.ffn_width * rate)}
+
+
+def parts(sizes: Sizes, options: Options) -> dict[str, Part]:
+    """Returns the two nets; see `scalelab.systems`."""
+    if options.generator_rate is None:
+        return {}
+    own = {"embed_width": options.embed_width or sizes.width, "generator_rate": None}
+    large = {n: n for n in ("embed", "discriminator", "replaced_head")}
+    small = {name: name for name in ("token_head", "output_embed")} | {"generator": "discriminator"}
+    small["embed" if options.embeddings == "shared" else "generator_embed"] = "embed"
+    return {
+        "discriminator": Part({}, own, large | {"restored_head": "token_head"}),
+        "generator": Part(narrow(sizes, options.generator_rate), own, small),
+    }

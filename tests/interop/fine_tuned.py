@@ -35,8 +35,9 @@ def make(
     num_rows = opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens)
     body = systems.make_net(system, sizes, opened.config.system_options, vocab_size=num_rows)
     init = nn.initializers.normal(0.5)
-    double = kind == "double"
-    head = TwoLayerHead(count, sizes.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
+    head: Any = OneLayerHead(count, 0.1, init)
+    if kind == "double":
+        head = TwoLayerHead(count, sizes.width, 0.1, init, system.ADAPTATION.activation)
     net = Classifier(body, head, system.ADAPTATION.reads)
     batch, ctx = objectives_lib.example_batch(4, ()), Pass(jax.random.key(0))
     params = nn.unbox(net.init(jax.random.key(1), batch, ctx, train=False)["params"])
@@ -59,6 +60,7 @@ def make(
         "init": "0123abcd",
         "mnli_first": False,
         "net": config["net"],
+        "system_options": config["system_options"],
         "data": {"train": "ab" * 32},
         "recipe": "thesis",
         "feature_layers": None,

@@ -11,10 +11,10 @@ import torch
 import transformers
 from flax import traverse_util
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
-from scalelab.interop.mapping import Architecture, Map
+from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
 VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
@@ -33,6 +33,7 @@ def make(
     *,
     vocab_size: int = VOCAB,
     seed: int = 0,
+    name: str | None = None,
     **more: Any,
 ) -> Any:
     """A model in float64 for evaluation, every parameter drawn anew, to float32's digits.
@@ -44,14 +45,15 @@ def make(
       head: "pretraining", or "classify".
       vocab_size: rows of the embedding.
       seed: of the weights.
+      name: another class than that of `head`.
       more: fields of its config.
     """
     peer = PEERS[system]
     given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
-    given |= peer.settings(shape, max_len)
+    given |= peer.settings(shape, max_len) | options(system, shape[2])
     if head == "classify" and peer.needs_pad:
         given["pad_token_id"] = PAD
-    made = getattr(transformers, CLASSES[system][head == "classify"])
+    made = getattr(transformers, name or CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
@@ -59,11 +61,24 @@ EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
 PEERS = {name: peer for name, peer in EXPECTED.items() if isinstance(peer, declared.Peer)}
 CLASSES = {name: (peer.pretraining, peer.classifier) for name, peer in PEERS.items()}
 DECODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "next"]
+ENCODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "masked"]
+OBJECTIVES = {
+    name: peer.objectives or tuple(declared.get(name).first_losses) for name, peer in PEERS.items()
+}
+PAIRS = {  # objective of the head for pairs
+    name: found for name, names in OBJECTIVES.items() for found in names
+    if objectives.load(found).HEADS == ("pair",)
+}  # fmt: skip
 # Every system; one without a peer is skipped with its reason.
 EVERY = [
     pytest.param(name, marks=pytest.mark.skip(reason=peer)) if isinstance(peer, str) else name
     for name, peer in EXPECTED.items()
 ]
+
+
+def options(system: str, num_layers: int) -> dict[str, Any]:
+    """Fields of config.json that only this family has."""
+    return PEERS[system].options(num_layers)
 
 
 def randomise(model: Any, seed: int) -> Any:
@@ -87,7 +102,11 @@ def system_constant(name: str) -> bool:
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
     name, untied = type(model).__name__, model.config.tie_word_embeddings is False
     fitting = [(m, a) for m in maps.load_all() for a in m.variants if a.name == name]
-    return next((m, a) for m, a in fitting if a.untied == untied)
+    there = {name for name, _ in model.named_parameters()}
+    extras = {n for m, _ in fitting for n in m.extras if m.heads[n][0].tensors[0] in there}
+    return next(
+        (m, a) for m, a in fitting if a.untied == untied and extras == set(a.extras) - {OUTPUT}
+    )
 
 
 def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:
@@ -99,7 +118,11 @@ def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[
     }
     config = model.config
     sizes = Sizes(
-        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
+        config.num_attention_heads,
+        config.num_hidden_layers,
+        config.vocab_size,
+        config.vocab_size,
+        num_groups=getattr(config, "num_hidden_groups", 1),
     )
     flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")

@@ -68,4 +68,5 @@ def batch(system: str, seed: int, *, size: int = 4, length: int = 16) -> dict[st
         "second_starts": second_starts.astype(np.int32),
         "examples": np.arange(size, dtype=np.int32) + seed * size,
         "random_second": rng.integers(0, 2, size).astype(np.int32),
+        "swapped": rng.integers(0, 2, size).astype(np.int32),
     }

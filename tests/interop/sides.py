@@ -4,21 +4,22 @@ Both sides give hidden states of every layer, logits, losses and the gradient of
 float32 or in float64.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
 import peers
+import tiny
 import torch
 from flax import linen as nn
 
 from scalelab import objectives, systems
+from scalelab.config.fields import make_options
+from scalelab.interop import maps
 from scalelab.nn.stack import STATES
 
 Shape = tuple[int, int, int]
@@ -31,13 +32,17 @@ def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     """Our net of a shape (A, H, L)."""
     vocab_size = more.pop("vocab_size", peers.VOCAB)
     others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
-    return systems.load(system).build(systems.Sizes(*shape, **others | more), None, vocab_size)
+    module = systems.load(system)
+    family, fields = maps.load(system), peers.options(system, shape[2])
+    given = dict(family.required) | {field.name: fields[field.key] for field in family.options}
+    options = make_options(module, given)
+    return module.build(systems.Sizes(*shape, **others | more), options, vocab_size)
 
 
 def make_terms(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
     module = systems.load(system)
     ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    names = declared.get(system).first_losses
+    names = peers.OBJECTIVES[system]
     setting = objectives.Setting(vocab_size, ids, mask_rate)
     return objectives.make(dict.fromkeys(names, 1.0), setting)
 
@@ -55,6 +60,7 @@ def make_batch(system: str, length: int) -> Batch:
         "second_starts": (lengths // 2).astype(np.int32),
         "examples": np.arange(3, dtype=np.int32),
         "random_second": np.array([0, 1, 1], np.int32),
+        "swapped": np.array([0, 1, 1], np.int32),
     }
 
 
@@ -75,11 +81,7 @@ def prepare(system: str, length: int) -> tuple[tuple[Any, ...], Batch]:
     return made, jax.device_get(batch)
 
 
-@contextlib.contextmanager
-def in_double() -> Iterator[None]:
-    """Our code computes in float64, also where it says float32."""
-    with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
-        yield
+in_double = tiny.in_double
 
 
 def ours(
@@ -104,7 +106,7 @@ def ours(
         found = objectives.apply_objectives(model, batch, made, ctx)
         terms = {name: pairs["loss"] for name, pairs in found.items()}
         out = {"hidden": hidden, "logits": model.token_logits(hidden)}
-        if "nsp" in terms:
+        if system in peers.PAIRS:
             out["pair_logits"] = model.pair_logits(hidden)
         losses = {
             f"{k} loss": total / jnp.maximum(weight, 1) for k, (total, weight) in terms.items()
@@ -136,9 +138,12 @@ def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
         for row, chosen in enumerate(batch["mlm_weights"] > 0):
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
     arrays = {"input_ids": batch["tokens"], "attention_mask": valid, "labels": labels}
-    if system == "bert":
+    if "token_type_ids" in maps.load(system).inputs:
         arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["second_starts"][:, None]
+    if system == "bert":
         arrays["next_sentence_label"] = batch["random_second"]
+    if system == "albert":
+        arrays["sentence_order_label"] = batch["swapped"]
     return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
 
 
@@ -147,7 +152,7 @@ def theirs(system: str, model: Any, length: int) -> Found:
     given = inputs(system, prepare(system, length)[1])
     model.zero_grad()
     out = model(**given, output_hidden_states=True)
-    logits = out.prediction_logits if system == "bert" else out.logits
+    logits = out.prediction_logits if system in peers.PAIRS else out.logits
     found = {
         "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
         "hidden": out.hidden_states[-1].detach().numpy(),
@@ -162,10 +167,11 @@ def theirs(system: str, model: Any, length: int) -> Found:
         losses = {"clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())}
     else:
         losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
-    if system == "bert":
-        pairs = out.seq_relationship_logits
+    if system in peers.PAIRS:
+        pairs = out.seq_relationship_logits if system == "bert" else out.sop_logits
+        label = "next_sentence_label" if system == "bert" else "sentence_order_label"
         found["pair_logits"] = pairs.detach().numpy()
-        losses["nsp loss"] = cross_entropy(pairs, given["next_sentence_label"])
+        losses[f"{peers.PAIRS[system]} loss"] = cross_entropy(pairs, given[label])
     total = sum(losses.values())
     assert relative(out.loss.item(), total.item()) < 1e-5
     total.backward()

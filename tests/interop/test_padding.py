@@ -1,6 +1,5 @@
 """What pads the batches of a GPT that was imported as a classifier and fine-tuned: safe in any."""
 
-import functools
 import pathlib
 
 import glue_folder
@@ -10,6 +9,7 @@ import pytest
 from fine_tuned import prepare, values
 from tokenizers import processors
 
+from scalelab import objectives
 from scalelab.interop import exporting, importing
 from scalelab.runs import run_folder
 
@@ -61,6 +61,6 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
         "lengths": lengths,
         "examples": np.arange(len(ids), dtype=np.int32),
     }
-    net = functools.partial(run.learner.net.apply, train=False)
-    ours, _ = jax.jit(net)({"params": start}, batch)
+    ctx = objectives.Pass(jax.random.key(0))
+    ours = run.learner.net.apply({"params": start}, batch, ctx, train=False)
     np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)

@@ -14,6 +14,7 @@ import pytest
 from scalelab import systems
 from scalelab.nn import ffn
 from scalelab.nn.layer import PostNorm, PreNorm
+from scalelab.nn.sharing import Sharing
 
 pytestmark = pytest.mark.parity
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -75,6 +76,16 @@ def unscaled(patch: pytest.MonkeyPatch, module: Any) -> None:
     patch.setattr(jnp, "einsum", wrong)
 
 
+def groups_reversed(patch: pytest.MonkeyPatch, module: Any) -> None:
+    """The first layers have the parameters of the last group."""
+
+    class Reversed(Sharing):
+        def group(self, layer: Any, num_layers: int) -> Any:
+            return self.num_groups - 1 - super().group(layer, num_layers)
+
+    patch.setattr(module, "Sharing", Reversed)
+
+
 ENCODER_MUTATIONS = {
     "tanh gelu": swap(gelu_exact=ffn.gelu_tanh),
     "unscaled scores": unscaled,
@@ -91,6 +102,9 @@ MUTATIONS = {
     "roberta": ENCODER_MUTATIONS,
     "gpt2": DECODER_MUTATIONS | {"post-norm": swap(PreNorm=PostNorm)},
     "gpt": DECODER_MUTATIONS | {"pre-norm": swap(PostNorm=PreNorm)},
+    "electra": ENCODER_MUTATIONS,
+    "albert": DECODER_MUTATIONS
+    | {"pre-norm": swap(PostNorm=PreNorm), "groups reversed": groups_reversed},
 }
 
 

@@ -29,6 +29,11 @@ CASES: list[Case] = [
     ("gpt", (3, 84, 4), 128),
     ("gpt", (1, 208, 2), 512),
     ("gpt", (7, 84, 1), 1),
+    ("albert", (7, 84, 5), 128),
+    ("albert", (3, 84, 1), 1),
+    ("albert", (1, 208, 2), 7),
+    ("electra", (7, 84, 5), 128),
+    ("electra", (1, 11, 2), 7),  # as wide as its embedding, so without a projection
 ]
 DOUBLE, SINGLE = 1e-10, 1e-4
 ROUNDINGS = 5  # times PyTorch's: two ways of rounding differ from each other, and between machines

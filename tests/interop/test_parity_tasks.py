@@ -24,7 +24,7 @@ SHAPE, LENGTH, CLASSES = (3, 24, 2), 9, 3
 def make_batch(system: str) -> sides.Batch:
     lengths = np.array([9, 5, 1, 8], np.int32)
     tokens = np.random.default_rng(0).integers(5, peers.PAD, (4, LENGTH))
-    pad = {"bert": 0, "roberta": 1}.get(system, peers.PAD)
+    pad = systems.special_ids(systems.load(system)).get("pad", peers.PAD)
     return {
         "tokens": np.where(np.arange(LENGTH) < lengths[:, None], tokens, pad).astype(np.int32),
         "lengths": lengths,
@@ -36,10 +36,12 @@ def make_batch(system: str) -> sides.Batch:
 def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None) -> dict[str, Any]:
     regression = labels.dtype == np.float32
     count, init = 1 if regression else CLASSES, jax.nn.initializers.zeros
-    double = system in ("bert", "roberta")
-    head = TwoLayerHead(count, SHAPE[1], 0.1, init) if double else OneLayerHead(count, 0.1, init)
+    adaptation = systems.load(system).ADAPTATION
+    head: Any = OneLayerHead(count, 0.1, init)
+    if system in peers.ENCODERS:
+        head = TwoLayerHead(count, SHAPE[1], 0.1, init, adaptation.activation)
     body = sides.build(system, SHAPE, LENGTH)
-    net = Classifier(body, head, reads or systems.load(system).ADAPTATION.reads)
+    net = Classifier(body, head, reads or adaptation.reads)
     learner = FinetuneStep(net, optax.identity(), regression)
 
     def loss_fn(params: Any) -> tuple[jax.Array, jax.Array]:
@@ -52,8 +54,9 @@ def ours(system: str, params: Any, labels: np.ndarray, reads: str | None = None)
 
 def theirs(system: str, model: Any, labels: np.ndarray) -> dict[str, Any]:
     batch = make_batch(system)
-    inputs = sides.inputs(system, batch | {"random_second": labels})
-    inputs.pop("next_sentence_label", None)
+    inputs = sides.inputs(system, batch | {"random_second": labels, "swapped": labels})
+    for name in ("next_sentence_label", "sentence_order_label"):
+        inputs.pop(name, None)
     out = model(**inputs | {"labels": torch.tensor(labels.astype(labels.dtype.kind + "8"))})
     out.loss.backward()
     return {

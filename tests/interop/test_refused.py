@@ -11,6 +11,7 @@ from typing import Any
 import fine_tuned
 import numpy as np
 import pytest
+import tiny
 from damage import Damage, config, header, indexed, raw, tensors, without, written
 
 from scalelab.interop import exporting, hf, importing
@@ -150,7 +151,7 @@ DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     },
     "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
-    "a family without a map": (config(system="electra"), ("electra",)),
+    "a family without a map": (config(system="t5"), ("'t5'",)),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), ("fine-tuning",)),
 }  # fmt: skip
 
@@ -179,6 +180,18 @@ def test_a_classifier_that_no_class_can_hold(
     fine_tuned.make(pretrained_runs(system), tmp_path / "run", kind, **changed)
     with pytest.raises(ValueError, match=reason):
         exporting.run(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [{"shared": "attention"}, {"shared": "none"}, {"embed_width": None}], ids=str
+)
+def test_a_net_that_no_class_can_hold(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path, options: dict[str, Any]
+) -> None:
+    run = tiny.write_run(tmp_path / "run", "albert", wikitext, cache_dir, system_options=options)
+    with pytest.raises(ValueError, match=f"system_options.{next(iter(options))} "):
+        exporting.run(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

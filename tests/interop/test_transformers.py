@@ -14,7 +14,7 @@ from damage import config, rename
 from flax import linen as nn
 from safetensors.numpy import load_file
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval import token_scores
 from scalelab.formats import Frame
@@ -192,7 +192,8 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     rows = np.split(made["tokens"], made["tokens_starts"][1:-1])
     batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
     batch["second_starts"] = made["second_starts"]
-    scores, _ = net.apply({"params": params}, batch, train=False)
+    ctx = objectives.Pass(jax.random.key(0))
+    scores = net.apply({"params": params}, batch, ctx, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)
     expected = np.asarray(scores if count == 1 else jax.nn.softmax(scores))

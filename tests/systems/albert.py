@@ -1,9 +1,18 @@
 """What is expected of ALBERT."""
 
-from declared import COIN, CUT, GUESS, Expected, kernels_of_layers
+from typing import Any
+
+from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
 
 BASE = 11_683_584  # of transformers' AlbertModel with its pooler; 12M in the paper
 TOKEN_HEAD = 768 * 128 + 128 + 2 * 128 + 30000
+
+
+def options(num_layers: int) -> dict[str, Any]:
+    """An odd width of the embedding; two groups of layers."""
+    groups = min(2, num_layers)
+    return {"hidden_act": "gelu_new", "embedding_size": 11, "num_hidden_groups": groups}
+
 
 EXPECTED = Expected(
     tokenizer="unigram",
@@ -16,5 +25,11 @@ EXPECTED = Expected(
     | {"embed/projection/kernel", "token_head/dense/kernel"}
     | {"pair_head/pooler/kernel", "pair_head/classifier/kernel"},
     more_parts=True,
-    peer="ALBERT has no map yet",
+    peer=Peer(
+        "AlbertForPreTraining",
+        "AlbertForSequenceClassification",
+        encoder_settings,
+        lowercase=True,
+        options=options,
+    ),
 )

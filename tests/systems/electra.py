@@ -1,6 +1,6 @@
 """What is expected of ELECTRA."""
 
-from declared import COIN, CUT, GUESS, Expected, kernels_of_layers
+from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
 
 BASE = 108_891_648  # of transformers' ElectraModel: the discriminator without a head
 REPLACED_HEAD = 768 * 768 + 768 + 768 + 1
@@ -25,5 +25,12 @@ EXPECTED = Expected(
     overfit_steps=400,  # what the generator learns meanwhile moves the other's targets
     whole=True,
     more_parts=True,
-    peer="ELECTRA has no map yet",
+    peer=Peer(
+        "ElectraForMaskedLM",
+        "ElectraForSequenceClassification",
+        encoder_settings,
+        lowercase=True,
+        objectives=("mlm",),
+        options=lambda num_layers: {"embedding_size": 11},
+    ),
 )
