@@ -43,7 +43,6 @@ class Expected:
     num_parameters: Mapping[tuple[str, int, int], int]
     decayed: frozenset[str]  # parameters at the tiny shape
     body: str = "stack/"  # path of the layers whose kernels are n_model
-    untied: bool = True  # the head may have a table of its own
     more_parts: bool = False  # matrices beside layers and heads: a projection, a second net
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the tiny config
     overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart

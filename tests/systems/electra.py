@@ -19,7 +19,6 @@ EXPECTED = Expected(
     | {"generator/projection/kernel", "token_head/dense/kernel"}
     | {"replaced_head/dense/kernel", "replaced_head/out/kernel"},
     body="discriminator/",
-    untied=False,
     # A norm over the two features of a quarter of the tiny width lets no gradient through.
     fields={"system_options": {"generator_rate": 0.5}},
     overfit_steps=400,  # what the generator learns meanwhile moves the other's targets
