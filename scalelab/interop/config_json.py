@@ -162,7 +162,8 @@ def make_config(
     wrong += list_wrong_options(family, fields)
     for field in (*family.fields, *family.options):
         value = fields[field.name]
-        value = fields.get(field.none) if value is None else value
+        if value is None and field.none is not None:
+            value = fields[field.none]
         made[field.key] = None if value is None else value + field.offset
     free = any(field.name == "ffn_width" for field in family.fields)
     if not free and fields["ffn_width"] != 4 * fields["width"]:

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -36,7 +37,7 @@ class ExportedRun:
 
     run: RunRecord
     net: Net
-    options: Mapping[str, object]
+    options: Mapping[str, Any]
     family: Map
     architecture: Architecture
     flat: convert.Flat
