@@ -31,12 +31,7 @@ def make_parser(
       repeats: the default of --repeats; None: there is no such flag.
       threads: whether there is --threads.
     """
-    made = cli.Parser(
-        prog=f"python -m benchmarks.{name}",
-        description=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser(f"python -m benchmarks.{name}", text)
     if repeats is not None:
         made.add_argument("--repeats", type=int, default=repeats)
     if threads:

@@ -52,7 +52,7 @@ def make_model(
     model = getattr(transformers, architecture.name)(config)
     if params is not None:
         sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size, vocab_size)
-        found = convert.to_theirs(
+        found = convert.to_tensors(
             family.rows(architecture), traverse_util.flatten_dict(params, sep="/"), sizes
         )
         for key, parameter in model.named_parameters():

@@ -1,6 +1,6 @@
 """The scales of every study; a comparison is a file of configs/studies.
 
-Fields and defaults are in scalelab/studies/spec.py.
+Fields and defaults are in scalelab/studies/spec.py and scalelab/lab/load/study_runs.py.
 
   python -m scalelab.study plan --config=configs/studies/thesis_7_5_1.py:scale=tiny --workdir=DIR
 
@@ -55,7 +55,9 @@ configs/base.py, fine-tuning fields in configs/finetune.py.
 At scale full the built-in corpus gets 20,000 pieces, long.example_rate is 0.10262 for bert (Table
 7.1), and a system may declare its own epochs and learning rate. Below full, all systems share one
 learning rate. Each study has its own shapes, tasks and variants; the quickstart sets some of the
-fields above too. All other fields, such as masking and dropout, are the protocol's.
+fields above too. All scales but the quickstart also fine-tune the first seed's net from random
+weights, because a verdict asks whether pre-training helped. All other fields, such as masking and
+dropout, are the protocol's.
 """
 
 import dataclasses
@@ -65,10 +67,11 @@ import ml_collections
 from ml_collections import config_dict
 
 from scalelab.config import files
+from scalelab.lab.load.study_runs import FIVE_LARGEST
 from scalelab.studies import spec
 
 ARGUMENTS = ("scale", "corpus", "data", "seeds")
-GLUE = (*spec.FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
+GLUE = (*FIVE_LARGEST, "stsb", "mrpc", "rte", "wnli")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +147,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain = files.load(pathlib.Path(__file__).with_name("pretrain.py"))
     config.pretrain = pretrain.get_config(f"corpus={corpus}")
     config.finetune.data = given.get("data")
+    config.finetune.scratch = True  # a verdict asks whether pre-training helped
     if scale == "full":  # long examples of all examples in Table 7.1 of the protocol
         config.pretrain.long.example_rate = 0.08713
         config.system_fields.bert = ("long.example_rate=0.10262",)

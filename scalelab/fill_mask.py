@@ -159,12 +159,7 @@ def run(given: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the program; a mistake of the user ends in one message and exit code 2."""
-    made = cli.Parser(
-        prog="python -m scalelab.fill_mask",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.fill_mask", __doc__)
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument("texts", nargs="+", metavar="TEXT", help="with at least one mask")
     made.add_argument("--top", type=int, default=5, metavar="N", help="tokens of a mask (5)")

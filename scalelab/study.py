@@ -34,6 +34,7 @@ WORKERS = flags.DEFINE_integer(
     lower_bound=1,
 )  # fmt: skip
 STUDY = flags.DEFINE_string("study", None, "Name of the study, where --workdir holds several.")
+COMPARISON = flags.DEFINE_string("comparison", None, "Your own module that a report may import.")
 TO = flags.DEFINE_string("to", None, "Where the report, or the packed runs, go.")
 ALLOW = flags.DEFINE_list(
     "allow", [], "Config fields in which runs may differ beyond the study's; the report says so."
@@ -102,8 +103,7 @@ def list_studies(workdir: pathlib.Path) -> None:
     for path in sorted((workdir / "studies").glob("*.json")):
         study, found = jobs.read(workdir, path.stem)
         done = sum(job.state == jobs.DONE for job in found)
-        rows.append([study.name, study.facts["title"], study.facts["scale"],
-                     f"{done}/{len(found)}"])  # fmt: skip
+        rows.append([study.name, study.facts.title, study.facts.scale, f"{done}/{len(found)}"])
     if not rows:
         raise ValueError(f"{workdir} holds no study: expected {workdir}/studies/<name>.json")
     print(tables.plain(("study", "title", "scale", "jobs done"), rows))
@@ -114,9 +114,8 @@ def report(workdir: pathlib.Path) -> None:
     from scalelab import objectives
     from scalelab.lab.show import report as report_lib
 
-    folder = pathlib.Path(TO.value) if TO.value else None
-    baselines = objectives.load_baselines()
-    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines))
+    folder, baselines = TO.value and pathlib.Path(TO.value), objectives.load_baselines()
+    print(report_lib.make(workdir, study_name(), folder, ALLOW.value, baselines, COMPARISON.value))
 
 
 def pack(workdir: pathlib.Path) -> None:
@@ -173,4 +172,5 @@ def take_command(arguments: list[str]) -> str:
 
 if __name__ == "__main__":
     chosen = COMMANDS[take_command(sys.argv)]
-    cli.run(lambda argv: chosen(cli.workdir()), StudySpec)
+    unkept = {"when_interrupted": "no timing was kept"} if chosen is COMMANDS["plan"] else {}
+    cli.run(lambda argv: chosen(cli.workdir()), StudySpec, **unkept)

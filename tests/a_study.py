@@ -25,7 +25,7 @@ def values(**changes: Any) -> dict[str, Any]:
     made |= {"name": "two", "title": "Two systems", "question": "Which?", "seeds": 1}
     made["stages"], made["system_fields"] = {"main": stage()}, {}
     made |= {"comparison": "scalelab.thesis.comparison", "tables": ("data", "large")}
-    made["finetune"] |= {"tasks": (), "seeds": 1, "recipe": "small"}
+    made["finetune"] |= {"tasks": (), "seeds": 1, "recipe": "small", "scratch": False}
     for name, value in SMALL.items():
         _set(made, name, value)
     for name, value in changes.items():

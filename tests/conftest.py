@@ -99,9 +99,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Not in one of several processes that share the tests: each would start it.
     """
-    alone = "PYTEST_XDIST_WORKER" not in os.environ
     if (
-        alone
+        "PYTEST_XDIST_WORKER" not in os.environ
         and not session.config.option.collectonly
         and any("cube" in getattr(i, "fixturenames", ()) for i in session.items)
     ):

@@ -4,7 +4,6 @@ import math
 import pathlib
 
 import numpy as np
-import pytest
 import run_folders
 
 WIDTHS = (16, 24, 32, 48, 64, 96, 128)
@@ -34,11 +33,20 @@ def output(capsys, program, *arguments) -> str:
 
 def fails(capsys, program, *arguments) -> str:
     """The one line of a refusal."""
-    with pytest.raises(SystemExit) as end:
-        program.main([str(a) for a in arguments])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, errors = start(capsys, program, *arguments)
+    (line,) = errors.splitlines()
+    assert code == 2
     return line
+
+
+def start(capsys, program, *arguments) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a program."""
+    code = 0
+    try:
+        program.main([str(a) for a in arguments])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, *capsys.readouterr()
 
 
 def budgets(folder: pathlib.Path, widths=WIDTHS, warmups=(10, 10)) -> pathlib.Path:

@@ -177,7 +177,7 @@ def write(
                     runs.append({
                         "name": name, "stage": "main", "system": system, "variant": variant,
                         "shape": dict(zip("AHL", shape, strict=True)), "seed": seed,
-                        "finetune": "all", "config": config_of(system, shape, seed),
+                        "config": config_of(system, shape, seed),
                     })  # fmt: skip
                     folder = workdir / "runs" / name
                     if name in unfinished:
@@ -196,7 +196,6 @@ def write(
         "finetune": {"fields": ["epochs=3.0"], "data": None},
         "adaptation": {task: ADAPTATION for task in tasks},
         "chosen": [],
-        "stages": {"main": {"finetune": "all", "shapes": []}},
         "seeds": seeds,
         "departures": {s: DEPARTURES.get(s, []) for s in systems},
         "variants": {v: [] if v == "baseline" else ["optim.total_steps=x0.5"] for v in variants},

@@ -11,7 +11,7 @@ FACTS = {
     "matched": "steps", "free": ["system", "shape", "variant", "seed"], "allow": [], "tables": [],
     "figures": [], "hypotheses": [], "tasks": [], "recipe": "thesis", "finetune_seeds": 100,
     "finetune": {}, "comparison": "scalelab.thesis.comparison",
-    "departures": {}, "variants": {}, "stages": {},
+    "departures": {}, "variants": {}, "stages": {"main": {"finetune": "all", "shapes": []}},
 }  # fmt: skip
 
 OBJECTIVES = {"bert": "mlm+nsp", "roberta": "mlm", "gpt2": "clm"}
@@ -37,7 +37,7 @@ def write_study(workdir: Path, runs: list[dict], **facts) -> Path:
         config["objective"] = OBJECTIVES.get(run["system"])
         planned.append(
             {"name": name, "stage": "main", "system": run["system"], "shape": shape,
-             "variant": variant, "seed": run["seed"], "finetune": True, "config": config}
+             "variant": variant, "seed": run["seed"], "config": config}
         )  # fmt: skip
         folder = workdir / "runs" / name
         if run.get("finished", True):

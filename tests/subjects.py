@@ -55,7 +55,9 @@ class Subject:
         """A copy of the fresh state, safe to donate."""
         return jax.tree.map(jnp.copy, self.fresh)
 
-    def one(self, batch: dict[str, jax.Array], run: Any = None) -> tuple[dict[str, Any], Any]:
+    def first_step(
+        self, batch: dict[str, jax.Array], run: Any = None
+    ) -> tuple[dict[str, Any], Any]:
         """Metrics and gradients of the first step on `batch`, on the host."""
         after, metrics = (run or self.run)(self.state(), batch, RATE)
         return jax.device_get(metrics), jax.device_get(after.opt_state[0])

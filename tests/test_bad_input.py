@@ -193,13 +193,6 @@ def test_a_workdir_of_another_run(refused: Train, tmp_path: pathlib.Path) -> Non
     assert json.loads((tmp_path / "run/config.json").read_text()) == config
 
 
-@pytest.mark.parametrize("name", ["config.json", "result.json"])
-def test_a_workdir_with_a_damaged_file(name: str, refused: Train, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / name).write_text('{"system": "be')
-    assert f"run/{name}" in refused()
-
-
 # --- Damaged caches -------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: floa
 
 @short
 def test_the_first_losses_are_those_of_guesses_and_add_up(subject: subjects.Subject) -> None:
-    metrics, _ = subject.one(subject.batch(1))
+    metrics, _ = subject.first_step(subject.batch(1))
     means = {}
     for term in subject.parts.terms:
         total, weight = metrics[f"{term.name}_loss"]
@@ -120,8 +120,8 @@ def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
     padding = np.arange(tiny.LENGTH) >= batch["lengths"][:, None]
     noise = np.random.default_rng(0).integers(0, tiny.VOCAB, padding.shape)
     assert padding.any()
-    clean = subject.one(subject.batch(1))
-    noisy = subject.one(
+    clean = subject.first_step(subject.batch(1))
+    noisy = subject.first_step(
         subject.batch(1, tokens=np.where(padding, noise, batch["tokens"]).astype(np.int32))
     )
     assert_trees_close(noisy, clean)
@@ -145,9 +145,9 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
 def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.Subject) -> None:
     """Dropout and masks go with the example: two halves, filled up with padding, make it whole."""
     batch, half = tiny.batch(subject.module, 1), tiny.BATCH // 2
-    whole, gradients = subject.one(subject.batch(1))
+    whole, gradients = subject.first_step(subject.batch(1))
     parts = [
-        subject.one(subject.put(without_rows(batch, rows)))
+        subject.first_step(subject.put(without_rows(batch, rows)))
         for rows in (slice(0, half), slice(half, None))
     ]
     for objective in subject.parts.terms:
@@ -163,8 +163,8 @@ def test_the_order_of_the_examples_moves_nothing(subject: subjects.Subject) -> N
     batch = tiny.batch(subject.module, 1)
     order = np.random.default_rng(0).permutation(tiny.BATCH)
     shuffled = {name: values[order] for name, values in batch.items()}
-    ours = subject.one(subject.put(shuffled))
-    assert_trees_close(ours, subject.one(subject.batch(1)))
+    ours = subject.first_step(subject.put(shuffled))
+    assert_trees_close(ours, subject.first_step(subject.batch(1)))
 
 
 @pytest.mark.slow
@@ -178,14 +178,18 @@ def test_machine_fields_move_neither_loss_nor_gradients(
     run = subject.compile(
         tiny.parts(subject.name, **{f"machine__{k}": v for k, v in fields.items()})
     )
-    assert_trees_close(subject.one(subject.batch(1), run), subject.one(subject.batch(1)))
+    assert_trees_close(
+        subject.first_step(subject.batch(1), run), subject.first_step(subject.batch(1))
+    )
 
 
 def test_dropout_differs_between_examples_and_steps(subject: subjects.Subject) -> None:
     """Else the tests above would hold for dropout that is never drawn."""
     batch = tiny.batch(subject.module, 1)
-    first, _ = subject.one(subject.batch(1))
-    other_examples, _ = subject.one(subject.batch(1, examples=batch["examples"] + tiny.BATCH))
+    first, _ = subject.first_step(subject.batch(1))
+    other_examples, _ = subject.first_step(
+        subject.batch(1, examples=batch["examples"] + tiny.BATCH)
+    )
     again, metrics = subject.run(
         subject.state().replace(step=jnp.ones((), jnp.int32)), subject.batch(1), subjects.RATE
     )

@@ -5,8 +5,8 @@ import json
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
 
+import law_folders
 import numpy as np
 import pytest
 import tiny
@@ -18,11 +18,7 @@ from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
 MASKED = [system for system in tiny.SYSTEMS if system in ("bert", "roberta")]
-
-
-@functools.cache
-def opened_run(path: pathlib.Path) -> Any:
-    return pretrained.load(path)
+opened_run = functools.cache(pretrained.load)
 
 
 @pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
@@ -45,16 +41,7 @@ def test_only_masks_are_special(pretrained_runs: Runs, system: str, mask: str) -
 def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """start(*arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            fill_mask.main(list(arguments))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    return run
+    return functools.partial(law_folders.start, capsys, fill_mask)
 
 
 def test_what_is_printed(pretrained_runs: Runs, start) -> None:

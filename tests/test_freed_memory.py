@@ -4,18 +4,14 @@ import platform
 import subprocess
 import sys
 
-import jax
 import pytest
-
-from scalelab.resources import malloc
-from scalelab.runs import environment
 
 PROGRAM = """
 import resource
 import numpy as np
 from scalelab.resources import malloc
 from scalelab.runs import environment
-malloc.{told}()
+malloc.{setting}()
 def fill(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(size, np.uint8).fill(1)
@@ -28,9 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def twice(told: str, size: int) -> tuple[int, int, int]:
+def twice(setting: str, size: int) -> tuple[int, int, int]:
     """Page faults of filling an array, of doing so again, and what is resident after both."""
-    program = PROGRAM.format(told=told, size=size)
+    program = PROGRAM.format(setting=setting, size=size)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -70,11 +66,12 @@ print(step(x).is_ready())
 
 
 @pytest.mark.parametrize(
-    ("told", "least", "most", "ready"), [("kept", 0, 50, True), ("left alone", 5000, 10**9, False)]
+    ("call", "least", "most", "ready"),
+    [("kept", 0, 50, True), ("left alone", 5000, 10**9, False)],
 )
-def test_steps_meet_no_new_pages(told: str, least: int, most: int, ready: bool) -> None:
+def test_steps_meet_no_new_pages(call: str, least: int, most: int, ready: bool) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", STEPS, told], capture_output=True, text=True, check=True
+        [sys.executable, "-c", STEPS, call], capture_output=True, text=True, check=True
     )
     each, at_once = done.stdout.splitlines()
     later = sorted(map(int, each.split()[3:]))
@@ -89,47 +86,28 @@ def test_freed_memory_goes_back() -> None:
     assert resident < 5 * size
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
-    """What malloc is told of this process, which holds 10 bytes; it is told nothing in truth."""
-    heard: list[dict[str, int]] = []
-    monkeypatch.setattr(malloc, "_kept", {"still": False, "looked": 0.0})
-    monkeypatch.setattr(malloc, "_set_options", lambda **options: heard.append(options))
-    monkeypatch.setattr(environment, "status_bytes", lambda field: 10)
-    monkeypatch.setattr(jax.config, "update", lambda *_: None)
-    return heard
-
-
-@pytest.mark.parametrize(
-    ("free", "soon", "ends"), [(10, 0, False), (9, 0, True), (12, 2, False), (11, 2, True),
-                               (None, 99, False)],
-)  # fmt: skip
-def test_memory_is_kept_while_as_much_is_left(
-    free: int | None, soon: int, ends: bool, told: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(malloc, "available", lambda: free)
-    assert not malloc.release_if_low(soon) and not told  # nothing is kept
-    malloc.keep_freed()
-    del told[:]
-    assert malloc.release_if_low(soon) == ends == bool(told)
-    assert not malloc.release_if_low(soon)
-
-
 RELEASE = """
 import numpy as np
 from scalelab.resources import malloc
 from scalelab.runs import environment
-malloc.keep_freed()
+resident, environment.status_bytes = environment.status_bytes, lambda field: 10
 def fill():
     np.empty(200_000_000, np.uint8).fill(1)
-    return environment.status_bytes("VmRSS")
+    return resident("VmRSS")
+def release(free, soon):
+    malloc.available = lambda: free
+    return malloc.release_if_low(soon)
+assert not release(0, 1)  # nothing is kept
+for free, soon, low in (9, 0, 1), (10, 0, 0), (11, 2, 1), (12, 2, 0), (None, 9, 0):
+    malloc.keep_freed()
+    assert release(free, soon) == low
+    assert not release(free, soon)
 kept = fill()
-malloc.available = lambda: 0
-assert malloc.release_if_low()
-assert environment.status_bytes("VmRSS") < kept - 190_000_000
+assert release(0, 1)
+assert resident("VmRSS") < kept - 190_000_000
 assert fill() < kept - 190_000_000
 """
 
 
-def test_what_was_kept_goes_back_where_memory_is_scarce() -> None:
+def test_memory_is_kept_while_as_much_is_left_and_then_goes_back() -> None:
     subprocess.run([sys.executable, "-c", RELEASE], check=True)

@@ -26,7 +26,7 @@ step: objectives sharding state
 config: helpers
 resources: config formats helpers nn objectives optim runs sharding state step systems
 runs: config data helpers objectives optim resources sharding state systems
-data: config formats helpers
+data: config formats helpers systems
 tasks: config data formats helpers runs
 finetuning: config data formats helpers lab nets nn optim resources runs sharding objectives
   systems tasks

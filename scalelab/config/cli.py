@@ -46,6 +46,10 @@ _SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
 class Parser(argparse.ArgumentParser):
     """For programs with positional arguments; an error is one message."""
 
+    def __init__(self, prog: str, description: str | None = None) -> None:
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         """Ends the program; the message names the valid flags nearest to an unknown one."""
         if unknown := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):

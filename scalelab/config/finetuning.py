@@ -21,7 +21,7 @@ class Head:
     # "double": H -> H, tanh, H -> classes; or "single". None: the kind of an imported classifier,
     # else double.
     kind: Annotated[str, choice("double", "single")] | None = None
-    dropout_rate: Probability = 0.1
+    dropout_rate: Probability = 0.1  # before each layer of the head
     pretrained: bool = True  # the first layer starts from the pooler that NSP has trained
 
 
@@ -41,13 +41,13 @@ class Machine:
     """What may differ between two runs of the same experiment."""
 
     cache_dir: str = "~/.cache/scalelab"  # tokenized tasks
-    compile_cache_dir: str | None = "~/.cache/scalelab/xla"
-    checkpoint_every_steps: Count = 1000
-    log_every_steps: Count = 50
-    eval_batch_size: Count = 64
+    compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
+    checkpoint_every_steps: Count = 1000  # training steps between two checkpoints
+    log_every_steps: Count = 50  # training steps between two lines of metrics
+    eval_batch_size: Count = 64  # examples
     # The batch is split over all devices; this many of them also split the net.
     fsdp_parallel: Count = 1
-    tensor_parallel: Count = 1
+    tensor_parallel: Count = 1  # devices that split heads, FFN and vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +55,21 @@ class FinetuneConfig:
     """How a net is adapted to a task, every field decided."""
 
     recipe: str = "thesis"  # only a label: --recipe=NAME changes the recipe
-    epochs: Positive = 3.0
-    batch_size: Count = 16
+    epochs: Positive = 3.0  # passes over the training examples
+    batch_size: Count = 16  # examples
     max_len: Count = 128  # tokens of a row at most; longer texts are cut, the longest first
     max_train_examples: Count | None = None  # the first so many; None: all
     # So many batches are drawn, sorted by length, and shuffled; 0: unsorted.
     group_batches: Annotated[int, ("0 or more", lambda value: value >= 0)] = 50
-    dropout_rate: Probability = 0.1
+    dropout_rate: Probability = 0.1  # of the net, as in pre-training
     lm_weight: NotNegative = 0.0  # lambda of the auxiliary language-model loss; causal systems only
     feature_layers: Count | None = None  # features of so many layers, net frozen; None: off
-    eval_every_epochs: Positive = 1.0
+    eval_every_epochs: Positive = 1.0  # passes between two evaluations
     patience: Count | None = None  # evaluations without a better score; None: off
     # One seed for all runs of the examples' order, or of the new head and dropout; None: each run's
     # own. With one of them fixed, runs differ only in the other.
     order_seed: int | None = None
-    weights_seed: int | None = None
+    weights_seed: int | None = None  # of the new head and dropout
     head: Head = Head()
     optim: Optim = Optim()
     machine: Machine = Machine()

@@ -43,18 +43,19 @@ class Shape(NamedTuple):
         return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
     @classmethod
-    def parse(cls, text: str) -> "Shape":
-        """Reads AxHxL.
-
-        Raises:
-          ValueError: another form, or A does not divide H.
-        """
+    def read(cls, text: str) -> "Shape":
+        """Reads AxHxL, where A need not divide H; raises ValueError for another form."""
         parts = [int(part) if part.isdecimal() else 0 for part in text.split("x")]
         if len(parts) != 3 or not all(parts):
             raise ValueError(
                 f"shape {text!r}: expected AxHxL (heads x width x layers), such as 2x128x2"
             )
-        shape = cls(*parts)
+        return cls(*parts)
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Reads AxHxL; raises ValueError for another form, or if A does not divide H."""
+        shape = cls.read(text)
         if shape.width % shape.num_heads:
             raise ValueError(
                 f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"
@@ -76,7 +77,7 @@ class Net:
 
     num_heads: Count = 2  # attention heads; must divide width
     width: Count = 128  # of the residual stream
-    num_layers: Count = 2
+    num_layers: Count = 2  # transformer layers
     ffn_width: Count | None = None  # None: 4 * width
     max_len: Count = 512  # positions of the net
     dropout_rate: Probability = 0.1  # on embeddings, attention weights and each sublayer's output
@@ -133,9 +134,9 @@ class AdamW:
     """The optimizer's fields that pre-training and fine-tuning share."""
 
     learning_rate: NotNegative = 1e-4  # at the end of the warm-up
-    beta1: Probability = 0.9
-    beta2: Probability = 0.999
-    eps: Positive = 1e-6
+    beta1: Probability = 0.9  # decay of the mean of gradients
+    beta2: Probability = 0.999  # decay of the mean of squared gradients
+    eps: Positive = 1e-6  # added to the root of the mean of squared gradients
     weight_decay: NotNegative = 0.01  # decoupled; not on biases and norms
     clip_norm: Positive | None = 1.0  # largest norm of the whole gradient; None: no clipping
 
@@ -146,22 +147,22 @@ class Optim(AdamW):
 
     schedule: str = "linear"  # to zero at the end of the budget
     total_epochs: float | None = 10.0  # the budget: exactly one of the five
-    total_steps: int | None = None
-    total_tokens: float | None = None
-    total_flops: float | None = None
-    total_secs: float | None = None
+    total_steps: int | None = None  # optimizer steps
+    total_tokens: float | None = None  # training tokens, without padding
+    total_flops: float | None = None  # training FLOPs
+    total_secs: float | None = None  # seconds of training
     warmup_steps: int | None = 1000  # on the clock of the budget; epochs count steps
-    warmup_tokens: float | None = None
-    warmup_flops: float | None = None
-    warmup_secs: float | None = None
+    warmup_tokens: float | None = None  # training tokens, without padding
+    warmup_flops: float | None = None  # training FLOPs
+    warmup_secs: float | None = None  # seconds of training
 
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
     """Validation during training."""
 
-    every_steps: Count = 1000
-    num_examples: Count = 2000
+    every_steps: Count = 1000  # training steps between two validations
+    num_examples: Count = 2000  # validation examples, of the phase in progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,8 +170,8 @@ class Machine:
     """What may differ between two runs of the same experiment."""
 
     data_parallel: int = -1  # devices on each mesh axis; -1: those that are left
-    fsdp_parallel: int = 1
-    tensor_parallel: int = 1
+    fsdp_parallel: int = 1  # devices that share the examples and hold a part of the net each
+    tensor_parallel: int = 1  # devices that split heads, FFN and vocabulary
     num_microbatches: Count = 1  # gradient accumulation within a step
     remat: str = "none"  # what the backward pass recomputes: none, dots, full
     # tf.data where TensorFlow is installed, else numpy; or "numpy".
@@ -178,10 +179,10 @@ class Machine:
     prefetch: Annotated[int, ("0 or more", lambda value: value >= 0)] = 4  # batches made ahead
     num_workers: Count = 2  # processes that prepare data
     cache_dir: str = "~/.cache/scalelab"  # prepared corpora, tokenizers, examples
-    compile_cache_dir: str | None = "~/.cache/scalelab/xla"
-    checkpoint_every_steps: Count = 500
+    compile_cache_dir: str | None = "~/.cache/scalelab/xla"  # compiled programs; None: not kept
+    checkpoint_every_steps: Count = 500  # training steps between two checkpoints
     num_checkpoints: Count = 2  # the last so many are kept, and the best
-    log_every_steps: Count = 50
+    log_every_steps: Count = 50  # training steps between two lines of metrics
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
     # Runs whose nets objectives read but do not train: "teacher=RUN,other=RUN".

@@ -6,7 +6,6 @@ corpora (documents) -> sentences -> tokenizers (ids) -> formats (examples) -> st
 
 import dataclasses
 import time
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from scalelab.data.phases import PhaseData, make_phases
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
+    from scalelab.systems import System
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Data:
 
 def load_data(
     config: Config,
-    system: types.ModuleType,
+    system: "System",
     *,
     tokenizer_dir: Path | None = None,
     progress: bool = True,

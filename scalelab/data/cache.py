@@ -86,6 +86,8 @@ def damage(folder: Path, whole: bool = False) -> str | None:
     """Returns the fault of an entry, or None; `whole` compares whole files."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        if unnamed := {*_list_files(folder)} - {MANIFEST, *files}:
+            return f"{MANIFEST} does not name {min(unnamed)}"
         for name, (size, head, crc) in files.items():
             path = folder / name
             if not path.is_file():
@@ -101,6 +103,10 @@ def damage(folder: Path, whole: bool = False) -> str | None:
     return None
 
 
+def _list_files(folder: Path) -> dict[str, Path]:
+    return {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
 def checksum(path: Path, num_bytes: int | None = None) -> int:
     """Returns the CRC-32 of a file's first bytes; None: of all."""
     crc = 0
@@ -114,11 +120,9 @@ def checksum(path: Path, num_bytes: int | None = None) -> int:
 
 def _write_manifest(folder: Path, facts: dict[str, object]) -> None:
     files = {
-        str(path.relative_to(folder)): [
-            path.stat().st_size, checksum(path, HEAD_BYTES), checksum(path)
-        ]
-        for path in sorted(folder.rglob("*")) if path.is_file()
-    }  # fmt: skip
+        name: [path.stat().st_size, checksum(path, HEAD_BYTES), checksum(path)]
+        for name, path in _list_files(folder).items()
+    }
     text = json.dumps(facts | {"files": files}, indent=1, sort_keys=True, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

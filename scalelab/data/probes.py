@@ -27,6 +27,7 @@ from scalelab.config import cli
 from scalelab.data import probe_rows
 from scalelab.data.probe_rows import Row
 from scalelab.eval import same_document, swapped_words
+from scalelab.runs import json_files
 
 TASKS = {task.name: task for task in (same_document.TASK, swapped_words.TASK)}
 ABOUT = "probes.json"
@@ -84,12 +85,7 @@ def _number(text: str) -> int:
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.data.probes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.data.probes", __doc__)
     made.add_argument("--corpus", required=True, help="as in a training: builtin, wikitext:DIR")
     made.add_argument("--to", required=True, type=pathlib.Path, help="folder to make")
     for name, kind, default, text in (
@@ -125,9 +121,9 @@ def run(given: argparse.Namespace) -> None:
     }
     if given.to.exists() and not (given.to.is_dir() and not any(given.to.iterdir())):
         try:
-            found = json.loads((given.to / ABOUT).read_text(encoding="utf-8"))
+            found = json_files.read_object(given.to / ABOUT) or {}
             same = found | {"corpus": given.corpus} == about  # "sentences" has the corpus's hash
-        except (OSError, ValueError, TypeError):
+        except ValueError:
             same = False
         if not same:
             raise ValueError(f"--to={given.to} holds other files or probes: choose another folder")

@@ -13,7 +13,6 @@ and B began with the same weights and the same seeds; otherwise their seeds are 
 A degenerate run counts like any other.
 """
 
-import argparse
 import pathlib
 import zlib
 from collections.abc import Sequence
@@ -208,10 +207,7 @@ def cells(frame: pd.DataFrame) -> list[list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in its arguments or folders is one message and exit code 2."""
-    parser = cli.Parser(
-        prog="python -m scalelab.eval.compare", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = cli.Parser("python -m scalelab.eval.compare", __doc__)
     parser.add_argument("a", metavar="RUN_A", help="folder of system A, or several with commas")
     parser.add_argument("b", metavar="RUN_B", help="folder of system B, likewise")
     parser.add_argument("--allow", action="store_true", help="compare even if recipes differ")

@@ -37,13 +37,11 @@ if TYPE_CHECKING:
 
 MEASURES = {"next": "log-likelihood", "masked": "pseudo-log-likelihood"}
 PERPLEXITY = {"next": "perplexity", "masked": "pseudo_perplexity"}
-SHOWN = 3  # worst and best documents in the table
-
-
 NUMBERS = (  # flag, default, help
     ("context", None, "tokens of a row, special ones included; default: the longest of training"),
     ("stride", None, "tokens by which a window moves on; default: half of those that it holds"),
     ("max_docs", None, "score only the first N documents"),
+    ("show", 3, "documents in the table: the N worst and the N best; default: 3"),
     ("batch_size", 16, "windows of the full context in a batch; default: 16"),
     ("tensor_parallel", 1, "devices that share the net; default: 1"),
 )
@@ -51,12 +49,7 @@ NUMBERS = (  # flag, default, help
 
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.eval.lm",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.eval.lm", __doc__)
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
@@ -194,19 +187,17 @@ def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
     }
 
 
-def describe(facts: dict[str, Any], table: "pd.DataFrame") -> str:
-    """Formats the line for all documents, and the worst and the best ones by bits per byte."""
+def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
+    """Formats the line for all documents, and the `shown` worst and best by bits per byte."""
     from scalelab.lab import tables
 
     counts = ("documents", "tokens", "predicted", "bytes")
     masked = "pseudo_perplexity" in facts
     header = [*counts, *(("PLL/token", "pseudo-perplexity") if masked else ("loss", "perplexity"))]
-    loss, name = (
-        (-facts["loss"] if masked else facts["loss"]),
-        PERPLEXITY["masked" if masked else "next"],
-    )
+    loss = -facts["loss"] if masked else facts["loss"]
+    perplexity = facts[PERPLEXITY["masked" if masked else "next"]]
     row = [f"{facts[count]:,}" for count in counts]
-    row += [f"{loss:,.4f}", f"{facts[name]:,.3f}", f"{facts['bits_per_byte']:,.4f}"]
+    row += [f"{loss:,.4f}", f"{perplexity:,.3f}", f"{facts['bits_per_byte']:,.4f}"]
     known = table[table["predicted"] > 0].sort_values(
         "bits_per_byte", ascending=False, kind="stable"
     )
@@ -215,8 +206,8 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame") -> str:
          f"{d.bits_per_byte:,.4f}"]
         for d in known.itertuples()
     ]  # fmt: skip
-    if len(rows) > 2 * SHOWN:
-        rows = [*rows[:SHOWN], ["..."] + [""] * 5, *rows[-SHOWN:]]
+    if len(rows) > 2 * shown:
+        rows = [*rows[:shown], ["..."] + [""] * 5, *rows[-shown:]]
     columns = ["documents, worst first", "index", "tokens", "bytes", "loss", "bits/byte"]
     return f"{tables.plain([*header, 'bits/byte'], [row], 0)}\n{tables.plain(columns, rows)}"
 
@@ -275,7 +266,7 @@ def evaluate(given: argparse.Namespace) -> None:
     }
     print(f"{facts['measure']} of {run_folder.name(config)}, step {opened.step}, on {given.corpus}")
     print(f"split {given.split}, context {facts['context']}, stride {facts['stride']}\n")
-    print(describe(facts, table), end="")
+    print(describe(facts, table, given.show), end="")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)

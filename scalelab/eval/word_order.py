@@ -10,7 +10,6 @@ training; here the net is trained on original text). Losses are nats a predictio
 objective. Masks and labels are drawn with the same key both times.
 """
 
-import argparse
 import collections
 import pathlib
 
@@ -23,12 +22,7 @@ BATCH_SIZE = 64
 
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.eval.word_order",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.eval.word_order", __doc__)
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the net")
     made.add_argument(
         "--num_examples", type=cli.positive, default=512, metavar="N", help="to read; default: 512"

@@ -146,11 +146,6 @@ class Format(Protocol):
         ...
 
 
-def format_names() -> list[str]:
-    """Lists the formats that `load` finds."""
-    return names.module_names("formats")
-
-
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
     return cast(Format, names.load_module("formats", name))
@@ -158,4 +153,5 @@ def load(name: str) -> Format:
 
 def declarations(array: str) -> dict[str, Array]:
     """Returns how each format that has the array `array` declares it: format -> declaration."""
-    return {n: a for n in format_names() for a in load(n).ARRAYS if a.name == array}
+    found = {name: load(name).ARRAYS for name in names.module_names("formats")}
+    return {name: a for name, arrays in found.items() for a in arrays if a.name == array}

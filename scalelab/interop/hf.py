@@ -7,7 +7,6 @@ SOURCE is a folder with config.json, model.safetensors and a tokenizer, or a nam
 becomes a run folder. RUN is a run folder: a pre-training, or one seed of a fine-tuning.
 """
 
-import argparse
 import pathlib
 
 from scalelab.config import cli
@@ -16,11 +15,7 @@ from scalelab.resources import malloc
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line; a user's mistake ends in one message and exit code 2."""
-    made = cli.Parser(
-        prog="python -m scalelab.interop.hf",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = cli.Parser("python -m scalelab.interop.hf", __doc__)
     commands = made.add_subparsers(dest="command", required=True, metavar="{import,export}")
     into = commands.add_parser("import", help="a folder in Hugging Face layout -> a run folder")
     into.add_argument("source", help="that folder, or a name on the hub, such as gpt2")

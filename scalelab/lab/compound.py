@@ -7,15 +7,16 @@
 The first command lists shapes (heads x width x layers) near a size N = 12 L H^2, to be trained
 alike. The others solve alpha = L^(1/phi), beta = H^(1/phi), phi = log2(L H^2) of a base shape and
 propose shapes with about 64 units a head. The base is --base, or the best of --results: among the
-three shapes of least loss, the one of best score. RUNS is a folder of runs; a CSV has columns shape
-(or A, H, L), loss and score. Sizes of a grid differ by a tenth at most, and its runs only in shape
-and seed; other runs are refused unless --where chooses among them or --allow=FIELD,FIELD pools
-them.
+--best=3 shapes of least loss, the one of best score. RUNS is a folder of runs; a CSV has columns
+shape (or A, H, L), loss and score. Sizes of a grid differ by a tenth at most, and its runs only in
+shape and seed; other runs are refused unless --where chooses among them or --allow=FIELD,FIELD
+pools them.
 
-Targets: --target_n, sizes; --step, steps of phi above the base, each doubling the size;
---target_flops and --target_secs by --costs: RUNS that trained alike, or a CSV with columns n_model
-(or shape) and flops or seconds, to which a power law is fitted. `scalelab.lab.compare.shape_rules`
-tells how shapes are rounded.
+Targets: --target_n, sizes; --phi, values of phi; --step, steps of phi above the base, each doubling
+the size; --target_flops and --target_secs by --costs: RUNS that trained alike, or a CSV with
+columns n_model (or shape) and flops or seconds, to which a power law is fitted. --target_flops can
+also be in proportion to --base_flops of the base, unless the output head outweighs the layers.
+`scalelab.lab.compare.shape_rules` tells how shapes are rounded.
 """
 
 # The stubs of pandas are narrower than what it accepts.
@@ -35,6 +36,8 @@ from scalelab.lab import tables
 from scalelab.lab.compare import law_fits, law_forms, run_points, shape_rules
 from scalelab.lab.compare.law_fits import Law
 from scalelab.lab.compare.shape_rules import Scaling
+
+TARGETS = ("target_n", "phi", "step", "target_flops", "target_secs")
 
 
 def read_results(
@@ -79,14 +82,15 @@ def read_results(
 
 
 def read_grid(
-    path: pathlib.Path, score: str | None, notes: list[str], where: str = "", allow: str = ""
+    path: pathlib.Path, score: str | None, notes: list[str], where: str = "", allow: str = "",
+    loss: str = run_points.LOSS,
 ) -> tuple[dict[Shape, float], dict[Shape, float]]:  # fmt: skip
     """Reads the loss and score of each shape of a grid, as means over its rows or seeds.
 
-    Arguments and errors as for `read_results`. `score` is the column of the score; None: no score.
+    Arguments and errors as for `read_results`. `score` and `loss` are the columns; None: no score.
     The shapes must be of one size.
     """
-    rows = read_results(path, [run_points.LOSS, *([score] if score else [])], notes, where, allow)
+    rows = read_results(path, [loss, *([score] if score else [])], notes, where, allow)
     sizes, most = rows["n_model"], shape_rules.EQUAL
     if float(sizes.max()) > most * float(sizes.min()):
         raise ValueError(
@@ -95,7 +99,7 @@ def read_grid(
             f" --where=n_model>={sizes.min():.0f},n_model<={int(most * sizes.min())}"
         )
     found = []
-    for name in (run_points.LOSS, score):
+    for name in (loss, score):
         means = rows.dropna(subset=name).groupby("shape", sort=False)[name].mean() if name else {}
         found.append({Shape.parse(shape): float(x) for shape, x in means.items()})
     return found[0], found[1]
@@ -114,15 +118,16 @@ def fit_cost(rows: pd.DataFrame, clock: str) -> Law:
     return law
 
 
-def size_at(cost: float, law: Law) -> float:
+def size_at(cost: float, law: Law, limit: float = law_fits.MAX_EXTRAPOLATION) -> float:
     """Returns the size N of a cost.
 
     Raises:
-      ValueError: N is too far outside the measured sizes, or the points do not determine the law.
+      ValueError: N is more than a factor `limit` outside the measured sizes, or the points do not
+        determine the law.
     """
     law.check_determined()
     size = float((cost / law.parameters["A"].value) ** (-1 / law.parameters["a"].value))
-    law.predict([size])
+    law.predict([size], limit=limit)
     return size
 
 
@@ -149,8 +154,9 @@ def scale(given: argparse.Namespace) -> str:
     else:
         score = None if given.score.lower() == "none" else given.score
         score = "glue_large" if score == "score" and given.results.is_dir() else score
-        losses, scores = read_grid(given.results, score, notes, given.where, given.allow)
-        base, best = shape_rules.choose(losses, scores)
+        loss = run_points.LOSS if given.results.is_dir() else given.loss
+        losses, scores = read_grid(given.results, score, notes, given.where, given.allow, loss)
+        base, best = shape_rules.choose(losses, scores, given.best)
         rows = [
             [str(shape), f"{losses[shape]:.4f}", f"{scores[shape]:.4g}" if shape in scores else "-"]
             for shape in best
@@ -162,22 +168,25 @@ def scale(given: argparse.Namespace) -> str:
         f"base {base}, N = {base.n_model:,}: phi = {scaling.phi:.4f},"
         f" alpha = {scaling.alpha:.4f}, beta = {scaling.beta:.4f}\n"
     )
-    clock, law = "flops" if given.target_flops else "seconds", None
-    if given.target_flops or given.target_secs:
+    clock, law, ratio = "flops" if given.target_flops else "seconds", None, 1.0
+    if given.target_flops and given.base_flops:
+        ratio = base.n_model / quantities.parse(given.base_flops)
+    elif given.target_flops or given.target_secs:
         if given.costs is None:
             raise ValueError(
-                "--target_flops and --target_secs need --costs: measured at some sizes"
+                "--target_secs needs --costs, measured at some sizes; --target_flops needs --costs"
+                " or --base_flops"
             )
         costs = read_results(given.costs, [clock], notes, given.where, given.allow)
         law = fit_cost(costs, clock)
     rows = []
-    targets = given.target_n or given.step or given.target_flops or given.target_secs or ""
+    targets = next(filter(None, (getattr(given, name) for name in TARGETS)), "")
     for target in filter(None, targets.split(",")):
-        number = float(target) if given.step else quantities.parse(target)
-        if given.step:
-            phi = scaling.phi + number
+        if given.step or given.phi:
+            phi = float(target) + (scaling.phi if given.step else 0.0)
         else:
-            phi = shape_rules.size_to_phi(size_at(number, law) if law else number)
+            number = quantities.parse(target) * ratio
+            phi = shape_rules.size_to_phi(size_at(number, law, given.limit) if law else number)
         shape, size = scaling.at(phi), shape_rules.phi_to_size(phi)
         exact = [f"{scaling.beta**phi:.1f}", f"{scaling.alpha**phi:.2f}"]
         off = f"{shape.n_model / size - 1:+.1%}"
@@ -189,16 +198,13 @@ def scale(given: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments or files is one message and exit code 2."""
-    made = cli.Parser(
-        prog="python -m scalelab.lab.compound", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    made = cli.Parser("python -m scalelab.lab.compound", __doc__)
     start = made.add_mutually_exclusive_group(required=True)
     start.add_argument("--n", metavar="N", help="list a grid of this size, such as 0.39M")
     start.add_argument("--base", metavar="AxHxL", help="shape to scale")
     start.add_argument("--results", metavar="RUNS_OR_CSV", type=pathlib.Path)
     target = made.add_mutually_exclusive_group()
-    for name in ("target_n", "step", "target_flops", "target_secs"):
+    for name in TARGETS:
         target.add_argument(f"--{name}", metavar="X,X")
     add = made.add_argument
     add("--depths", metavar="L,L", default=shape_rules.DEPTHS,
@@ -206,7 +212,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="layers of the grid's shapes; default: 2 to 16")  # fmt: skip
     add("--score", default="score", help="column of the score in a CSV; for runs a task, glue_large"
         " (default) or glue; none: the least loss wins")  # fmt: skip
-    add("--costs", metavar="RUNS_OR_CSV", type=pathlib.Path)
+    add("--loss", default=run_points.LOSS, help="column of the loss in a CSV; default: loss")
+    add("--best", type=cli.positive, default=shape_rules.NUM_BEST, metavar="K",
+        help="shapes of least loss among which the best score is chosen; default: 3")  # fmt: skip
+    cost = made.add_mutually_exclusive_group()
+    cost.add_argument("--costs", metavar="RUNS_OR_CSV", type=pathlib.Path)
+    cost.add_argument("--base_flops", metavar="X", help="FLOPs of training the base")
+    add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
+        help="how far outside the sizes of --costs; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
     add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     given = made.parse_args(arguments)

@@ -11,7 +11,6 @@ unless --allow=FIELD,FIELD pools them. The nets on an envelope are filled, named
 clock on which all nets agree has no panel.
 """
 
-import argparse
 import math
 import pathlib
 from collections.abc import Collection, Sequence
@@ -122,10 +121,7 @@ def draw(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments or folders is one message and exit code 2."""
-    parser = cli.Parser(
-        prog="python -m scalelab.lab.frontier", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = cli.Parser("python -m scalelab.lab.frontier", __doc__)
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--y", default=LOSS, help="loss or a score; default: loss")
@@ -138,8 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         points, notes = run_points.read(given.folders, given.y, given.where)
         allow = run_points.parse_allowed(given.allow, points)
         notes += group_runs(points, allow)[1]
-        if given.y == LOSS and len({p.objective for p in points}) > 1:
-            notes.append("losses of different objectives do not compare")
         lines = draw(points, given.y, given.figure, allow)
         header = ("clock", "runs", "shape", "cost", given.y, "seeds")
         print(tables.plain(header, lines, 3) + "".join(f"* {note}\n" for note in notes), end="")

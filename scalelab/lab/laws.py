@@ -24,12 +24,14 @@ has no value and no interval, and its law predicts nothing.
 # pyright: reportArgumentType=false
 
 import argparse
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from scalelab.config import cli
 from scalelab.helpers import quantities
@@ -83,9 +85,10 @@ def group_runs(
 
 
 def fit_runs(
-    points: Sequence[RunPoint], clocks: Sequence[str], form: str, wanted: Sequence[float]
-) -> Fit:
-    """Fits the law of comparable runs, and predicts one run at each wanted x.
+    points: Sequence[RunPoint], clocks: Sequence[str], form: str, wanted: Sequence[float],
+    limit: float,
+) -> Fit:  # fmt: skip
+    """Fits the law of comparable runs, and predicts one run at each wanted x within `limit`.
 
     Raises:
       ValueError: the points are too few.
@@ -102,7 +105,7 @@ def fit_runs(
     for at in wanted:
         try:
             law.check_determined()
-            predictions[at] = law.predict([at])
+            predictions[at] = law.predict([at], limit=limit)
         except ValueError as error:
             predictions[at] = str(error)
     return Fit(law, held_out, no_check, predictions)
@@ -198,12 +201,10 @@ def run(given: argparse.Namespace) -> None:
     points, notes = run_points.read(given.folders, given.y, given.where)
     groups, more = group_runs(points, clocks, given.allow)
     notes += more
-    if given.y == LOSS and len({p.objective for p in points}) > 1:
-        notes.append("losses of different objectives do not compare")
     fits, pieces, failed = {}, [], []
     for name, own in groups.items():
         try:
-            fits[name] = fit_runs(own, clocks, form, wanted)
+            fits[name] = fit_runs(own, clocks, form, wanted, given.limit)
             pieces.append(describe(name, fits[name], clocks, given.y))
         except ValueError as error:
             failed.append(f"{name}: {error}")
@@ -216,25 +217,32 @@ def run(given: argparse.Namespace) -> None:
     if outcomes and all(outcomes):
         raise ValueError("; ".join(dict.fromkeys(filter(None, outcomes))))
     draw(fits, clocks, given.y, given.figure)
+    if given.csv:
+        rows = [
+            (name, given.y, " ".join(clocks), form, parameter, *dataclasses.astuple(found))
+            for name, fit in fits.items() for parameter, found in fit.law.parameters.items()
+        ]  # fmt: skip
+        columns = ["system", "y", "x", "form", "parameter", "value", "low", "high"]
+        pd.DataFrame(rows, columns=columns).to_csv(given.csv, index=False)
     print(f"wrote {given.figure}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments or folders is one message and exit code 2."""
-    parser = cli.Parser(
-        prog="python -m scalelab.lab.laws", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = cli.Parser("python -m scalelab.lab.laws", __doc__)
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--x", choices=tuple(AXES), help="default: n_model")
     add("--y", default=LOSS, help="default: loss")
     add("--form", choices=tuple(FORMS))
     add("--predict", default="", metavar="X,X", help="such as 10M,20M")
+    add("--limit", type=float, default=law_fits.MAX_EXTRAPOLATION, metavar="FACTOR",
+        help="how far outside the measured x; default: 10")  # fmt: skip
     add("--where", default="", help="conditions on runs, as scalelab.lab.runs takes them")
     add("--allow", default="", metavar="FIELD,FIELD", help="fields that pooled runs may differ in")
     add("--figure", type=pathlib.Path, default=pathlib.Path("laws.png"), metavar="FILE",
         help="default: laws.png; .svg and .pdf too")  # fmt: skip
+    add("--csv", type=pathlib.Path, metavar="FILE", help="write the parameters there, all digits")
     given = parser.parse_args(arguments)
     with cli.one_message("start the same command again"):
         run(given)

@@ -3,14 +3,17 @@
   python -m scalelab.lab.runs DIR... [--where=...] [--sort=-tokens] [--columns=...] [--csv=FILE]
   python -m scalelab.lab.runs compare RUN_A RUN_B [--points=10] [--figure=FILE.png]
   python -m scalelab.lab.runs card RUN [--to=FILE.md]
+  python -m scalelab.lab.runs pack RUN --to=DIR
 
 A line is a pre-training or a fine-tuning. A run in progress shows its state so far; an unreadable
-run is listed with the reason.
+run is listed with the reason. `pack` copies a finished run without its large files, for git.
 """
 
 import argparse
 import pathlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,10 +22,10 @@ import pandas as pd
 from scalelab.config import cli, pretraining
 from scalelab.helpers.files import write_text
 from scalelab.lab import tables
-from scalelab.lab.load import run_table
+from scalelab.lab.load import archive, run_table
 from scalelab.runs import records
 
-COMMANDS = ("list", "compare", "card")
+COMMANDS = ("list", "compare", "card", "pack")
 SHOWN = ("run", "system", "shape", "task", "status", "seed", "steps", "tokens", "flops", "seconds",
          "loss", "scores", "note")  # fmt: skip
 NUM_TEXTS = 5  # of these, which come first
@@ -31,14 +34,9 @@ FORMATS = {"flops": ".3g", "seconds": ",.0f", "loss": ".4f", "score": ".4f"}
 
 def parser() -> cli.Parser:
     """Returns the parser of the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.lab.runs", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    made = cli.Parser("python -m scalelab.lab.runs", __doc__)
     commands = made.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser(
-        "list", allow_abbrev=False, help="the table; also without this word"
-    )
+    listing = commands.add_parser("list", help="the table; also without this word")
     add = listing.add_argument
     add("folders", metavar="DIR", nargs="+", type=pathlib.Path)
     add("--where", default="", metavar="CONDITIONS",
@@ -48,18 +46,19 @@ def parser() -> cli.Parser:
     add("--sort", default="", metavar="COLUMNS", help="such as system,-tokens: most tokens first")
     add("--columns", metavar="COLUMNS", help="to show, such as run,loss,optim.learning_rate")
     add("--csv", metavar="FILE", type=pathlib.Path, help="write all digits there")
-    comparing = commands.add_parser(
-        "compare", allow_abbrev=False, help="config, curves and scores of two runs"
-    )
+    comparing = commands.add_parser("compare", help="config, curves and scores of two runs")
     comparing.add_argument("a", metavar="RUN_A", type=pathlib.Path)
     comparing.add_argument("b", metavar="RUN_B", type=pathlib.Path)
     comparing.add_argument(
         "--points", type=cli.positive, default=10, help="rows of each table; default: 10"
     )
     comparing.add_argument("--figure", metavar="FILE", type=pathlib.Path, help="draw both curves")
-    carding = commands.add_parser("card", allow_abbrev=False, help="a run in Markdown")
+    carding = commands.add_parser("card", help="a run in Markdown")
     carding.add_argument("run", metavar="RUN", type=pathlib.Path)
     carding.add_argument("--to", metavar="FILE", type=pathlib.Path, help="write it there")
+    packing = commands.add_parser("pack", help="a finished run, small enough for git")
+    packing.add_argument("run", metavar="RUN", type=pathlib.Path)
+    packing.add_argument("--to", metavar="DIR", type=pathlib.Path, required=True)
     return made
 
 
@@ -138,6 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             text = pair.describe(a, b, pretraining.science_diff(b.config, a.config), given.points)
             if given.figure:
                 pair.draw(given.figure, a, b)
+        elif given.command == "pack":
+            with tempfile.TemporaryDirectory() as folder:  # an error leaves nothing in --to
+                archive.copy_run(given.run, pathlib.Path(folder, "run"))
+                shutil.copytree(pathlib.Path(folder, "run"), given.to)
+            text = f"wrote {given.to}\n"
         else:
             from scalelab.lab.show import card
 

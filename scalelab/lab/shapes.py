@@ -129,7 +129,7 @@ def advise(given: argparse.Namespace) -> str:
     Raises:
       ValueError: impossible arguments.
     """
-    wanted = shape_rules.read(given.near)
+    wanted = Shape.read(given.near)
     if given.batch_size * given.length > MOST_TOKENS:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
     import jax
@@ -138,9 +138,9 @@ def advise(given: argparse.Namespace) -> str:
     from scalelab.resources import blueprint, malloc
     from scalelab.runs import environment
 
-    environment.configure_jax(None, given.dtype)
+    environment.configure_jax(given.compile_cache_dir, given.dtype)
     tile = given.tile or TILES.get(jax.default_backend(), TILES["gpu"])
-    found = [(advice, build(given, advice.shape)) for advice in find_near(wanted)]
+    found = [(advice, build(given, advice.shape)) for advice in find_near(wanted, given.each)]
     rows, work, secs = [], [], []
     malloc.keep_freed()  # as training does
     for advice, plan in found:
@@ -176,19 +176,18 @@ def advise(given: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; a mistake in arguments is one message and exit code 2."""
-    made = cli.Parser(
-        prog="python -m scalelab.lab.shapes", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    made = cli.Parser("python -m scalelab.lab.shapes", __doc__)
     add = made.add_argument
     add("--near", required=True, metavar="AxHxL", help="the wanted shape")
     add("--measure", action="store_true", help="time steps of every line")
+    add("--each", type=cli.positive, default=2, help="lines of each grade; default: 2")
     add("--tile", type=cli.positive, help="numbers along the side of a tile")
     add("--system", default="bert", help="default: bert")
     add("--batch_size", type=cli.positive, default=64, help="default: 64")
     add("--length", type=cli.positive, default=128, help="tokens; default: 128")
     add("--vocab_size", type=cli.positive, default=30_000, help="default: 30,000")
     add("--dtype", default="float32", help="float32 or bfloat16; default: float32")
+    add("--compile_cache_dir", metavar="DIR", help="folder that keeps compiled programs")
     given = made.parse_args(arguments)
     with cli.one_message("start the same command again"):
         print(advise(given), end="")

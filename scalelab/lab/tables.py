@@ -101,8 +101,8 @@ class Table:
     @property
     def num_names(self) -> int:
         """Number of text columns at the left."""
-        kinds = [*(column.kind for column in self.columns), ""]
-        return next(i for i, kind in enumerate(kinds) if kind != "text")
+        column_kinds = [*(column.kind for column in self.columns), ""]
+        return next(i for i, kind in enumerate(column_kinds) if kind != "text")
 
     def texts(self) -> pd.DataFrame:
         """Returns the cells as text, the footer as the last row."""
@@ -121,9 +121,9 @@ class Rows:
     """
 
     title: str
-    stages: tuple = ()
-    shapes: tuple = ()
-    variants: tuple = ()
+    stages: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
 
 def parse_name(

@@ -161,7 +161,7 @@ def _forward(
     if bias is not None and features.dtype == jnp.float32 and _platform() == "cpu":
         scored, own_bias = jnp.concatenate([table, bias[:, None]], axis=1), None
     folded = own_bias is not bias
-    blocks = _row_blocks(scored), _row_blocks(own_bias), _row_blocks(table)
+    blocks = row_blocks(scored), row_blocks(own_bias), row_blocks(table)
 
     def add(sums: tuple, chunk: tuple[jax.Array, jax.Array]) -> tuple[tuple, tuple]:
         rows, chunk_weights = (x.reshape(-1, *x.shape[2:]) for x in chunk)
@@ -181,8 +181,8 @@ def _forward(
     return total, (_joined(features_grad, length), table_grad.T, bias_grad, _joined(lse, length))
 
 
-def _row_blocks(x: jax.Array | None) -> list[jax.Array]:
-    """Cuts [V, ...] into about equal blocks, as few as MOST_ROWS allows; None gives none."""
+def row_blocks(x: jax.Array | None) -> list[jax.Array]:
+    """Returns [V, ...] cut into about equal blocks, as few as MOST_ROWS allows; none of None."""
     if x is None:
         return []
     one_device = jax.sharding.get_abstract_mesh().size < 2

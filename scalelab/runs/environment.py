@@ -26,8 +26,9 @@ PACKAGES = (
 )  # fmt: skip
 
 GPU_SHARE = 0.9  # of a GPU's memory, for all processes of a pool
-# In the name of a flag. Not "tokenizer" or "total_tokens", which are fields of a config.
-SECRET = re.compile(r"token(?!iz|s)|key|secret|password", re.IGNORECASE)
+# Flags with a secret value; not of a tokenizer, nor of a number of tokens, such as total_tokens.
+_COUNTS = r"(.*\.)?(total_|warmup_|(max_)?new_)?tokens$"
+SECRET = re.compile(rf"(?!-*{_COUNTS})-.*(token(?!iz)|key|secret|passw)", re.IGNORECASE)
 
 
 def _git(*arguments: str) -> str | None:
@@ -67,16 +68,14 @@ def describe() -> dict[str, Any]:
 
 
 def mask_secrets(arguments: Sequence[str]) -> list[str]:
-    """Replaces the values of flags that are named token, key, secret or password by "***"."""
+    """Replaces by "***" the values of flags named like a token, key, secret or password."""
     masked, is_secret = [], False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
-        if is_secret and not argument.startswith("--"):
-            argument = "***"
-        is_secret = argument.startswith("-") and SECRET.search(name) is not None
-        if is_secret and equals:
-            argument, is_secret = f"{name}=***", False
-        masked.append(argument)
+        names_secret = SECRET.match(name) is not None
+        shown = f"{name}=***" if names_secret and equals else argument
+        masked.append("***" if is_secret else shown)
+        is_secret = names_secret and not equals
     return masked
 
 

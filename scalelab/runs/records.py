@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scalelab.config.pretraining import Shape
+from scalelab.config.pretraining import Shape, Tokenizer
 from scalelab.helpers.files import write_json
 from scalelab.runs import json_files
 from scalelab.runs.json_files import Unreadable
@@ -230,7 +230,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             "is of a folder in Hugging Face layout, no run folder; import it first: python -m"
             f" scalelab.interop.hf import {folder} --workdir=runs/{folder.absolute().name}",
         )
-    json_files.fill(_Config, config, path)
+    json_files.fill(RunConfig, config, path)
     return config
 
 
@@ -244,7 +244,7 @@ class NetSizes:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Config:
+class RunConfig:
     """The fields of config.json that every reader needs."""
 
     system: str
@@ -252,6 +252,7 @@ class _Config:
     net: NetSizes
     task: str | None = None
     machine: dict[str, Any] | None = None
+    tokenizer: Tokenizer | None = None
     data: dict[str, Any] | None = None
     optim: dict[str, Any] | None = None
 

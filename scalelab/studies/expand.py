@@ -24,8 +24,8 @@ from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import archive, study_runs
-from scalelab.lab.load.study_runs import BASELINE, PretrainRun
-from scalelab.runs import records
+from scalelab.lab.load.study_runs import BASELINE, PretrainRun, StudyFile, StudyRun
+from scalelab.runs import json_files, records
 from scalelab.studies import finetunings
 from scalelab.studies.spec import COMPOUND, StudySpec, parse_fields
 
@@ -51,10 +51,10 @@ class PlannedRun:
     seed: int
     config: Config
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> StudyRun:
         """Returns the run's entry in the study's file."""
-        shape = dict(zip("AHL", self.shape, strict=True))
-        return vars(self) | {"shape": shape, "config": dataclasses.asdict(self.config)}
+        values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
+        return StudyRun(**values)
 
 
 def expand_runs(
@@ -181,10 +181,10 @@ def pass_tokens(config: Config, workdir: pathlib.Path) -> int:
 def read_passes(workdir: pathlib.Path) -> dict[str, int]:
     """Returns the kept counts; none if the file is damaged, because they can be made again."""
     try:
-        kept = json.loads((workdir / PASSES).read_text())
-        return {key: int(count) for key, count in kept.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        kept = json_files.read_object(workdir / PASSES) or {}
+    except ValueError:
         return {}
+    return {key: count for key, count in kept.items() if type(count) is int and count > 0}
 
 
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
@@ -222,31 +222,28 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
             name: [dataclasses.asdict(d) for d in systems.load(name).DEPARTURES]
             for name in sorted({run.system for run in runs})
         },
-        "stages": {
-            name: {"finetune": stage.finetune, "shapes": list(stage.shapes)}
-            for name, stage in spec.stages.items()
-        },
         "command": command,
-        "runs": [run.describe() | {"finetune": spec.stages[run.stage].finetune} for run in runs],
+        "runs": [json_files.dump(run.describe()) for run in runs],
     }
     for field in ("pretrain", "stage_order"):
         del facts[field]
     path, facts = workdir / "studies" / f"{spec.name}.json", json.loads(json.dumps(facts))
+    new = json_files.fill(StudyFile, facts, path)
     if path.exists():
         before = study_runs.read_facts(path)
-        if before["scale"] != spec.scale:
+        if before.scale != spec.scale:
             raise ValueError(
-                f"{path} is at scale {before['scale']!r}, this study at {spec.scale!r}: choose"
+                f"{path} is at scale {before.scale!r}, this study at {spec.scale!r}: choose"
                 " another --workdir"
             )
-        if {**before, "command": None} == {**facts, "command": None}:
+        if dataclasses.replace(before, command=command) == new:
             return
-    check_shared(facts, workdir)
+    check_shared(new, workdir)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, facts)
 
 
-def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
+def check_shared(facts: StudyFile, workdir: pathlib.Path) -> None:
     """Checks, before anything is written, that a study agrees with the runs of its folder.
 
     Studies of a folder share runs by name. They may have other systems, shapes, variants, seeds and
@@ -255,15 +252,15 @@ def check_shared(facts: Mapping[str, Any], workdir: pathlib.Path) -> None:
     Raises:
       ValueError: they do not agree; the message names the fields.
     """
-    configs = {run["name"]: run["config"] for run in facts["runs"]}
+    configs = {run.name: run.config for run in facts.runs}
     compared = []  # (place, fields of this study, fields in the folder)
     for path in sorted((workdir / "studies").glob("*.json")):
         other = study_runs.read_facts(path)
-        planned = {run["name"]: run["config"] for run in other["runs"] if run["name"] in configs}
+        planned = {run.name: run.config for run in other.runs if run.name in configs}
         compared += [(f"{path} plans {name}", configs[name], planned[name]) for name in planned]
-        both = facts["adaptation"].keys() & other.get("adaptation", {}).keys()
+        both = facts.adaptation.keys() & other.adaptation.keys()
         compared += [
-            (f"{path} fine-tunes on {task}", facts["adaptation"][task], other["adaptation"][task])
+            (f"{path} fine-tunes on {task}", facts.adaptation[task], other.adaptation[task])
             for task in sorted(both) if planned
         ]  # fmt: skip
     for name, config in configs.items():

@@ -76,19 +76,19 @@ def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
     """Lists the fine-tunings of a run that are not finished: "sst2", "scratch/sst2"."""
     left = []
     for prefix, found in (("", run.tasks), ("scratch/", run.scratch)):
-        if prefix and not (study.facts["finetune"].get("scratch") and run.seed == 0):
+        if prefix and not (study.facts.finetune.scratch and run.seed == 0):
             continue
-        for task in study.facts["tasks"]:
+        for task in study.facts.tasks:
             done = {r.seed for r in found[task].runs if not r.unfinished} if task in found else ()
-            if any(seed not in done for seed in range(study.facts["finetune_seeds"])):
+            if any(seed not in done for seed in range(study.facts.finetune_seeds)):
                 left.append(prefix + task)
     return left
 
 
 def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
     """Returns whether a run is to be fine-tuned; None while that depends on unfinished runs."""
-    rule = study.facts["stages"][run.stage]["finetune"]
-    if rule == "none" or not study.facts["tasks"]:
+    rule = study.facts.stages[run.stage].finetune
+    if rule == "none" or not study.facts.tasks:
         return False
     if rule == "all":
         return True
@@ -153,31 +153,31 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
     from scalelab.studies import finetunings
     from scalelab.tasks import task as task_lib
 
-    asked, config = study.facts["finetune"], config_lib.resolve(run.config)
-    finetunings.prepare(asked["data"], config, study.workdir)
+    asked, config = study.facts.finetune, config_lib.resolve(run.config)
+    finetunings.prepare(asked.data, config, study.workdir)
     options = finetune_lib.Options(
-        tuple(range(asked["seeds"])),
-        data=finetunings.data_folder(asked["data"], study.workdir),
-        together=min(asked["seeds"], num_vmapped() if is_small(config.net) else 1),
+        tuple(range(asked.seeds)),
+        data=finetunings.data_folder(asked.data, study.workdir),
+        together=min(asked.seeds, num_vmapped() if is_small(config.net) else 1),
     )
-    values = finetunings.base_values(asked["recipe"])
+    values = finetunings.base_values(asked.recipe)
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = run.config["machine"][name]
     for name in tasks:
         prefix, _, task = name.rpartition("/")
-        overrides = finetunings.task_fields(asked["fields"], task)
+        overrides = finetunings.task_fields(asked.fields, task)
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
         folder = run.folder / (prefix or "tasks") / task
         start = warm_start.open_start(*init)
         finetune_lib.fine_tune(task_lib.load_task(task), start, values, folder, options, overrides)
-        if not asked["keep"]:
+        if not asked.keep:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)
 
 
 def main(argv: list[str]) -> None:
     """Parses the arguments and does the job."""
-    parser = cli.Parser(prog="python -m scalelab.studies.jobs", description=__doc__)
+    parser = cli.Parser("python -m scalelab.studies.jobs", __doc__)
     for name in ("workdir", "study"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--run", required=True, action="append")

@@ -244,13 +244,15 @@ def finetune_shares(spec: StudySpec, planned: Sequence[PlannedRun]) -> dict[str,
 
 
 def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
-    """Formats the plan as a table with its total; "compound" runs have only the expected size."""
+    """Formats the plan as a table with its total and the meaning of its marks."""
     cells = [
         [
-            e["name"], f"{e['n_model']:,}", f"{e['num_params']:,}", f"{e['steps']:,}",
+            e["name"] + " ~" * e["foreseen"],
+            f"{e['n_model']:,}", f"{e['num_params']:,}", f"{e['steps']:,}",
             f"{e['tokens'] / 1e6:.1f}M", f"{e['flops']:.2g}",
             format_secs(e["secs"] + e["start_secs"]),
-            format_secs(e["finetune_share"] * e["finetune_secs"]),
+            format_secs(e["finetune_share"] * e["finetune_secs"])
+            + " *" * (0 < e["finetune_share"] < 1),
             f"{e['peak_bytes'] / 2**30:.2f} GiB",
         ]
         for e in rows
@@ -262,6 +264,7 @@ def describe(rows: Sequence[dict[str, Any]], num_workers: int) -> str:
         f"{len(rows)} runs, {sum(e['flops'] for e in rows):.2g} FLOPs of pre-training;"
         f" {format_secs(total)} of one process, {format_secs(total / num_workers)} with"
         f" {num_workers}. Seconds come from steps timed here, with compiling and without the start"
-        " of processes. Fine-tuning is a rougher estimate; for a stage that fine-tunes its best:k,"
-        " it is the mean over the stage's runs."
+        " of processes. Fine-tuning is a rougher estimate.\n"
+        "~ the shape is chosen by the stage before; planned with another shape of its size\n"
+        "* the stage fine-tunes only its best:k; the mean over the stage's runs"
     )

@@ -11,7 +11,8 @@ from scalelab.studies import jobs
 from scalelab.studies.jobs import DONE, FINETUNE, PRETRAIN, WAITING, Job
 from scalelab.studies.spec import COMPOUND
 
-HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "loss")
+HEADER = ("run", "pre-training", "fine-tuning", "tokens", "seconds", "planned", "memory GiB",
+          "planned", "loss")  # fmt: skip
 
 
 def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
@@ -23,7 +24,7 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
     if not plan:
         return None
     expected = {run.name: planned(plan, run.name, run.stage, run.n_model) for run in study.runs}
-    taken = [(run.result.seconds, known["secs"]) for run in study.runs
+    taken = [(run.result.seconds, known.secs) for run in study.runs
              if run.result is not None and (known := expected[run.name])]  # fmt: skip
     total, runs = 0.0, {run.name: run for run in study.runs}
     for job in found:
@@ -32,17 +33,17 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
             continue
         if job.kind == PRETRAIN:
             done = jobs.progress(run.folder, run.config) or 0.0
-            total += known["secs"] * (1 - done) + known["start_secs"]
+            total += known.secs * (1 - done) + known.start_secs
         else:
-            share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts["tasks"]))
+            share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts.tasks))
             decided = jobs.is_finetuned(study, run) is not None
-            share *= 1.0 if decided else known["finetune_share"]
-            total += share * known["finetune_secs"]
+            share *= 1.0 if decided else known.finetune_share
+            total += share * known.finetune_secs
     begun = {run.stage for run in study.runs}
     for entry in plan.values() if any(job.state != DONE for job in found) else ():
-        if entry["foreseen"] and entry["stage"] not in begun:
-            total += entry["secs"] + entry["start_secs"]
-            total += entry["finetune_share"] * entry["finetune_secs"]
+        if entry.foreseen and entry.stage not in begun:
+            total += entry.secs + entry.start_secs
+            total += entry.finetune_share * entry.finetune_secs
     return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if taken else 1.0)
 
 
@@ -54,7 +55,7 @@ def describe_runs(
 
     `working` has the names of jobs that are being done, `failed` the reasons by job.
     """
-    by_name, num_tasks = {job.name: job for job in found}, len(study.facts["tasks"])
+    by_name, num_tasks = {job.name: job for job in found}, len(study.facts.tasks)
     rows = []
     for run in study.runs:
         states = {PRETRAIN: "to do", FINETUNE: "-"}
@@ -82,7 +83,9 @@ def describe_runs(
             *states.values(),
             f"{result.tokens:,}" if result else "",
             f"{result.seconds:,.0f}" if result else "",
-            f"{expected['secs']:,.0f}" if expected else "",
+            f"{expected.secs:,.0f}" if expected else "",
+            f"{memory / 2**30:.2f}" if result and (memory := result.peak_memory_bytes) else "",
+            f"{expected.peak_bytes / 2**30:.2f}" if expected else "",
             "" if run.loss is None else f"{run.loss:.3f}",
         ])  # fmt: skip
     return tables.plain(HEADER, rows)
@@ -139,26 +142,26 @@ def describe_end(study: Study, found: Sequence[Job], failed: Mapping[str, str]) 
     lines += [f"  failed: {name}: {reason}" for name, reason in failed.items()]
     lost = {name.rpartition(".")[0] for name in failed if name.endswith(PRETRAIN)}
     advice = ["start the same command again to retry failed jobs; their logs give the reasons"]
-    for stage, facts in study.facts["stages"].items():
+    for stage, facts in study.facts.stages.items():
         runs = {run.name: run for run in study.runs if run.stage == stage}
         waits = [
             j.run for j in found if j.kind == FINETUNE and j.state == WAITING and j.run in runs
         ]
         if waits:
             which = "their own pre-training"
-            if facts["finetune"] != "all":
-                which = f"{facts['finetune']}, which needs the losses of all runs"
+            if facts.finetune != "all":
+                which = f"{facts.finetune}, which needs the losses of all runs"
             lines.append(
                 f"  waiting: stage {stage}: fine-tuning of {', '.join(waits)}: for {which}"
             )
         if not runs:
             lines.append(
-                f"  waiting: stage {stage}: {', '.join(facts['shapes'])} depends on all runs and"
+                f"  waiting: stage {stage}: {', '.join(facts.shapes)} depends on all runs and"
                 " fine-tunings of the stage before"
             )
         bad = {str(run.shape) for run in runs.values() if run.name in lost}
-        left = [shape for shape in facts["shapes"] if shape not in bad]
-        if bad and left and not any(shape.startswith(COMPOUND) for shape in facts["shapes"]):
+        left = [shape for shape in facts.shapes if shape not in bad]
+        if bad and left and not any(shape.startswith(COMPOUND) for shape in facts.shapes):
             given = f'--config.stages.{stage}.shapes="{tuple(left)}"'
             advice.append(f"or go on without {', '.join(sorted(bad))}: {given}")
     return "\n".join([*lines, *(f"  {line}" for line in advice if failed)])

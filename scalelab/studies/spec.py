@@ -14,72 +14,22 @@ from scalelab.config.fields import Count, field_names, fill
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.names import module_names, nearest
-from scalelab.lab.load.study_runs import BASELINE
-from scalelab.lab.tables import Rows, parse_name
+from scalelab.lab.load.study_runs import BASELINE, FACTORS, Stage, StudyFields
+from scalelab.lab.tables import parse_name
 from scalelab.tasks import recipes
 from scalelab.tasks import task as task_lib
 
-FACTORS = ("system", "shape", "variant", "seed")
 COMPOUND = "compound:"  # shapes that come out of an earlier stage: "compound:1" is one step up
-FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
-    """Runs of a study that can start at the same time: systems x shapes x variants, all seeds."""
-
-    systems: tuple[str, ...]
-    # AxHxL, or compound:STEP: the shape that scales the best one of the stage before by 2**STEP.
-    shapes: tuple[str, ...]
-    variants: tuple[str, ...]
-    finetune: str  # all, none, or best:k (the k shapes of the least validation loss)
-
-
-@dataclasses.dataclass(frozen=True)
-class Finetune:
-    """The fine-tuning of every pre-trained net."""
-
-    tasks: tuple[str, ...] = FIVE_LARGEST
-    recipe: str = "thesis"
-    seeds: Count = 1  # of each pre-training
-    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
-    scratch: bool = False  # also fine-tune the first seed's net from random weights
-    fields: tuple[str, ...] = ()  # of configs/finetune.py: "epochs=2"; of one task: "sst2.epochs=1"
-    keep: bool = False  # keep the parameters of fine-tuned nets on disk
-
-
-@dataclasses.dataclass(frozen=True)
-class StudySpec:
+class StudySpec(StudyFields):
     """One comparison, every field decided."""
 
-    name: str = "study"  # of its file and its report
-    title: str = ""
-    question: str = ""  # to be answered, one sentence
-    protocol: str | None = None  # section of the protocol, if it has one
-    # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
-    comparison: str | None = None
-    scale: str = "full"
     seeds: Count = 1  # pre-training seeds: 0, 1, ...
-    matched: str = "steps"  # the clock that runs have in common
     pretrain: Config = Config()  # the control of all runs
-    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
-    # "x0.5" multiplies the value before, "xpass:VARIANT" by the tokens of a pass over the corpus
-    # compared with that variant's. A system's departures come before all of them.
-    fields: tuple[str, ...] = ()
-    system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})
-    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     # The stages' names in their order, which a ConfigDict does not keep; one alone needs none.
     stage_order: tuple[str, ...] = ()
-    finetune: Finetune = Finetune()
-    free: tuple[str, ...] = FACTORS  # in which runs may differ
-    allow: tuple[str, ...] = ()  # further fields, which every table then names
-    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
-    # rows of a name: "large:width".
-    tables: tuple[str, ...] = ("scores", "loss")
-    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
-    figures: tuple[str, ...] = ("score_by_task", "loss_by_time")
-    hypotheses: tuple[str, ...] = ()
 
 
 def resolve(values: Mapping[str, Any]) -> StudySpec:
@@ -130,10 +80,6 @@ def _check_stage(spec: StudySpec, where: str, stage: Stage, *, is_first: bool) -
             raise ValueError(f"{where}.shapes {shape!r}: no stage comes before it")
         elif not shape.removeprefix(COMPOUND).removeprefix("-").isdecimal():
             raise ValueError(f"{where}.shapes {shape!r}: expected a whole number of steps")
-    best = stage.finetune.removeprefix("best:")
-    is_best = best != stage.finetune and best.isdecimal() and int(best) > 0
-    if stage.finetune not in ("all", "none") and not is_best:
-        raise ValueError(f"{where}.finetune {stage.finetune!r}: expected all, none or best:k")
 
 
 def _check_report(spec: StudySpec) -> None:
@@ -143,7 +89,7 @@ def _check_report(spec: StudySpec) -> None:
     from scalelab.lab.show.figures import FIGURES
     from scalelab.lab.show.score_tables import TABLES
 
-    comparison = load_comparison(spec.comparison)
+    comparison = load_comparison(spec.comparison, spec.comparison)
     comparability.check_clock(spec.matched, "config.matched")
     for name, rows in spec.rows.items():
         _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")

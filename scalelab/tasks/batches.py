@@ -15,12 +15,12 @@ from scalelab.tasks.examples import TaskExamples
 BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # A GPU or TPU waits for the next step rather than for padding, and compiling takes it longer.
 FEW_BUCKETS = (32, 64, 128, 256, 512)
-_on_accelerator = functools.cache(has_accelerator)
+on_accelerator = functools.cache(has_accelerator)
 
 
 def bucket(length: int, max_len: int) -> int:
     """Returns the least bucket that holds `length` tokens, or `max_len` if that is less."""
-    buckets = FEW_BUCKETS if _on_accelerator() else BUCKETS
+    buckets = FEW_BUCKETS if on_accelerator() else BUCKETS
     return min(next((b for b in buckets if b >= length), max_len), max(max_len, length))
 
 

@@ -55,11 +55,11 @@ def read(
       ValueError: the file cannot be read, is not UTF-8, lacks a column, has Windows line endings, a
         row with a wrong number of fields, or a label that is none; file and place are named.
     """
-    content, rows = _rows(path, columns, count_of_whole_lines)
+    content, rows, left_out = _rows(path, columns, count_of_whole_lines)
     texts = tuple([row[place] for _, row in rows] for place in range(len(columns.texts)))
     spelt = ((where, row[-1]) for where, row in rows)
     found = None if columns.label is None else labels.array(spelt)
-    return Records(texts, found, str(path), hashlib.sha256(content).hexdigest())
+    return Records(texts, found, str(path), hashlib.sha256(content).hexdigest(), left_out)
 
 
 def read_labels(path: Path, columns: Columns) -> Iterator[str]:
@@ -88,8 +88,8 @@ def listing(folder: Path) -> str:
 
 def _rows(
     path: Path, columns: Columns, count_of_whole_lines: int | None = None
-) -> tuple[bytes, list[tuple[str, list[str]]]]:
-    """Returns a file's bytes, and each row's place with its texts and, if asked for, label."""
+) -> tuple[bytes, list[tuple[str, list[str]]], int]:
+    """Returns a file's bytes, each row's place with its texts and label, and lines left out."""
     try:
         content = path.read_bytes()
         lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
@@ -136,4 +136,4 @@ def _rows(
         raise ValueError(short[0])
     if not rows:
         raise ValueError(f"{path}: there are no rows of data")
-    return content, rows
+    return content, rows, len(short)

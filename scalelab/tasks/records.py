@@ -22,15 +22,22 @@ class Records:
       labels: [rows], int32 class indices or float32 scores; None for a set without labels.
       source: the file or data set.
       digest: SHA-256 of the content.
+      num_left_out: broken lines of the published file that were left out.
     """
 
     texts: tuple[list[str], ...]
     labels: np.ndarray | None
     source: str
     digest: str
+    num_left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.texts[0])
+
+    @property
+    def num_empty(self) -> int:
+        """Texts that hold nothing but white space."""
+        return sum(not text.strip() for column in self.texts for text in column)
 
 
 @dataclasses.dataclass(frozen=True)

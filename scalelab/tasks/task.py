@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import os
 import re
+import string
 from pathlib import Path
 
 from scalelab.helpers.names import module_names, nearest
@@ -12,6 +13,7 @@ from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records
 
 RELATIONS = ("single", "entailment", "similarity")
+ENOUGH = 100  # training rows, for a mark that none of them has to mean something
 METRICS = ("matthews", "accuracy", "f1", "pearson", "spearman")
 
 
@@ -152,11 +154,12 @@ def remarks(task: Task, splits: Splits) -> list[str]:
     """Lists where training and dev sets differ from the published ones; tables must repeat it.
 
     Returns:
-      A sentence such as "MNLI train 9,888 of 392,702; mismatched absent"; none if all is whole.
+      Sentences such as "MNLI train 9,888 of 392,702; mismatched absent", and on empty texts, lines
+      left out and punctuation of dev sets that no training row has; none if all is whole.
     """
+    pairs = [(task.train, splits.train), *((s, splits.dev[s.name]) for s in task.dev_splits)]
     parts = []
-    for split in (task.train, *task.dev_splits):
-        records = splits.train if split is task.train else splits.dev[split.name]
+    for split, records in pairs:
         if records is None:
             parts.append(f"{split.name} absent")
         elif split.count is not None and len(records) != split.count:
@@ -165,7 +168,19 @@ def remarks(task: Task, splits: Splits) -> list[str]:
                 link = " carved or cut, NOT the official dev set of "
                 link = " of " if split is task.train else link
             parts.append(f"{split.name} {len(records):,}{link}{split.count:,}")
-    return [f"{task.title} {'; '.join(parts)}"] if parts else []
+    found = [f"{task.title} {'; '.join(parts)}"] if parts else []
+    present = [(split.name, records) for split, records in pairs if records is not None]
+    for title, field in (("empty texts", "num_empty"), ("broken lines left out", "num_left_out")):
+        counts = [f"{n:,} in {name}" for name, records in present if (n := getattr(records, field))]
+        found += [f"{task.title} {title}: {', '.join(counts)}"] if counts else []
+    seen = set("".join(map("".join, splits.train.texts)))
+    for name, records in present[1:] if len(splits.train) >= ENOUGH else ():
+        for mark in sorted(set(string.punctuation) - seen):
+            count = sum(any(mark in x for x in row) for row in zip(*records.texts, strict=True))
+            if (share := count / len(records)) > 0.5:
+                in_dev = f"in {share:.0%} of the rows of {name}"
+                found.append(f"{task.title}: {mark!r} is in no training row and {in_dev}")
+    return found
 
 
 def task_names() -> list[str]:

@@ -87,8 +87,8 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
     footnotes on fields that are not known to be equal are no departure.
     """
     facts = study.facts
-    if facts["scale"] != "full":
-        return [f"scale {facts['scale']}"]
+    if facts.scale != "full":
+        return [f"scale {facts.scale}"]
     known = {row.label for row in published.read_scores().rows}
     runs = [(p, run) for p in study.points if p.label in known for run in p.runs]
     found = []
@@ -107,11 +107,11 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
                     f"an epoch of {point.system} has {size:,} sequences of {phase.max_len}"
                     f" (protocol: {printed.sequences:,}, WikiText-103)"
                 )
-    if facts["tasks"] and runs:
-        chosen = {field: FINETUNING.get(field) for field in facts.get("chosen") or ()}
+    if facts.tasks and runs:
+        chosen = {field: FINETUNING.get(field) for field in facts.chosen}
         found += [f"finetune.{field} is chosen on dev" for field in chosen]
-        for task in facts["tasks"]:
-            fields = (facts.get("adaptation") or {}).get(task)
+        for task in facts.tasks:
+            fields = facts.adaptation.get(task)
             if fields is None:
                 found.append(f"how {task} is fine-tuned is not recorded")
             else:

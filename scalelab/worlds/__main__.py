@@ -3,8 +3,8 @@
   python -m scalelab.worlds --kind=grammar --to=DIR --documents=2000
 
 DIR gets wiki.{train,valid,test}.raw, which corpus=wikitext:DIR reads, and world.json with the
-entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, phrases, trees and agreement
-of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
+entropies in nats. With --kind=grammar it also gets gold.jsonl (tags, chunks, phrases, trees and
+agreement of every sentence) and glue/, nine tasks for python -m scalelab.eval.glue --data=DIR/glue.
 A task has --tasks_examples training examples, a quarter as many in dev and test; 0: no tasks. With
 --kind=markov the next word depends on the --order words before it. With --kind=neighbours
 --num_letters words are free, and as many others are functions of their neighbours. --length counts
@@ -31,12 +31,7 @@ KINDS = {  # kind -> its own arguments, with their defaults
 
 def parser() -> cli.Parser:
     """Returns the command line."""
-    made = cli.Parser(
-        prog="python -m scalelab.worlds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    made = cli.Parser("python -m scalelab.worlds", __doc__)
     made.add_argument("--kind", required=True, choices=list(KINDS), help="of corpus")
     made.add_argument("--to", required=True, type=Path, help="folder to make; absent or empty")
     made.add_argument("--documents", required=True, type=int, help="of the training split")

@@ -6,6 +6,7 @@ from scalelab.worlds.lexicon import NUMBERS
 from scalelab.worlds.pcfg import Tree
 
 PHRASES = ("S", "NP", "BNP", "VP", "PP", "SBAR")
+VERBAL = ("AUX", "PART", "VERB")
 
 
 def annotate(tree: Tree) -> dict[str, Any]:
@@ -14,6 +15,8 @@ def annotate(tree: Tree) -> dict[str, Any]:
     Returns:
       words: the words.
       tags: a tag of Universal Dependencies each.
+      chunks: B-NP, I-NP (base noun phrases), B-VP, I-VP (verbs with `not`) or O for each word
+        (Ramshaw and Marcus 1995, "Text chunking using transformation-based learning").
       spans: [label, first word, end] of every phrase, in the order of the tree.
       tree: the same as brackets, tags included.
       agreement: for each verb that agrees {"noun", "verb": places of the words, "number",
@@ -53,9 +56,16 @@ def annotate(tree: Tree) -> dict[str, Any]:
         between = range(pair["noun"] + 1, pair["verb"])
         pair["attractors"] = sum(numbers.get(i, pair["number"]) != pair["number"] for i in between)
     agreement.sort(key=lambda pair: pair["verb"])
+    chunks = [
+        "O" if tag not in VERBAL else "I-VP" if before in VERBAL else "B-VP"
+        for before, tag in zip(["", *tags], tags, strict=False)
+    ]
+    for label, start, end in spans:
+        if label == "BNP":
+            chunks[start:end] = ["B-NP"] + ["I-NP"] * (end - start - 1)
     return {
-        "words": tree.words(), "tags": tags, "spans": spans, "tree": brackets(tree),
-        "agreement": agreement,
+        "words": tree.words(), "tags": tags, "chunks": chunks, "spans": spans,
+        "tree": brackets(tree), "agreement": agreement,
     }  # fmt: skip
 
 

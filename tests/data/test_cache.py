@@ -64,6 +64,7 @@ DAMAGES = {
     "flipped byte": lambda f: flip(f / "a.bin", 9),
     "truncated": lambda f: os.truncate(f / "a.bin", 17),
     "missing file": lambda f: (f / "deep/b.txt").unlink(),
+    "empty manifest": lambda f: (f / cache.MANIFEST).write_text('{"files": {}}'),
     "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
     "truncated manifest": lambda f: os.truncate(f / cache.MANIFEST, 40),
 } | {

@@ -40,10 +40,10 @@ def test_a_worker_that_dies_is_reported():
 
 def test_workers_end_with_a_parent_that_is_killed():
     code = """
-import os, signal, time
+import functools, operator, os, signal
 from scalelab.data import parallel
 if __name__ == "__main__":
-    answers = parallel.work(parallel._segmenter, [[("train", "Some text.")]] * 9, 2)
+    answers = parallel.work(functools.partial(operator.itemgetter, 0), ["text"] * 9, 2)
     next(answers)
     import multiprocessing
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

@@ -10,6 +10,7 @@ from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
 from scalelab.formats import Documents, Specials
+from scalelab.helpers.names import module_names
 
 SPECIALS = Specials((1,), (2,), (3,))
 
@@ -76,7 +77,7 @@ def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
     assert abs(a[:1500].sum() / a.sum() - 0.5) < 0.05
 
 
-@pytest.mark.parametrize("name", formats.format_names())
+@pytest.mark.parametrize("name", module_names("formats"))
 @pytest.mark.parametrize("rate", [0.1, 0.4])
 def test_the_rate_of_long_examples_comes_out(config, name, rate):
     config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import law_folders
 import numpy as np
 import pytest
 import task_folders
@@ -31,17 +32,11 @@ def claims_of(a, b, **fields):
 
 
 def output(capsys, *arguments) -> list[str]:
-    compare.main([str(a) for a in arguments])
-    return capsys.readouterr().out.splitlines()
+    return law_folders.output(capsys, compare, *arguments).splitlines()
 
 
 def fails(capsys, *arguments) -> str:
-    """The one line of a refusal."""
-    with pytest.raises(SystemExit) as end:
-        compare.main([str(a) for a in arguments])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+    return law_folders.fails(capsys, compare, *arguments)
 
 
 def test_a_large_difference_is_found_and_a_small_one_is_not(tmp_path) -> None:

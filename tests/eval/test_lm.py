@@ -7,9 +7,9 @@ import math
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
 
 import jax
+import law_folders
 import numpy as np
 import pytest
 import tiny
@@ -21,11 +21,7 @@ from scalelab.eval import likelihood, lm
 from scalelab.runs import environment, pretrained
 
 Runs = Callable[[str], pathlib.Path]
-
-
-@functools.cache
-def opened_run(path: pathlib.Path) -> Any:
-    return pretrained.load(path)
+opened_run = functools.cache(pretrained.load)
 
 
 def test_bits_per_byte_by_hand() -> None:
@@ -69,16 +65,7 @@ def test_the_texts_are_those_of_training(pretrained_runs: Runs, cache_dir, syste
 def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """start(*arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
-
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        code = 0
-        try:
-            lm.main([str(a) for a in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    return run
+    return functools.partial(law_folders.start, capsys, lm)
 
 
 @pytest.mark.parametrize("system", ["gpt2", "bert"])
@@ -86,8 +73,9 @@ def test_from_run_and_corpus_to_tables(
     pretrained_runs: Runs, wikitext, tmp_path, start, system: str
 ) -> None:
     given = [f"--run={pretrained_runs(system)}", f"--corpus=wikitext:{wikitext}", "--max_docs=9"]
-    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}")
+    code, out, errors = start(*given, f"--workdir={tmp_path / 'work'}", "--show=2")
     assert code == 0, errors
+    assert len(out[out.index("worst first") : out.index("...")].splitlines()) == 4
     result = json.loads((tmp_path / "work/result.json").read_text())
     header, *lines = (tmp_path / "work/documents.tsv").read_text().splitlines()
     table = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]

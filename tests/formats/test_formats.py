@@ -5,16 +5,17 @@ import pytest
 
 from scalelab import formats
 from scalelab.formats import Documents, Specials
+from scalelab.helpers.names import module_names
 
 
 @pytest.mark.parametrize("name", ["doc_sentence", "draws"])
 def test_unknown_format_names_the_valid_ones(name):
-    assert "doc_sentences" in formats.format_names() and name not in formats.format_names()
+    assert "doc_sentences" in module_names("formats") and name not in module_names("formats")
     with pytest.raises(ValueError, match=f"unknown format '{name}'.*doc_sentences"):
         formats.load(name)
 
 
-@pytest.mark.parametrize("name", formats.format_names())
+@pytest.mark.parametrize("name", module_names("formats"))
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_types_and_mapped_arrays(name, dtype, documents_of, tmp_path):
     """Documents may be memory-mapped, and ids keep the corpus's type."""

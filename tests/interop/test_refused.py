@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fine_tuned
+import law_folders
 import numpy as np
 import pytest
 import tiny
@@ -43,10 +44,8 @@ def tuned(pretrained_runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> pa
 
 def refused(capsys: pytest.CaptureFixture, *arguments: str) -> str:
     """Runs the program, which must end in one message and exit code 2; returns the message."""
-    with pytest.raises(SystemExit) as end:
-        hf.main(list(arguments))
-    message = capsys.readouterr().err
-    assert end.value.code == 2 and message.startswith("error: ") and "Traceback" not in message
+    code, _, message = law_folders.start(capsys, hf, *arguments)
+    assert code == 2 and message.startswith("error: ") and "Traceback" not in message
     return message
 
 

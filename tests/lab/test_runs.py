@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 
+import law_folders
 import pytest
 import run_folders
 import tiny
@@ -32,17 +33,11 @@ def rows_of(*folders: pathlib.Path) -> list[run_table.Row]:
 
 
 def output(capsys, *arguments) -> list[str]:
-    runs.main([str(a) for a in arguments])
-    return capsys.readouterr().out.splitlines()
+    return law_folders.output(capsys, runs, *arguments).splitlines()
 
 
 def fails(capsys, *arguments) -> str:
-    """The one line of a refusal."""
-    with pytest.raises(SystemExit) as end:
-        runs.main([str(a) for a in arguments])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+    return law_folders.fails(capsys, runs, *arguments)
 
 
 # --- States ---------------------------------------------------------------------------------------
@@ -399,11 +394,16 @@ def test_the_card_of_a_run_on_its_way_and_of_a_fine_tuning(tmp_path) -> None:
 # --- Packed ---------------------------------------------------------------------------------------
 
 
-def test_a_packed_run_is_listed_like_the_whole(tmp_path) -> None:
+def test_a_packed_run_is_listed_like_the_whole(tmp_path, capsys) -> None:
     run = run_folders.write(tmp_path / "w/runs/a")
     run_folders.add_tasks(run, ("rte",))
     archive.pack({"a": run}, tmp_path / "kept")
-    whole, packed = (table(folder) for folder in (tmp_path / "w", tmp_path / "kept"))
-    assert list(whole) == list(packed) and len(whole) == 4
-    for name in whole:
-        assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
+    output(capsys, "pack", run, f"--to={tmp_path / 'alone/runs/a'}")
+    whole = table(tmp_path / "w")
+    for packed in (table(tmp_path / "kept"), table(tmp_path / "alone")):
+        assert list(whole) == list(packed) and len(whole) == 4
+        for name in whole:
+            assert whole[name] | {"run": ""} == packed[name] | {"run": ""}
+    (run / "tasks/rte/seed1/result.json").unlink()
+    assert "seed1" in fails(capsys, "pack", run, f"--to={tmp_path / 'none'}")
+    assert not (tmp_path / "none").exists()

@@ -128,12 +128,12 @@ def test_blocks_of_the_table_are_few_and_alike(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(xent.MOST_ROWS, jax.default_backend(), 10)
     for rows, sizes in {10: [10], 11: [6, 5], 30: [10, 10, 10], 31: [8, 8, 8, 7]}.items():
         table = jnp.arange(2 * rows).reshape(rows, 2)
-        blocks = xent._row_blocks(table)
+        blocks = xent.row_blocks(table)
         assert [len(block) for block in blocks] == sizes
         np.testing.assert_array_equal(jnp.concatenate(blocks), table)
     with xent.as_on("gpu"):
-        assert len(xent._row_blocks(table)) == 1
-    assert xent._row_blocks(None) == []
+        assert len(xent.row_blocks(table)) == 1
+    assert xent.row_blocks(None) == []
 
 
 def test_chunks_fit_the_limit_and_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,9 @@ def test_the_changelog_names_the_version() -> None:
     (["--config.Secret=abc"], ["--config.Secret=***"]),
     (["-password=abc"], ["-password=***"]),
     (["--password", "-abc"], ["--password", "***"]),
-    (["--token", "--seed=1"], ["--token", "--seed=1"]),
+    (["--hf_token", "--abc", "--seed=1"], ["--hf_token", "***", "--seed=1"]),
+    (["--passwd=v", "--hf_tokens=v"], ["--passwd=***", "--hf_tokens=***"]),
+    (["--tokens=9", "--max_new_tokens", "9"], ["--tokens=9", "--max_new_tokens", "9"]),
     (["--config.optim.total_tokens=9"], ["--config.optim.total_tokens=9"]),
     (["--config.tokenizer.kind=bpe"], ["--config.tokenizer.kind=bpe"]),
 ])  # fmt: skip

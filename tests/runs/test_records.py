@@ -7,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalelab.lab.show import card
 from scalelab.runs import json_files, records
 from scalelab.runs.records import RunResult, Shape, TaskResult, Unreadable
 
-CONFIG = {"system": "bert", "seed": 0, "net": {"num_heads": 2, "width": 8, "num_layers": 2}}
+CONFIG = {"system": "bert", "seed": 0, "net": {"num_heads": 2, "width": 8, "num_layers": 2},
+          "data": {"corpus": "a"}, "tokenizer": {"kind": "bpe", "vocab_size": 9}}  # fmt: skip
 RUN = RunResult(
     system="bert", shape=Shape(2, 8, 2), n_model=Shape(2, 8, 2).n_model, seed=0, steps=10,
     tokens=20, flops=3.0, seconds=0.5, params=7, eval={"8": {"loss": 4.5, "step": 10}},
@@ -88,7 +90,7 @@ def test_reads_a_damaged_folder_or_names_the_file(tmp_path, data):
     except Unreadable as error:
         assert error.path == path and error.reason
         return
-    assert isinstance(record.name, str) and isinstance(record.shape, Shape)
+    assert isinstance(record.name, str) and isinstance(record.shape, Shape) and card.write(folder)
     for line in record.validations:
         assert abs(line["eval/loss"]) < float("inf")
 

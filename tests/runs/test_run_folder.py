@@ -8,7 +8,6 @@ import pytest
 from scalelab.finetuning import progress
 from scalelab.finetuning.plan import read_choice
 from scalelab.helpers import files
-from scalelab.lab.load import study_runs
 from scalelab.runs import run_folder
 from scalelab.studies import jobs
 
@@ -28,20 +27,6 @@ def test_a_file_of_another_form_is_named(tmp_path: pathlib.Path, name: str, cont
 def test_the_status_of_a_study_survives_a_damaged_line(tmp_path: pathlib.Path, line: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
     assert jobs.progress(tmp_path, {"optim": {"total_steps": 5}}) is None
-
-
-@pytest.mark.parametrize("content", [{"runs": 5}, {"runs": [{"name": 3}]}], ids=str)
-def test_a_wrong_plan_is_named(tmp_path: pathlib.Path, content) -> None:
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans/s.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"s\.json"):
-        study_runs.read_plan(tmp_path, "s")
-
-
-def test_a_study_file_without_its_fields_is_named(tmp_path: pathlib.Path) -> None:
-    (path := tmp_path / "s.json").write_text('{"name": "s", "tasks": [], "runs": []}')
-    with pytest.raises(ValueError, match="finetune"):
-        study_runs.read_facts(path)
 
 
 def test_an_equal_file_is_not_written_again(tmp_path: pathlib.Path) -> None:

@@ -111,7 +111,7 @@ def test_the_file_is_read_back(tmp_path) -> None:
     study = study_runs.read(tmp_path)
     assert [p.label for p in study.points] == ["bert 2x8x1", "gpt2 2x8x1"]
     assert [r.name for r in study.runs][:2] == ["bert-2x8x1-seed0", "bert-2x8x1-seed1"]
-    assert study.facts["departures"]["bert"][0]["field"] == "tokenizer.kind"
+    assert study.facts.departures["bert"][0].field == "tokenizer.kind"
     configs = {run.name: dataclasses.asdict(run.config) for run in planned}
     assert all(run.config == json.loads(json.dumps(configs[run.name])) for run in study.runs)
     assert not any(run.finished for run in study.runs)

@@ -32,14 +32,15 @@ def test_a_packed_study_is_gone_on_with(name: str, workdir) -> None:
     """Its runs have the names and configs of today, and what was done is done."""
     before = study_runs.read(workdir, name)
     finished = done(workdir, name)
-    assert finished and before.facts["stages"]
+    assert finished and before.facts.stages
     corpus = before.runs[0].config["data"]["corpus"]
-    data = before.facts["finetune"]["data"]
+    data = before.facts.finetune.data
     arguments = f"scale=small,corpus={corpus}" + (f",data={data}" if data else "")
     values = tiny.config_module(f"studies/{name}").get_config(arguments).to_dict()
+    values["finetune"]["scratch"] = False  # as they were run
     made = spec.resolve(values)
     planned = expand.expand_runs(made, workdir)
-    assert {run.name for run in planned} == {run["name"] for run in before.facts["runs"]}
+    assert {run.name for run in planned} == {run.name for run in before.runs}
     configs = {run.name: run.config for run in before.runs}
     for run in planned:
         assert config_lib.science_diff(run.config, configs[run.name]) == []

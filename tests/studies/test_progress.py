@@ -1,5 +1,6 @@
 """How far a study is, what a study that cannot go on says, and that nothing finished is lost."""
 
+import functools
 import re
 
 import a_study
@@ -7,6 +8,7 @@ import pytest
 from test_jobs import finish, invented, states, tune
 
 from scalelab.lab.load import study_runs
+from scalelab.lab.load.study_runs import PlanEntry
 from scalelab.studies import expand, jobs, pool, progress
 
 GRID = ("2x8x1", "2x10x1", "2x20x1")
@@ -69,21 +71,19 @@ def finish_all(workdir, names, tuned: bool = True) -> None:
 # --- The time left --------------------------------------------------------------------------------
 
 
-def entry(stage: str, n_model: float, foreseen: bool = False, share: float = 1.0) -> dict:
+def entry(stage: str, n_model: int, foreseen: bool = False, share: float = 1.0) -> PlanEntry:
     secs = {"secs": 9.0, "start_secs": 1.0, "finetune_secs": 6.0, "finetune_share": share}
-    return {"stage": stage, "n_model": n_model, "foreseen": foreseen, "peak_bytes": 1e9, **secs}
+    return PlanEntry("", stage, n_model, foreseen, peak_bytes=1e9, **secs)
 
 
-PLAN = {f"bert-{s}-seed0": entry("grid", 1.0, share=2 / 3) for s in GRID} | {
-    "bert-compound:1-seed0": entry("up", 3000.0, foreseen=True),
-    "bert-compound:2-seed0": entry("up", 6000.0, foreseen=True),
+PLAN = {f"bert-{s}-seed0": entry("grid", 1, share=2 / 3) for s in GRID} | {
+    "bert-compound:1-seed0": entry("up", 3000, foreseen=True),
+    "bert-compound:2-seed0": entry("up", 6000, foreseen=True),
 }
 
 
 def test_a_later_run_is_found_in_the_plan_by_its_size() -> None:
-    def found(*run):
-        return study_runs.planned(PLAN, *run)
-
+    found = functools.partial(study_runs.planned, PLAN)
     assert found("bert-2x20x1-seed0", "grid", 1) is PLAN["bert-2x20x1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 3500) is PLAN["bert-compound:1-seed0"]
     assert found("bert-2x17x1-seed0", "up", 5000) is PLAN["bert-compound:2-seed0"]
@@ -108,3 +108,5 @@ def test_the_time_left_counts_what_will_be_chosen_and_later_stages(tmp_path) -> 
     study, found = jobs.read(tmp_path, None)
     assert progress.secs_left(study, found, {}) is None
     assert "ETA" in progress.summary(study, found, [], {}, PLAN, 1)
+    text = progress.describe_runs(study, found, [], {}, PLAN)
+    assert "memory GiB" in text and "0.93" in text  # planned: 1e9 bytes

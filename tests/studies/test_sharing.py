@@ -1,21 +1,16 @@
 """One folder for several studies, or for several starts of one: shared, or refused at once."""
 
 import json
-import pathlib
 
 import a_study
 import pytest
 import test_jobs
+from test_jobs import planned as write
 
 from scalelab.lab.load import study_runs
-from scalelab.studies import expand, jobs
+from scalelab.studies import jobs
 
 BERT = "bert-2x8x1-seed0"
-
-
-def write(workdir: pathlib.Path, **changes) -> None:
-    made = a_study.make(**changes)
-    expand.write(made, expand.expand_runs(made, workdir), workdir, "")
 
 
 SECONDS = {
@@ -73,8 +68,8 @@ def test_what_may_be_added(tmp_path) -> None:
     stage = a_study.stage(systems=("bert", "gpt2", "roberta"), shapes=("2x8x1", "2x8x2"))
     write(tmp_path, **given | more, stages={"main": stage})
     facts = study_runs.read(tmp_path).facts
-    assert [facts["adaptation"][task]["epochs"] for task in ("wnli", "rte")] == [1.0, 2.0]
-    assert len(facts["runs"]) == 12
+    assert [facts.adaptation[task]["epochs"] for task in ("wnli", "rte")] == [1.0, 2.0]
+    assert len(facts.runs) == 12
 
 
 def test_a_run_that_is_there_with_another_config(tmp_path) -> None:

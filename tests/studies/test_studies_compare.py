@@ -9,6 +9,8 @@ import tiny
 from scalelab.config import pretraining as config_lib
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
+from scalelab.runs import records
+from scalelab.runs.records import RunResult
 from scalelab.studies import expand, spec
 
 STUDIES = sorted(p.stem for p in (tiny.ROOT / "configs/studies").glob("*.py"))
@@ -27,15 +29,17 @@ def test_the_contract_lets_pass_what_a_study_plans(name: str, scale: str, tmp_pa
     made = load(name, scale)
     planned = expand.expand_runs(made, tmp_path)
     expand.write(made, planned, tmp_path, "")
-    result = {"status": "completed", "data_hash": "d", "eval": {"128": {"loss": 3.0}}}
-    result |= dict.fromkeys(("steps", "tokens", "flops", "seconds"), 1000)
+    clocks = dict.fromkeys(("steps", "tokens", "flops", "seconds"), 1000)
     for run in planned:
         folder = tmp_path / "runs" / run.name
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps(result))
+        facts = {"system": run.system, "shape": run.shape, "n_model": 1, "seed": run.seed}
+        result = RunResult(**facts, **clocks, data_hash="d", eval={"128": {"loss": 3.0}})
+        records.write_result(folder, result)
         (folder / "config.json").write_text(config_lib.to_json(run.config))
         (folder / "environment.json").write_text(json.dumps({"numerics": 1}))
-    assert comparability.check(study_runs.read(tmp_path)) == []
+    study = study_runs.read(tmp_path)
+    assert all(run.finished for run in study.runs) and comparability.check(study) == []
 
 
 def formats(scale: str, tmp_path) -> dict[str, config_lib.Config]:

@@ -95,7 +95,7 @@ def test_buckets() -> None:
 
 def test_fewer_buckets_on_an_accelerator(monkeypatch) -> None:
     """Its steps are short whatever the padding, and each length is a program to compile."""
-    monkeypatch.setattr(task_batches, "_on_accelerator", lambda: True)
+    monkeypatch.setattr(task_batches, "on_accelerator", lambda: True)
     assert [bucket(n, 100) for n in (1, 16, 33, 65, 100)] == [32, 32, 64, 100, 100]
     assert bucket(3, 8) == 8
 

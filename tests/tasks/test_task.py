@@ -45,7 +45,10 @@ COUNTS = {
 }
 REMARKS = {
     "QNLI": ["QNLI train 10,475 of 104,743"],
-    "MNLI": ["MNLI train 9,888 of 392,702; mismatched absent"],
+    "MNLI": [
+        "MNLI train 9,888 of 392,702; mismatched absent",
+        "MNLI: '.' is in no training row and in 96% of the rows of matched",
+    ],
     "QQP": [
         "QQP train 21,497 of 363,846; dev 2,000 carved or cut, NOT the official dev set of 40,430"
     ],
@@ -156,6 +159,24 @@ def test_what_is_not_whole_is_named(tmp_path, counts, pattern):
     for name, n in zip(("train", "dev", "other"), counts, strict=False):
         (tmp_path / f"{name}.tsv").write_text("a\tb\n" + "x\t1\n" * n)
     assert re.fullmatch(pattern, "".join(remarks(TOY, load(TOY, tmp_path))))
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "pattern"),
+    [
+        ("x\t1\n" * 100, "a.\t1\nb.\t0\n", "Toy: '.' .*no training row .*100%.* of dev"),
+        ("x\t1\n" * 99 + "x.\t1\n", "a.\t1\nb.\t0\n", ""),
+        ("x\t1\n" * 99, "a.\t1\nb.\t0\n", ""),  # too few rows
+        ("\t1\n \t1\nx\t0\n", "x\t1\n\t1\n", "Toy empty texts: 2 in train, 1 in dev"),
+        ("x\t0\n", "x\t1\nbroken\nx\t0\n", "Toy broken lines left out: 1 in dev"),
+    ],
+)
+def test_unusual_rows_are_named(tmp_path, train, dev, pattern):
+    for name, rows in (("train", train), ("dev", dev)):
+        (tmp_path / f"{name}.tsv").write_text("a\tb\n" + rows)
+    own = dataclasses.replace(TOY.dev_splits[0], broken_lines=True)
+    task = dataclasses.replace(TOY, train=Split("train", ("train.tsv",)), dev_splits=(own,))
+    assert re.fullmatch(pattern, "".join(remarks(task, load(task, tmp_path))))
 
 
 def test_one_dev_set_of_two_may_be_missing(glue):

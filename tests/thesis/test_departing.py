@@ -189,9 +189,10 @@ def test_a_row_that_the_protocol_has_not_is_no_departure(tmp_path) -> None:
     """Beside the protocol's rows, a study may have others: they have no published number."""
     more = {"baseline": (), "mine": ("optim.learning_rate=1e-2",)}
     study = write(tmp_path, variants=more)
-    values = study.facts["runs"][0] | {"name": "bert-2x128x2-mine-seed0", "variant": "mine"}
+    path = tmp_path / "studies/thesis_7_5_1.json"
+    facts = json.loads(path.read_text())
+    values = facts["runs"][0] | {"name": "bert-2x128x2-mine-seed0", "variant": "mine"}
     values["config"] = values["config"] | {"mask_rate": 0.3}
-    facts = study.facts | {"runs": [*study.facts["runs"], values]}
-    (tmp_path / "studies/thesis_7_5_1.json").write_text(json.dumps(facts))
+    path.write_text(json.dumps(facts | {"runs": [*facts["runs"], values]}))
     study = study_runs.read(tmp_path)
     assert len(study.points) == 3 and protocol.departures(study) == []

@@ -134,7 +134,7 @@ def tables_of(made: spec.StudySpec, path, **changes) -> dict[str, list[str]]:
     expand.write(made, expand.expand_runs(made, path, **changes), path, "")
     study = study_runs.read(path)
     found = {}
-    for table in study.facts["tables"]:
+    for table in study.facts.tables:
         kind, points, _ = score_tables.select(study, table, KINDS)
         if kind.startswith("strategies"):
             points = score_tables.order_by_net(points)

@@ -142,6 +142,7 @@ def test_a_sentence_annotated_by_hand(world: World) -> None:
     assert gold.annotate(tree) == {
         "words": ["first", "the", x, "near", "these", f"{y}s", "is", "not", bad, "."],
         "tags": "ADV DET NOUN ADP DET NOUN AUX PART ADJ PUNCT".split(),
+        "chunks": "O B-NP I-NP O B-NP I-NP B-VP I-VP O O".split(),
         "spans": [
             ["S", 0, 10], ["NP", 1, 6], ["BNP", 1, 3], ["PP", 3, 6],
             ["NP", 4, 6], ["BNP", 4, 6], ["VP", 6, 9],

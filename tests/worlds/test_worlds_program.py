@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from law_folders import fails
 
 from scalelab.data.corpora import open_corpus
 from scalelab.worlds import __main__ as program
@@ -91,11 +92,7 @@ def test_mistakes_are_one_message(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        program.main([f"--to={tmp_path}/world", "--documents=5", *arguments])
-    assert ended.value.code == 2
-    printed = capsys.readouterr()
-    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
+    assert message in fails(capsys, program, f"--to={tmp_path}/world", "--documents=5", *arguments)
     assert not list(tmp_path.glob("world/*"))
 
 
@@ -103,8 +100,6 @@ def test_a_folder_with_something_in_it_is_left_alone(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(SystemExit) as ended:
-        program.main([f"--to={tmp_path}", "--documents=5", "--kind=markov"])
-    assert ended.value.code == 2
-    assert f"--to={tmp_path}" in capsys.readouterr().err
+    refusal = fails(capsys, program, f"--to={tmp_path}", "--documents=5", "--kind=markov")
+    assert f"--to={tmp_path}" in refusal
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]

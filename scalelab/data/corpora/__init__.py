@@ -122,6 +122,8 @@ def open_corpus(
         raise ValueError(f"data.valid_rate must lie between 0 and 1, got {valid_rate}")
     name, _, argument = spec.partition(":")
     readers = module_names("data.corpora")
+    if name == "imported":
+        raise ValueError("the run was imported, so it has no corpus")
     if name not in readers:
         raise ValueError(f"unknown corpus reader {name!r} in {spec!r}: {nearest(name, readers)}")
     settings = Settings(keep_headings, errors, valid_rate)

@@ -183,8 +183,8 @@ def _score_all(
     """
     rng = np.random.default_rng([seed, zlib.crc32(gold.tobytes())])
     runs = np.concatenate([row.reshape(-1, len(gold)) for row in rows])
-    kinds, counts = np.unique(np.vstack([gold[None], runs]), axis=1, return_counts=True)
-    gold, runs = kinds[0], kinds[1:]
+    groups, counts = np.unique(np.vstack([gold[None], runs]), axis=1, return_counts=True)
+    gold, runs = groups[0], groups[1:]
     function = metrics.METRICS[metric]
     at_hand = function(gold, runs, counts)
     apart = metric not in ("pearson", "spearman")

@@ -195,8 +195,8 @@ def _by_claims(finding: Finding, num_claims: int) -> tuple[str, str]:
         return UNDECIDED, "nothing to compare"
     if len(by_all) == len(finding.claims):
         return if_all, "; ".join(by_all)
-    untestable = dict.fromkeys(c.untestable for c in finding.claims if c.untestable)
-    if untestable:
+    reasons = (reason for c in finding.claims for reason in c.untestable.split("; "))
+    if untestable := list(filter(None, dict.fromkeys(reasons))):
         return NOT_TESTABLE, "; ".join(untestable)
     return UNDECIDED, "; ".join(
         _open(c, num_claims) for c in finding.claims if c.verdict == UNDECIDED

@@ -63,11 +63,11 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
         Or `allow` names no field, or the study matches no clock.
     """
     facts = study.facts
-    check_clock(facts["matched"], f"study {study.name}, matched")
-    allowed = {*facts["allow"], *allow}
+    check_clock(facts.matched, f"study {study.name}, matched")
+    allowed = {*facts.allow, *allow}
     config = {name for run in study.runs for name in science(run.config)}
-    tuned = {name for fields in facts.get("adaptation", {}).values() for name in fields}
-    tuned |= {*FINETUNE_WORDS, *facts.get("chosen", ())}
+    tuned = {name for fields in facts.adaptation.values() for name in fields}
+    tuned |= {*FINETUNE_WORDS, *facts.chosen}
     known = {*WORDS, *config, *(PREFIX + name for name in tuned)}
     for name in sorted(allowed - known):
         raise ValueError(f"--allow={name}: no such field: {nearest(name, known)}")
@@ -87,7 +87,7 @@ def check(study: Study, allow: Iterable[str] = ()) -> list[str]:
 
 def _compare_pretrainings(study: Study) -> dict[str, str]:
     """Returns the forbidden differences of two pre-trainings: the fields, with both runs."""
-    clock = study.facts["matched"]
+    clock = study.facts.matched
     name = MATCHED[clock]
     runs = [(point, run) for point in study.points for run in point.finished]
     fields, readings = {}, {}
@@ -110,18 +110,16 @@ def _free_fields(study: Study, p: Point, q: Point, a: PretrainRun, b: PretrainRu
     """Returns the fields in which two runs may differ."""
     facts, free = study.facts, set[str]()
     lines: list[str] = []  # "field=value"
-    if p.system != q.system and "system" in facts["free"]:
+    if p.system != q.system and "system" in facts.free:
         free.add("system")
         for name in (p.system, q.system):
-            free |= {departure["field"] for departure in facts["departures"].get(name, ())}
-            lines += facts.get("system_fields", {}).get(name, ())
-    if p.shape != q.shape and "shape" in facts["free"]:
+            free |= {departure.field for departure in facts.departures.get(name, ())}
+            lines += facts.system_fields.get(name, ())
+    if p.shape != q.shape and "shape" in facts.free:
         free |= set(SHAPE_FIELDS)
-    if p.variant != q.variant and "variant" in facts["free"]:
-        lines += [
-            line for name in (p.variant, q.variant) for line in facts["variants"].get(name, ())
-        ]
-    if a.seed != b.seed and "seed" in facts["free"]:
+    if p.variant != q.variant and "variant" in facts.free:
+        lines += [line for name in (p.variant, q.variant) for line in facts.variants.get(name, ())]
+    if a.seed != b.seed and "seed" in facts.free:
         free.add("seed")
     return free | {line.partition("=")[0] for line in lines} | ({"params"} if p != q else set())
 
@@ -131,7 +129,7 @@ def _read_tunings(study: Study) -> list[_Tuning]:
     found = []
     for run, part in itertools.product(study.runs, ("tasks", "scratch")):
         for task, tuned in getattr(run, part).items() if run.finished else ():
-            for seed in tuned.runs if task in study.facts["tasks"] else ():
+            for seed in tuned.runs if task in study.facts.tasks else ():
                 if seed.result is None:
                     continue
                 name = f"{run.name}/{part}/{task}/seed{seed.seed}"
@@ -150,7 +148,7 @@ def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
 
 def _compare_tunings(study: Study) -> dict[str, str]:
     """Returns the fields in which fine-tunings differ from each other, or from the plan."""
-    chosen, planned = set(study.facts.get("chosen", ())), study.facts.get("adaptation", {})
+    chosen, planned = set(study.facts.chosen), study.facts.adaptation
     found: dict[str, str] = {}
     firsts: dict[str, _Tuning] = {}
     for tuning in _read_tunings(study):
@@ -270,7 +268,7 @@ def describe_clock(study: Study, points: Sequence[Point]) -> str:
     Raises:
       ValueError: as `reading`.
     """
-    clock = study.facts["matched"]
+    clock = study.facts.matched
     name = MATCHED[clock]
     runs = [(point, run) for point in points for run in point.finished]
     if not runs:

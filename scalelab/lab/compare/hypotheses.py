@@ -180,7 +180,7 @@ def collapsed_rows(points: Iterable[Point]) -> list[Point]:
 
 
 def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Finding]:
-    ids = study.facts["hypotheses"]
+    ids = study.facts.hypotheses
     asked = evaluate(comparison, scores, ids) if ids else []
     published = comparison.published() if ids else None
     before = {f.id: f for f in evaluate(comparison, published, ids)} if published else {}
@@ -200,7 +200,7 @@ def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) 
     The score is GLUE-Large where the study has its tasks, else the main score of each task. A
     claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
     """
-    tasks, main = set(study.facts["tasks"]), dict[str, str]()
+    tasks, main = set(study.facts.tasks), dict[str, str]()
     for score, (task, _, _) in TASK_SCORES.items():
         main.setdefault(task, score)
     shown = [score for task, score in main.items() if task in tasks]

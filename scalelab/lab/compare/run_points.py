@@ -125,7 +125,10 @@ def read(
         notes.append(f"{unfinished} runs are unfinished and left out")
     if missing:
         notes.append(f"{missing} runs have no {measure} and are left out")
-    return [_make_point(*parts) for parts in found], notes
+    points = [_make_point(*parts) for parts in found]
+    if measure == LOSS and len({p.objective for p in points}) > 1:
+        notes.append("losses of different objectives do not compare")
+    return points, notes
 
 
 def means(points: Sequence[RunPoint]) -> list[RunPoint]:

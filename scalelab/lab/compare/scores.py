@@ -134,17 +134,18 @@ class NoComparison(Comparison):
     """The comparison of a study that names none: no hypotheses, tables or figures of its own."""
 
 
-def load_comparison(name: str | None) -> Comparison:
+def load_comparison(name: str | None, trusted: str | None = None) -> Comparison:
     """Imports the comparison that a study names; None: an empty one.
 
     Raises:
-      ValueError: there is no such module, or it lacks a member of `Comparison`.
+      ValueError: there is no such module, or it lacks a member of `Comparison`; or it is not of
+        scalelab, and the user has not named it as `trusted`: a received study must not run code.
     """
     if name is None:
         return NoComparison()
+    if not str(name).startswith("scalelab.") and name != trusted:
+        raise ValueError(f"the study imports {name!r}; if you trust it: --comparison={name}")
     try:
-        if not isinstance(name, str):
-            raise ValueError("it is no module's name")
         module = importlib.import_module(name)
     except (ImportError, ValueError) as error:
         raise ValueError(f"config.comparison {name!r} cannot be imported: {error}") from None

@@ -23,7 +23,6 @@ A grid follows steps 3 and 4 at given depths: at N = 0.39M it is the protocol's 
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,18 +40,6 @@ EQUAL = 1.1  # sizes N whose ratio is at most this are equal: the thesis pairs 3
 NEAR = math.sqrt(EQUAL) - 1  # two shapes within this share of a size are still equal
 NUM_BEST = 3  # number of shapes of least loss among which the best score is chosen
 PER_SQUARE = Shape(1, 1, 1).n_model  # N of one layer of width 1
-
-
-def read(text: str) -> Shape:
-    """Reads "2x104x3": heads, width, layers; heads need not divide the width.
-
-    Raises:
-      ValueError: the text is not a shape.
-    """
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is no shape: expected heads x width x layers, as 2x104x3")
-    return Shape(*map(int, found.groups()))
 
 
 def near_width(width: float, num_layers: int) -> Shape:
@@ -199,11 +186,11 @@ def describe_bases(study: "Study", points: "Sequence[Point]") -> list[str]:
             continue
         ended = all(p.finished == p.runs for p in own)
         grid = {p.shape: p.runs for p in own}
-        chosen = find_base(grid, facts["tasks"], facts["finetune_seeds"]) if ended else None
+        chosen = find_base(grid, facts.tasks, facts.finetune_seeds) if ended else None
         if chosen:
             base, best = chosen
             scaling = Scaling(base)
-            reason = "best mean score" if facts["tasks"] else "least loss"
+            reason = "best mean score" if facts.tasks else "least loss"
             found.append(
                 f"Compound scaling of {system} starts from {base}, the {reason} among the shapes of"
                 f" least mean loss ({', '.join(map(str, best))}); the differences may be small."

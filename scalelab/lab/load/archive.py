@@ -92,7 +92,7 @@ def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
             shutil.copytree(unpacked(to), folder / "runs")
         added = [run for run in runs if not (folder / "runs" / run).exists()]
         for run in added:
-            _copy_run(runs[run], folder / "runs" / run)
+            copy_run(runs[run], folder / "runs" / run)
         with files.whole(to / NAME) as path, tarfile.open(path, "w:xz", preset=6) as archive:
             for source in sorted(path for path in folder.rglob("*") if path.is_file()):
                 member = tarfile.TarInfo(source.relative_to(folder).as_posix())
@@ -101,7 +101,7 @@ def pack(runs: Mapping[str, pathlib.Path], to: pathlib.Path) -> tuple[int, int]:
     return len(added), len(runs) - len(added)
 
 
-def _copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
+def copy_run(source: pathlib.Path, to: pathlib.Path) -> None:
     """Copies a finished pre-training and its fine-tunings without the large files."""
     record = _copy_files(source, to, MAX_LINES["pre-training"])
     if not isinstance(record.result, RunResult):

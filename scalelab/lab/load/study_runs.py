@@ -1,45 +1,136 @@
 """Loads a study: its file WORKDIR/studies/<name>.json, and the runs that it planned.
 
-`scalelab.study` writes the file before anything starts. It says what is compared:
-
-  name, title, question   words for people
-  protocol, scale         section of the benchmark protocol ("7.5.1") or null; "full" or smaller
-  comparison              name of the module with its hypotheses (compare/scores.py), or null
-  matched                 the clock that is held equal, one of comparability.MATCHED
-  free                    factors in which runs may differ: system, shape, variant, seed
-  allow                   config fields that may differ too; every table says so
-  tables, figures, hypotheses   a table is a kind, "large", or a kind and rows, "large:width"
-  rows                    name -> {"title", "stages", "shapes", "variants"}
-  tasks, recipe, finetune_seeds
-  adaptation              task -> {dotted science field of a fine-tuning: value}
-  chosen                  fields that every fine-tuning chooses on dev, from its recipe's grid
-  departures              system -> [{"field", "value", "source"}]
-  fields, system_fields, variants   "field=value" lines for all runs; of a system; of a variant
-  runs                    [{"name", "stage", "system", "shape": {"A", "H", "L"}, "variant", "seed",
-                            "finetune", "config"}], config being every resolved field
-
-WORKDIR/plans/<name>.json has the expected cost of every run. A run is WORKDIR/runs/<name>; its
-fine-tunings are below it in tasks/<task>/seed<k>, and the fine-tunings of the same net from random
-weights in scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
+`scalelab.study` writes the file before anything starts, see `StudyFile`. WORKDIR/plans/<name>.json
+has the expected cost of every run, see `PlanEntry`. A run is WORKDIR/runs/<name>; its fine-tunings
+are below it in tasks/<task>/seed<k>, and the fine-tunings of the same net from random weights in
+scratch/<task>/seed<k>. WORKDIR may be packed in one file (archive.py).
 """
 
 import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from scalelab.config.fields import science_diff
+from scalelab.config.fields import Count, NotNegative, Positive, science_diff
 from scalelab.config.pretraining import Shape
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.task_runs import TaskRuns
+from scalelab.lab.tables import Rows
 from scalelab.runs import json_files, records
 from scalelab.runs.records import Environment, Line, RunRecord, RunResult, Unreadable
 
 BASELINE = "baseline"  # the variant that changes nothing
 SAFE = re.compile(r"[^./\\\s][^/\\\x00-\x1f]*")  # names that become paths inside a folder
 SHOWN = 8
+FACTORS = ("system", "shape", "variant", "seed")
+FIVE_LARGEST = ("mnli", "qqp", "qnli", "sst2", "cola")
+NEEDED = ("name", "title", "scale", "matched", "free", "allow", "tables", "figures", "hypotheses",
+          "variants", "finetune", "stages")  # fmt: skip
+CHOICE = re.compile("all|none|best:0*[1-9][0-9]*")  # of the shapes that are fine-tuned
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyRun:
+    """A pre-training in a study's file; `config` has every resolved field, nested."""
+
+    name: str
+    stage: str
+    system: str
+    shape: Shape
+    variant: str
+    seed: int
+    config: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Runs of a study that can start at the same time: systems x shapes x variants, all seeds."""
+
+    # AxHxL, or compound:STEP: the shape that scales the best one of the stage before by 2**STEP.
+    shapes: tuple[str, ...]
+    # all, none, or best:k (the k shapes of the least validation loss)
+    finetune: Annotated[str, ("all, none or best:k", lambda text: bool(CHOICE.fullmatch(text)))]
+    systems: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Finetune:
+    """The fine-tuning of every pre-trained net."""
+
+    tasks: tuple[str, ...] = FIVE_LARGEST
+    recipe: str = "thesis"
+    seeds: Count = 1  # of each pre-training
+    data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets; or "probes"
+    scratch: bool = False  # also fine-tune the first seed's net from random weights
+    fields: tuple[str, ...] = ()  # of configs/finetune.py: "epochs=2"; of one task: "sst2.epochs=1"
+    keep: bool = False  # keep the parameters of fine-tuned nets on disk
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyFields:
+    """The fields that a study's config and its file share."""
+
+    name: str = "study"  # of its file and its report
+    title: str = ""
+    question: str = ""  # to be answered, one sentence
+    protocol: str | None = None  # section of the protocol, if it has one
+    # Module with the study's hypotheses, tables and figures: scalelab/lab/compare/scores.py.
+    comparison: str | None = None
+    scale: str = "full"
+    matched: str = "steps"  # the clock that runs have in common
+    # Fields of all runs, of one system's, of a variant's: "optim.learning_rate=1e-3". On a number
+    # "x0.5" multiplies the value before, "xpass:VARIANT" by the tokens of a pass over the corpus
+    # compared with that variant's. A system's departures come before all of them.
+    fields: tuple[str, ...] = ()
+    system_fields: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})
+    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
+    finetune: Finetune = Finetune()
+    free: tuple[str, ...] = FACTORS  # in which runs may differ
+    allow: tuple[str, ...] = ()  # further fields, which every table then names
+    # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
+    # rows of a name: "large:width".
+    tables: tuple[str, ...] = ("scores", "loss")
+    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
+    figures: tuple[str, ...] = ("score_by_task", "loss_by_time")
+    hypotheses: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyFile(StudyFields):
+    """The content of a study's file."""
+
+    tasks: tuple[str, ...]
+    recipe: str
+    finetune_seeds: int
+    adaptation: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by task
+    chosen: tuple[str, ...] = ()  # fields that every fine-tuning chooses on dev, from a grid
+    departures: dict[str, tuple[records.Departure, ...]]  # by system
+    command: str | None = None
+    runs: tuple[StudyRun, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanEntry:
+    """The expected cost of a run."""
+
+    name: str
+    stage: str
+    n_model: int
+    foreseen: bool  # whether the shape was not known yet
+    secs: Positive  # of pre-training
+    start_secs: NotNegative  # of compiling
+    finetune_secs: NotNegative
+    finetune_share: NotNegative  # of the stage's runs that are fine-tuned
+    peak_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    runs: tuple[PlanEntry, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,13 +205,13 @@ class Study:
     """A comparison and its runs."""
 
     workdir: pathlib.Path  # holds studies/ and runs/
-    facts: dict[str, Any]  # the content of the study's file, see above
+    facts: StudyFile
     points: tuple[Point, ...]  # in the study's order
 
     @property
     def name(self) -> str:
         """The study's name."""
-        return self.facts["name"]
+        return self.facts.name
 
     @property
     def runs(self) -> list[PretrainRun]:
@@ -144,15 +235,15 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
         raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
     facts = read_facts(files[name])
     points: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
-    for run in facts["runs"]:
-        key = (run["system"], Shape(*(run["shape"][k] for k in "AHL")), run["variant"])
-        folder = archive.find_run(workdir, run["name"])
-        points.setdefault(key, []).append(read_run(folder, run, facts["finetune_seeds"]))
+    for run in facts.runs:
+        folder = archive.find_run(workdir, run.name)
+        found = read_run(folder, run, facts.finetune_seeds)
+        points.setdefault((run.system, run.shape, run.variant), []).append(found)
     return Study(workdir, facts, tuple(Point(*key, tuple(found)) for key, found in points.items()))
 
 
 def read_run(
-    folder: pathlib.Path, planned: Mapping[str, Any], finetune_seeds: int | None = None
+    folder: pathlib.Path, planned: StudyRun, finetune_seeds: int | None = None
 ) -> PretrainRun:
     """Reads the state of a run that a study's file has planned.
 
@@ -167,7 +258,7 @@ def read_run(
     result = record.result
     if result is not None and (not isinstance(result, RunResult) or result.status != "completed"):
         result, damaged = None, "result.json is not from a completed pre-training"
-    elif result is not None and (lines := science_diff(planned["config"], record.config)):
+    elif result is not None and (lines := science_diff(planned.config, record.config)):
         more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
         damaged = f"config.json differs from the study: {'; '.join(lines[:SHOWN])}{more}"
         result = None
@@ -176,54 +267,12 @@ def read_run(
         for part in ("tasks", "scratch")
     )
     return PretrainRun(
-        planned["name"], planned["stage"], planned["seed"], folder, planned["config"], result,
+        planned.name, planned.stage, planned.seed, folder, planned.config, result,
         damaged, tasks, scratch, record.environment, record.lines,
     )  # fmt: skip
 
 
-# --- The study's file and its plan ----------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class _Config:
-    net: records.NetSizes
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    name: str
-    stage: str
-    system: str
-    variant: str
-    seed: int
-    shape: Shape
-    config: _Config
-
-
-@dataclasses.dataclass(frozen=True)
-class _Planned:
-    name: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    runs: tuple[_Planned, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Facts:
-    """The fields that name folders or files, and the nets of the runs."""
-
-    name: str
-    tasks: tuple[str, ...]
-    runs: tuple[_Run, ...]
-    finetune: dict[str, Any]
-    finetune_seeds: int
-    stages: dict[str, dict[str, Any]]
-    rows: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def read_facts(path: pathlib.Path) -> dict[str, Any]:
+def read_facts(path: pathlib.Path) -> StudyFile:
     """Returns the content of a study's file.
 
     Raises:
@@ -231,40 +280,45 @@ def read_facts(path: pathlib.Path) -> dict[str, Any]:
     """
     try:
         values = json_files.read_object(path) or {}
-        facts = json_files.fill(_Facts, values, path)
+        if missing := [name for name in NEEDED if name not in values]:
+            raise Unreadable(path, f"lacks {', '.join(missing)}")
+        facts = json_files.fill(StudyFile, values, path)
         for name in (facts.name, *facts.tasks, *facts.rows, *(run.name for run in facts.runs)):
             if not SAFE.fullmatch(name):
                 raise Unreadable(path, f"has {name!r}, which cannot name a folder")
+        for run in facts.runs:
+            json_files.fill(records.RunConfig, run.config, path)
+            if run.stage not in facts.stages:
+                raise Unreadable(path, f"has no {run.stage!r} in stages, but run {run.name}")
     except Unreadable as error:
         raise ValueError(
             f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
             " writes it again"
         ) from None
-    return values
+    return facts
 
 
-Plan = Mapping[str, Mapping[str, Any]]
+Plan = Mapping[str, PlanEntry]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     """Returns the estimates of `study plan` by the run's name; empty without a plan."""
     path = workdir / "plans" / f"{name}.json"
-    plan = json_files.read_object(path) or {"runs": []}
-    json_files.fill(_Plan, plan, path)
-    return {run["name"]: run for run in plan["runs"]}
+    plan = json_files.fill(_Plan, json_files.read_object(path) or {}, path)
+    return {run.name: run for run in plan.runs}
 
 
-def planned(plan: Plan, name: str, stage: str, n_model: int) -> Mapping[str, Any] | None:
+def planned(plan: Plan, name: str, stage: str, n_model: int) -> PlanEntry | None:
     """Returns the plan's estimate of a run; None if the plan does not list the run.
 
     A run whose shape was not known when the plan was made has the entry of the nearest size.
     """
     if name in plan:
         return plan[name]
-    system, _, *rest = name.split("-")
+    own = name.split("-")
     alike = [
         entry for other, entry in plan.items()
-        if entry.get("foreseen") and entry.get("stage") == stage
-        and other.split("-")[:1] + other.split("-")[2:] == [system, *rest]
+        if entry.foreseen and entry.stage == stage
+        and other.split("-")[:1] + other.split("-")[2:] == own[:1] + own[2:]
     ]  # fmt: skip
-    return min(alike, key=lambda entry: abs(entry["n_model"] - n_model), default=None)
+    return min(alike, key=lambda entry: abs(entry.n_model - n_model), default=None)

@@ -161,9 +161,9 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
             continue
         runs = [read_seed(path, k) for k, path in sorted(seeds.items())
                 if num_seeds is None or k < num_seeds]  # fmt: skip
-        kinds = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
-        for place, run in enumerate(runs if kinds else ()):
-            task, keys = kinds.most_common(1)[0][0]
+        scored = Counter((r.result.task, tuple(r.scores)) for r in runs if r.result and r.finished)
+        for place, run in enumerate(runs if scored else ()):
+            task, keys = scored.most_common(1)[0][0]
             other = run.result and run.result.task != task
             if other or (run.finished and tuple(run.scores) != keys):
                 why = "has another task or other metrics"

@@ -88,6 +88,7 @@ def _describe_config(run: RunRecord, params: int | None) -> Facts:
     net, data = config["net"], config.get("data") or {}
     start = result.init if result else (config.get("machine") or {}).get("init")
     digest, pretrained = config.get("init"), "corpus" in data
+    tokenizer = {"kind": UNKNOWN, "vocab_size": UNKNOWN} | (config.get("tokenizer") or {})
     digests = ", ".join(f"{split} sha256 {str(d)[:DIGEST]}" for split, d in data.items())
     return {
         "shape (heads x width x layers)": str(run.shape),
@@ -98,9 +99,7 @@ def _describe_config(run: RunRecord, params: int | None) -> Facts:
         "corpus": data.get("corpus"),
         "format": data.get("format"),
         "corpus sha256": (getattr(result, "data_hash", None) or "")[:DIGEST],
-        "tokenizer": "{kind}, {vocab_size} pieces".format(**config["tokenizer"])
-        if pretrained
-        else "",
+        "tokenizer": "{kind}, {vocab_size} pieces".format(**tokenizer) if pretrained else "",
         "data": "" if pretrained else digests,
         "recipe": config.get("recipe"),
         "started from": f"{start}, parameters {digest}" if start and digest != start else start,

@@ -54,7 +54,7 @@ def write(
       ValueError: an unknown figure.
     """
     drawn = []
-    for name in study.facts["figures"]:
+    for name in study.facts.figures:
         if name not in makers:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")

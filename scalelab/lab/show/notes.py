@@ -42,7 +42,7 @@ def describe_scores(study: Study, points: Sequence[Point], columns: Sequence[Col
         found.append(
             f"Fine-tuned with recipe {describe_recipe(study)}. 95% intervals in square brackets:"
             " Multi-Bootstrap over dev examples, fine-tuning seeds"
-            f" ({study.facts['finetune_seeds']}){repeated}."
+            f" ({study.facts.finetune_seeds}){repeated}."
         )
     if len(task_columns) < len(columns):
         found.append(
@@ -77,16 +77,16 @@ def describe_study(
     for state, those in (("unfinished", unfinished(points)), ("damaged", damaged(study, points))):
         if those:
             found.append(f"{len(those)} of {len(names)} runs are {state}: {'; '.join(those)}.")
-    wanted = {r["name"]: r.get("finetune", "all") for r in facts["runs"]}
+    wanted = {r.name: facts.stages[r.stage].finetune for r in study.runs}
     # For stages with "best:k": the runs with a started fine-tuning.
     runs = [run for point in points for run in point.finished if wanted[run.name] == "all"
             or (wanted[run.name] != "none" and run.tasks)]  # fmt: skip
-    for task in facts["tasks"] if runs else ():
+    for task in facts.tasks if runs else ():
         found += _describe_task(study, task, runs) if task in tasks else []
-    free = ", ".join([*facts["free"], *facts["allow"]])
+    free = ", ".join([*facts.free, *facts.allow])
     found.append(f"{comparability.describe_clock(study, points)} Runs may differ in {free}.")
     for variant in dict.fromkeys(p.variant for p in points if p.variant != BASELINE):
-        fields = (facts.get("variants") or {}).get(variant)
+        fields = facts.variants.get(variant)
         found.append(f"{variant}: {', '.join(fields or ['no change'])}.")
     return [*found, *footnotes]
 
@@ -117,8 +117,8 @@ def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list
 
 def describe_recipe(study: Study) -> str:
     """Returns the fine-tuning recipe, and the fields that the study sets on it."""
-    fields = study.facts["finetune"].get("fields")
-    return study.facts["recipe"] + (f" and {', '.join(fields)}" if fields else "")
+    fields = study.facts.finetune.fields
+    return study.facts.recipe + (f" and {', '.join(fields)}" if fields else "")
 
 
 def loss_kind(point: Point) -> tuple[object, ...]:

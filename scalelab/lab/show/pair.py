@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalelab.config.durations import CLOCKS
+from scalelab.config.fields import flatten
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.run_table import natural
 from scalelab.lab.show import plots
+from scalelab.lab.show.notes import LOSS_FIELDS
 from scalelab.lab.show.plots import TRAINING
 from scalelab.runs.records import RunRecord, TaskResult
 
@@ -45,6 +47,9 @@ def describe(a: RunRecord, b: RunRecord, differing: Sequence[str], num_points: i
         "".join(heads),
         "Config, A -> B\n" + "".join(f"  {x}\n" for x in lines or ["the same"]),
     ]
+    settings = [[flatten(run.config).get(field) for field in LOSS_FIELDS] for run in (a, b)]
+    if settings[0] != settings[1]:
+        parts.append("Losses of different objectives, tokenizers or formats do not compare.\n")
     for clock, _, label in CLOCKS.values():
         header, rows = losses(a, b, clock, num_points)
         if rows:
@@ -154,8 +159,8 @@ def draw(path: pathlib.Path, a: RunRecord, b: RunRecord) -> None:
       b: another.
     """
     figure = plots.canvas(13, 3.6)
-    kinds = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
-    lengths = [kind for kind in kinds if kind != TRAINING and not kind.startswith(BITS)]
+    curves = sorted({kind for run in (a, b) for kind in loss_curves(run, "step")}, key=natural)
+    lengths = [kind for kind in curves if kind != TRAINING and not kind.startswith(BITS)]
     panels = figure.subplots(1, len(CLOCKS), sharey=True)
     for axis, (clock, _, label) in zip(panels, CLOCKS.values(), strict=True):
         for k, (run, letter) in enumerate(((a, "A"), (b, "B"))):  # a colour and a dash for each run

@@ -67,6 +67,7 @@ def make(
     folder: pathlib.Path | None = None,
     allow: Sequence[str] = (),
     baselines: Mapping[str, Baseline] | None = None,
+    trusted: str | None = None,
 ) -> pathlib.Path:
     """Reads a study, finished or not, checks that its runs are comparable, and reports it.
 
@@ -76,6 +77,7 @@ def make(
       folder: for the report; None: WORKDIR/reports/<name>.
       allow: fields that may differ beyond those of the study; every table repeats them.
       baselines: objective -> the trivial baseline that it must beat; a finding without is marked.
+      trusted: module outside scalelab that the study may import.
 
     Returns:
       The path of report.html.
@@ -95,7 +97,7 @@ def make(
             " study before its report."
         )
     footnotes = comparability.check(study, allow)
-    comparison = load_comparison(study.facts.get("comparison"))
+    comparison = load_comparison(study.facts.comparison, trusted)
     scores = StudyScores(study, baselines=baselines)
     findings = hypotheses.judge(study, scores, comparison)
     departing, published = comparison.departures(study, footnotes), comparison.published()
@@ -160,25 +162,25 @@ def _digest(script: str) -> str:
 def describe_study(study: Study) -> dict[str, str]:
     """Returns the facts at the head of a report: its state, protocol, and what is held equal."""
     facts = study.facts
-    protocol = f"scale {facts['scale']}"
-    if facts.get("protocol"):
-        protocol += f" of section {facts['protocol']} of the benchmark protocol"
+    protocol = f"scale {facts.scale}"
+    if facts.protocol:
+        protocol += f" of section {facts.protocol} of the benchmark protocol"
     tuned = ""
-    if facts["tasks"]:
-        seeds = f"{facts['finetune_seeds']} seeds of each pre-training"
-        tuned = f"{', '.join(facts['tasks'])}; recipe {notes.describe_recipe(study)}; {seeds}"
+    if facts.tasks:
+        seeds = f"{facts.finetune_seeds} seeds of each pre-training"
+        tuned = f"{', '.join(facts.tasks)}; recipe {notes.describe_recipe(study)}; {seeds}"
     parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
     tunings = [seed.environment for task in parts for seed in task.finished]
     environments = [run.environment for run in study.runs]
     finished = sum(run.finished for run in study.runs)
     versions = {run.environment.numerics_versions for run in study.runs if run.finished}
-    own_fields = (facts.get("system_fields") or {}).items()
+    own_fields = facts.system_fields.items()
     found = {
         "State": f"{finished} of {len(study.runs)} pre-trainings finished",
         "Protocol": protocol,
         "Matched": comparability.describe_clock(study, study.points),
-        "May differ": ", ".join([*facts["free"], *facts["allow"]]),
-        "Set for all": ", ".join(facts.get("fields") or ()),
+        "May differ": ", ".join([*facts.free, *facts.allow]),
+        "Set for all": ", ".join(facts.fields),
         **{f"Set for {system}": ", ".join(fields) for system, fields in own_fields},
         "Unfinished": ", ".join(notes.unfinished(study.points)),
         "Damaged": "; ".join(notes.damaged(study, study.points)),
@@ -238,12 +240,12 @@ def _tabulate_departures(study: Study) -> Table:
     write = lambda value: value if isinstance(value, str) else json.dumps(value)  # noqa: E731
     for system in dict.fromkeys(point.system for point in study.points):
         config = flatten(next(p.runs[0].config for p in study.points if p.system == system))
-        for departure in (study.facts.get("departures") or {}).get(system, []):
-            given = write(departure["value"])
-            here = write(config.get(departure["field"], departure["value"]))
+        for departure in study.facts.departures.get(system, ()):
+            given = write(departure.value)
+            here = write(config.get(departure.field, departure.value))
             differs = ", here not set" if here == "null" else f", here {here}"
             text = given + differs * (here != given)
-            rows.append((system, departure["field"], text, departure["source"]))
+            rows.append((system, departure.field, text, departure.source))
     columns = tuple(Column(key, key) for key in ("system", "field", "value", "source"))
     return Table("departures", "Departures from the control", columns, tuple(rows))
 
@@ -263,5 +265,5 @@ def _tabulate_runs(study: Study, footnotes: Sequence[str]) -> Table:
 def _list_commands(study: Study) -> list[str]:
     """Returns the study's own command, then those that its runs recorded, each once."""
     recorded = Counter(run.environment.command for run in study.runs)
-    commands = [study.facts.get("command"), *(command for command, _ in recorded.most_common())]
+    commands = [study.facts.command, *(command for command, _ in recorded.most_common())]
     return list(dict.fromkeys(filter(None, commands)))

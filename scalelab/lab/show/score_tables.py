@@ -76,7 +76,7 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     found = []
     if request.departing:
         request = dataclasses.replace(request, published=None)
-    for name in request.study.facts["tables"]:
+    for name in request.study.facts.tables:
         kind, points, title = select(request.study, name, makers)
         table = makers[kind](dataclasses.replace(request, points=points)) if points else None
         if table and table.rows:
@@ -85,15 +85,15 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     return found
 
 
-def select(study: Study, table: str, kinds: Mapping[str, object]) -> tuple[str, list[Point], str]:
+def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:
     """Returns the kind of a table, its rows, and the beginning of its caption.
 
     Raises:
       ValueError: an unknown table, or unknown rows.
     """
-    known = study.facts.get("rows") or {}
-    kind, name = tables.parse_name(table, kinds, known, "the study asks for an unknown table")
-    rows = Rows(**known[name]) if name else Rows("")
+    known = study.facts.rows
+    kind, name = tables.parse_name(table, makers, known, "the study asks for an unknown table")
+    rows = known[name] if name else Rows("")
     points = [
         p for p in study.points
         if (not rows.stages or p.runs[0].stage in rows.stages)
@@ -121,7 +121,7 @@ def build_scores(
     study, scores, points = request.study, request.scores, list(request.points)
     if by_variant:
         points = order_by_net(points)
-    planned = set(study.facts["tasks"])
+    planned = set(study.facts.tasks)
     scored = [c for c in columns if planned.issuperset(c.tasks)]
     if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None

@@ -9,10 +9,11 @@ import pytest
 import reported_study
 import study_folders
 
+from scalelab.config.fields import fill
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import Point, PretrainRun, Study, StudyFile
 from scalelab.runs.records import Environment, RunResult
 
 CONFIG = {
@@ -47,12 +48,13 @@ def make(runs: dict[str, dict], **facts) -> Study:
                           {}, {}, environment)  # fmt: skip
         variant = fields.get("variant", "baseline")
         points.append(Point(config["system"], shape, variant, (run,)))
-    return Study(pathlib.Path(), study_folders.FACTS | {
+    values = study_folders.FACTS | {"runs": []} | {
         "name": "s", "matched": "steps", "system_fields": {},
         "variants": {"baseline": [], "half": ["optim.learning_rate=x0.5"]},
         "departures": {"bert": [{"field": "objective", "value": "mlm+nsp", "source": ""}],
                        "gpt2": [{"field": "objective", "value": "clm", "source": ""}]},
-    } | facts, tuple(points))  # fmt: skip
+    } | facts  # fmt: skip
+    return Study(pathlib.Path(), fill(StudyFile, values, strict=False), tuple(points))
 
 
 def test_declared_differences_pass() -> None:
@@ -123,7 +125,7 @@ def test_what_cannot_be_allowed(allow, message) -> None:
     study = make({"a": {}})
     with pytest.raises(ValueError, match=message):
         comparability.check(study, [allow])
-    study.facts["matched"] = "tokenz"
+    study = make({"a": {}}, matched="tokenz")
     with pytest.raises(ValueError, match="'tokenz'.*'tokens'"):
         comparability.check(study)
 

@@ -178,8 +178,9 @@ def test_costs_of_runs_give_a_size(tmp_path, capsys, target: str) -> None:
     write_runs(tmp_path / "runs")
     text = output(capsys, "--base=2x104x3", f"--{target}", f"--costs={tmp_path / 'runs'}")
     assert "7x469x4" in text
-    assert "factor 10" in fails(capsys, "--base=2x104x3", "--target_secs=1M",
-                                f"--costs={tmp_path / 'runs'}")  # fmt: skip
+    far = "--base=2x104x3", "--target_secs=1M", f"--costs={tmp_path / 'runs'}"
+    assert "factor 10" in fails(capsys, *far)
+    assert "1M" in output(capsys, *far, "--limit=1000")
 
 
 def test_costs_of_a_table(tmp_path) -> None:
@@ -211,6 +212,10 @@ def test_the_binary_goes_from_results_to_the_protocols_shapes(grid, capsys) -> N
     assert "alpha = 1.0761, beta = 1.3633" in text
     for _, shape in SCALED:
         assert shape in text
+    for target in (("--phi=19.727",), ("--target_flops=27.2M", "--base_flops=1M")):
+        assert "7x469x4" in output(capsys, "--base=2x104x3", *target)
+    grid.write_text(GRID.replace("loss", "valid"))
+    assert "base: 2x128x2" in output(capsys, f"--results={grid}", "--loss=valid", "--best=1")
 
 
 def test_wrong_arguments_are_one_message(tmp_path, grid, capsys) -> None:

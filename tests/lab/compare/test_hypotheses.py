@@ -1,8 +1,8 @@
 """Findings of studies of folders: planted truths, treatments that did not take, collapsed rows."""
 
-import dataclasses
 import json
 import pathlib
+from dataclasses import replace
 
 import pytest
 import study_folders
@@ -65,11 +65,9 @@ def test_nsp_at_chance_is_not_testable_and_never_refuted(tmp_path) -> None:
 
 
 def test_a_study_without_comparison_checks_objectives_too(tmp_path) -> None:
-    write(tmp_path, WORST, 0.5)
-    path = tmp_path / "studies/invented.json"
-    facts = json.loads(path.read_text()) | {"comparison": None, "hypotheses": []}
-    path.write_text(json.dumps(facts))
-    found = {f.id: f for f in evaluate(study_runs.read(tmp_path), load_comparison(None))}
+    study = write(tmp_path, WORST, 0.5)
+    study = replace(study, facts=replace(study.facts, comparison=None, hypotheses=()))
+    found = {f.id: f for f in evaluate(study, load_comparison(None))}
     assert found["bert/gpt2"].verdict == claims.NOT_TESTABLE
     assert "nsp_accuracy 0.5" in found["bert/gpt2"].why
 
@@ -112,7 +110,7 @@ def test_collapsed_rows(num_collapsed: int, remarked: bool, tmp_path) -> None:
     added = [set(b.remarks) - set(a.remarks) for a, b in zip(before, after, strict=True)]
     assert all(len(remarks) == remarked for remarks in added)
     if remarked:  # as in a study that never had the row
-        rest = dataclasses.replace(study, points=study.points[1:])
+        rest = replace(study, points=study.points[1:])
         for finding, remarks in zip(evaluate(rest), added, strict=True):
             assert f"degenerate: {finding.verdict}, {finding.why}." in next(iter(remarks))
 
@@ -124,4 +122,6 @@ def test_comparisons_are_loaded_by_name() -> None:
         load_comparison("scalelab.thesys")
     with pytest.raises(ValueError, match="HYPOTHESES"):
         load_comparison("scalelab.thesis.select")
+    with pytest.raises(ValueError, match="--comparison=this"):
+        load_comparison("this")  # a module outside scalelab runs only if the user names it
     assert set(scores.REQUIRED) <= set(dir(THESIS))

@@ -6,7 +6,7 @@ import re
 import matplotlib.image
 import pytest
 import run_folders
-from law_folders import WIDTHS, budgets, fails, output, write
+from law_folders import WIDTHS, budgets, fails, output, start, write
 
 from scalelab.lab import laws
 from scalelab.lab.compare import run_points
@@ -52,7 +52,11 @@ def parameters(text: str) -> dict[str, list[float]]:
 def test_the_binary_finds_the_planted_law(tmp_path, capsys) -> None:
     write(tmp_path / "runs")
     figure = tmp_path / "law.png"
-    text = output(capsys, laws, tmp_path / "runs", "--predict=1M,2e6", f"--figure={figure}")
+    files = f"--figure={figure}", f"--csv={tmp_path / 'law.csv'}"
+    text = output(capsys, laws, tmp_path / "runs", "--predict=1M,2e6", *files)
+    header, first, *_ = (tmp_path / "law.csv").read_text().splitlines()
+    assert header == "system,y,x,form,parameter,value,low,high"
+    assert re.match(r"bert,loss,n_model,power,A,\d+\.\d{5,},", first)
     assert re.search("bert: loss = E .*n_model; 7 points, 14", text)
     assert "held out at" in text and "3.932e+05" in text and "one run at" in text
     assert "differ in tokens" not in text
@@ -187,11 +191,9 @@ def test_what_stands_at_its_limit_has_no_value_and_predicts_nothing(tmp_path, ca
     assert rows == {name: ["-", "not", "determined"] for name in "AaE"}
     assert "held out at" not in text and "no check" in text
     assert matplotlib.image.imread(figure).std() > 0.05
-    with pytest.raises(SystemExit) as end:
-        laws.main([*map(str, arguments), "--predict=1M"])
-    printed = capsys.readouterr()
-    assert end.value.code == 2 and "A, a, E" in printed.err or "bert" in printed.err
-    assert "not predicted" in printed.out and "R^2" in printed.out
+    code, out, errors = start(capsys, laws, *arguments, "--predict=1M")
+    assert code == 2 and "bert" in errors
+    assert "not predicted" in out and "R^2" in out
 
 
 def test_scores_rise(tmp_path, capsys) -> None:
@@ -220,6 +222,7 @@ def test_wrong_arguments_are_one_message(tmp_path, capsys) -> None:
         ("'rouge'", "few", "--y=rouge"),
         ("--x", "few", "--x=epochs"),
         ("factor 10", "runs", "--predict=1B"),
+        ("factor 2 ", "runs", "--predict=1M", "--limit=2"),
         ("'wide'", "runs", "--where=wide>3"),
     ]:
         assert named in fails(capsys, laws, tmp_path / folder, *arguments)

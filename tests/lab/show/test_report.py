@@ -1,5 +1,6 @@
 """The report of a study: its files, tables, figures, cards, and its page in a real browser."""
 
+import dataclasses
 import html
 import json
 import re
@@ -103,7 +104,7 @@ def test_losses_are_drawn_for_every_run(made) -> None:
     assert lines[0].get_xdata()[0] == 28 * 64 * 100
     for path in made[1].parent.glob("figures/*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
-    facts = made[0].facts | {"figures": ["loss_by_tim"]}
+    facts = dataclasses.replace(made[0].facts, figures=("loss_by_tim",))
     wrong = study_runs.Study(made[0].workdir, facts, made[0].points)
     with pytest.raises(ValueError, match="'loss_by_tim'"):
         figures.write(wrong, StudyScores(wrong), made[1].parent, makers=figures.FIGURES)

@@ -1,6 +1,7 @@
 """Tables of an invented study: against the estimates themselves, and numbers worked out by hand."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -22,6 +23,10 @@ from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Point
 from scalelab.lab.show import figures, report
 from scalelab.lab.tables import Column, Table, Value
+
+
+def with_facts(study: study_runs.Study, **facts) -> study_runs.Study:
+    return dataclasses.replace(study, facts=dataclasses.replace(study.facts, **facts))
 
 
 class Fixed:
@@ -127,10 +132,9 @@ def test_the_data_of_an_epoch_and_how_often_it_was_read(tmp_path) -> None:
 
 
 def test_the_footer_is_the_smallest_detectable_difference(study) -> None:
-    folder_study = study_runs.Study(study.workdir, study.facts, study.points)
     shapes = [Shape(2, 16, 1), Shape(2, 32, 2), Shape(2, 64, 5)]
     points = tuple(Point("bert", shape, "baseline", study.points[0].runs) for shape in shapes)
-    folder_study = study_runs.Study(study.workdir, study.facts | {"tables": ["large"]}, points)
+    folder_study = dataclasses.replace(with_facts(study, tables=("large",)), points=points)
     (table,) = reported_study.build_tables(folder_study, Fixed(points))
     # (1.960 + 0.842) standard errors of 0.05, that of the deepest row.
     assert column(table, "large")[0] == Value(0.16, pytest.approx(0.14), pytest.approx(0.19), None)
@@ -165,7 +169,7 @@ def test_a_departure_that_is_not_in_force_says_so(tmp_path) -> None:
 
 
 def test_footnotes_and_allowed_fields_stand_below_every_table(study) -> None:
-    more = study_runs.Study(study.workdir, study.facts | {"allow": ["eval.x"]}, study.points)
+    more = with_facts(study, allow=("eval.x",))
     for table in reported_study.build_tables(
         more, Fixed(study.points), footnotes=["tokens differ by 3%"]
     ):
@@ -191,8 +195,7 @@ def test_missing_tasks_and_capped_training_sets_are_named(study, tmp_path) -> No
 def test_published_numbers_stand_beside_ours_at_full_scale_alone(study) -> None:
     """Whether full is the protocol is told from rows that it has: see test_departing."""
     for scale, expected in (("full", 0.16), ("tiny", None)):
-        facts = study.facts | {"tables": ["large"], "scale": scale}
-        scaled = study_runs.Study(study.workdir, facts, study.points)
+        scaled = with_facts(study, tables=("large",), scale=scale)
         doubts = ("Table 0, bert 2x16x2, qnli: doubtful.", "Table 0, bert 9x9x9, x: no.")
         published = Fixed([p for p in study.points if p.shape.width == 16], doubts)
         (table,) = reported_study.build_tables(scaled, Fixed(study.points), published=published)
@@ -278,7 +281,7 @@ def test_losses_of_two_objectives_of_one_system_do_not_compare(tmp_path) -> None
 
 
 def test_an_unknown_table_is_refused(study) -> None:
-    wrong = study_runs.Study(study.workdir, study.facts | {"tables": ["larg"]}, study.points)
+    wrong = with_facts(study, tables=("larg",))
     with pytest.raises(ValueError, match="'larg'.*'large'"):
         reported_study.build_tables(wrong, Fixed(study.points))
 
