@@ -72,10 +72,10 @@ class Runner:
 
         begun = time.perf_counter()
         run = common.abstract_run("bert", case.shape, dtype="bfloat16", **sizes)
-        block = train = step.make_train_step(run.net, run.objectives, run.tx)
+        block = train = step.make_train_step(run.net, run.terms, run.tx)
 
         def fresh(seed: Any) -> state.TrainState:
-            key, parts = jax.random.key(seed), (run.net, run.objectives, run.tx)
+            key, parts = jax.random.key(seed), (run.net, run.terms, run.tx)
             return nn.unbox(state.fresh(key, *parts, max_len=sizes["length"]))
 
         def scanned(now: state.TrainState, batches: Any, rate: Any) -> Any:

@@ -24,9 +24,9 @@ from scalelab import formats
 from scalelab.config import cli
 from scalelab.data import store
 from scalelab.data.batches import Batches, iterate
-from scalelab.formats import Documents, Frame
+from scalelab.formats import Documents, Specials
 
-FRAME = Frame((2,), (3,), (3,))
+SPECIALS = Specials((2,), (3,), (3,))
 
 
 def make_documents(num_tokens: int) -> Documents:
@@ -76,8 +76,9 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     documents, results = make_documents(given.tokens), []
     for name, max_len, size in (("doc_sentences", 128, 64), ("segment_pair", 512, 16)):
         with tempfile.TemporaryDirectory() as folder:
-            chunks = formats.load(name).build(documents, frame=FRAME, max_len=max_len, seed=0)
-            store.write(chunks, folder)
+            form = formats.load(name)
+            chunks = form.build(documents, specials=SPECIALS, max_len=max_len, seed=0)
+            store.write(chunks, folder, form.ARRAYS, max_len)
             examples = store.ExampleStore.open(folder)
             streams = {"loop": loop_over_examples(examples, size, max_len)}
             batches = Batches(examples, size, max_len, seed=0)

@@ -31,7 +31,10 @@ class Floor:
 
     def __init__(self, run: Blueprint) -> None:
         rng, net, (phase, *_) = np.random.default_rng(0), run.config.net, run.phases
-        self.num_heads, self.predicted = net.num_heads, phase.predicted
+        masked = run.system.PREDICTS == "masked"
+        rate, length = run.config.mask_rate, phase.length
+        self.num_heads = net.num_heads
+        self.predicted = math.ceil(rate * length) if masked else length - 1
         made = {name: draw(rng, size) for name, size in matrix_sizes(run).items()}
         x = draw(rng, (phase.batch_size, phase.length, net.width))
         self.operands = jax.device_put((made, x))
@@ -65,9 +68,9 @@ def matrix_sizes(run: Blueprint) -> dict[str, tuple[int, ...]]:
     sizes["inner"] = (net.num_layers, net.width, 4 * net.width)
     sizes["outer"] = (net.num_layers, 4 * net.width, net.width)
     sizes["table"] = (run.config.tokenizer.vocab_size, net.width)
-    if not run.system.CAUSAL:
+    if run.system.PREDICTS == "masked":
         sizes["transform"] = (net.width, net.width)
-    if any(objective.needs_pairs for objective in run.objectives):
+    if "pair" in run.system.HEADS:
         sizes["pooler"] = (net.width, net.width)
     return sizes
 

@@ -92,7 +92,7 @@ class Stock:
     ) -> None:
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        self.run, self.inputs = run, class_inputs(run.system.CAUSAL, batch)
+        self.run, self.inputs = run, class_inputs(run.system.PREDICTS == "next", batch)
         config = run.config
         self.model = make_model(
             config.system, config.net, config.tokenizer.vocab_size, params=params
@@ -130,7 +130,7 @@ class Tuned(Stock):
         super().__init__(run, batch, params, threads)
         labels = self.inputs.pop("labels")
         self.pair_labels = self.inputs.pop("next_sentence_label", None)
-        if run.system.CAUSAL:  # position t scores token t + 1
+        if run.system.PREDICTS == "next":  # position t scores token t + 1
             labels = labels.roll(-1, dims=1)
             labels[:, -1] = -100
         self.places = (labels.flatten() != -100).nonzero().flatten()
@@ -161,9 +161,9 @@ def class_inputs(causal: bool, batch: dict[str, np.ndarray]) -> Tensors:
         "attention_mask": places < batch["lengths"][:, None],
         "labels": labels,
     }
-    if "nsp_labels" in batch:
-        made["token_type_ids"] = places >= batch["boundaries"][:, None]
-        made["next_sentence_label"] = batch["nsp_labels"]
+    if "random_second" in batch:
+        made["token_type_ids"] = places >= batch["second_starts"][:, None]
+        made["next_sentence_label"] = batch["random_second"]
     return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in made.items()}
 
 

@@ -25,6 +25,7 @@ from scalelab.config import cli
 from scalelab.data import prepare, store, tokenizers
 
 ROLES = (("bos", "<s>"), ("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("mask", "<mask>"))
+FRAME = (("<s>",), ("</s>",), ("</s>",))
 NUM_SENTENCES = 20_000  # given to the peer
 
 
@@ -41,9 +42,7 @@ def loop_over_calls(tokenizer_dir: Path, sentences: list[str]) -> float:
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Prepares the corpus in an empty cache and then asks the peer."""
-    spec = tokenizers.TokenizerSpec(
-        "bytebpe", given.vocab_size, False, ROLES, ("<s>",), ("</s>",), ("</s>",)
-    )
+    spec = tokenizers.TokenizerSpec("bytebpe", given.vocab_size, False, ROLES, *FRAME)
     with tempfile.TemporaryDirectory() as name:
         folder, began = Path(name), time.perf_counter()
         prepared = prepare.prepare_documents(
@@ -51,10 +50,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         begun_format = time.perf_counter()
         (folder / "examples").mkdir()
-        made = formats.load("doc_sentences").build(
-            prepared.documents["train"], frame=prepared.tokenizer.frame(), max_len=128, seed=0
-        )
-        store.write(made, folder / "examples")
+        form, specials = formats.load("doc_sentences"), prepared.tokenizer.specials(FRAME)
+        made = form.build(prepared.documents["train"], specials=specials, max_len=128, seed=0)
+        store.write(made, folder / "examples", form.ARRAYS, 128)
         ended = time.perf_counter()
         (text,) = (folder / "cache").glob("sentences-*/train.txt")
         with text.open(encoding="utf-8", newline="\n") as file:

@@ -71,7 +71,7 @@ class Ours:
         from scalelab import objectives
 
         masks = objectives.named_key(self.key, "mask")
-        return jax.device_get(objectives.prepare(self.batch, self.run.objectives, masks))
+        return jax.device_get(objectives.prepare(self.batch, self.run.terms, masks))
 
     def loss(self) -> float:
         """Returns the summed loss of the masked batch, without dropout."""
@@ -79,7 +79,7 @@ class Ours:
 
         from scalelab import step
 
-        evaluate = jax.jit(step.make_eval_step(self.run.net, self.run.objectives))
+        evaluate = jax.jit(step.make_eval_step(self.run.net, self.run.terms))
         found = evaluate(self.state.params, self.batch, self.key)
         return sum(
             float(total / weight) for k, (total, weight) in found.items() if k.endswith("_loss")

@@ -4,7 +4,7 @@ r"""Pre-trains one system: the control with the system's own departures.
     --config=configs/pretrain.py:system=bert,shape=2x128x2,corpus=builtin,steps=500
 
 Arguments, all optional, joined by commas:
-  system   a file of scalelab/systems: bert, roberta, gpt2, gpt
+  system   a file of scalelab/systems, such as bert
   shape    AxHxL: attention heads, width, layers
   corpus   builtin, wikitext:DIR, text:GLOB, jsonl:GLOB, parquet:DIR, tfds:NAME;
            corpus=builtin gets 20,000 pieces, because its text is too small for 30,000

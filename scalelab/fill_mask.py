@@ -2,10 +2,10 @@
 
   python -m scalelab.fill_mask --run=RUN "The capital of France is [MASK]." [MORE TEXTS]
 
-RUN is a run folder of a bert or roberta: a pre-training, or an import from Hugging Face. A mask is
-written [MASK] or <mask>, or as in the run's tokenizer. Each of several masks in a text is filled on
-its own; the others stay masks. Prints the likeliest tokens of each mask with their probability
-and the filled text; --json prints one object a mask and line.
+RUN is a run folder of a net that predicts masked tokens: a pre-training, or an import from Hugging
+Face. A mask is written [MASK] or <mask>, or as in the run's tokenizer. Each of several masks in a
+text is filled on its own; the others stay masks. Prints the likeliest tokens of each mask with
+their probability and the filled text; --json prints one object a mask and line.
 """
 
 import argparse
@@ -141,10 +141,10 @@ def run(given: argparse.Namespace) -> None:
 
     opened = pretrained.load(given.run)
     config = opened.config
-    if "mlm" not in config.objectives:
+    if opened.predicts != "masked":
         raise ValueError(
-            f"{opened.path} is a {config.system} trained on {config.objective!r}; expected 'mlm',"
-            " which teaches a net to fill masks (a gpt continues texts: python -m scalelab.sample)"
+            f"{opened.path} is a {config.system} trained on {config.objective!r}; expected a net"
+            " that predicts masked tokens (python -m scalelab.sample continues texts)"
         )
     if not 1 <= given.top <= config.tokenizer.vocab_size:
         raise ValueError(

@@ -31,7 +31,6 @@ from scalelab.finetuning.progress import (
     describe_unused,
     remove_checkpoints,
 )
-from scalelab.finetuning.rows import token_table
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import FinetuneState, Metrics, Params, Program, compiled
 from scalelab.finetuning.warm_start import WarmStart
@@ -128,7 +127,7 @@ def train(run: TaskRun, seeds: Sequence[int]) -> None:
         first = [run.first_params(seed) for seed in seeds]
         states = [run.first_state(s, params) for s, params in zip(seeds, first, strict=True)]
         state = jax.device_put(vmapped.stack(states), program.shardings)
-        tables = [] if rows is None else [np.asarray(token_table(params)) for params in first]
+        tables = [] if rows is None else [np.asarray(rows.table(params)) for params in first]
         del first, states
 
         # --- Restore: the checkpoint of the same seeds in one program, if there is one ----------

@@ -224,7 +224,7 @@ class _Trainer:
                 for place, recorder in list(training.items()):
                     recorder.run.state = unstack(place)
                     say = functools.partial(print, f"\n{recorder.workdir.name}")
-                    recorder.attend(evaluate, self.model.token_losses, say)
+                    recorder.attend(evaluate, self.model, say)
                     if recorder.phase_over:
                         del training[place]
                     else:
@@ -259,7 +259,7 @@ class _Trainer:
             del batch["num_tokens"]
             with metrics.timed(spent, "compile_secs"):
                 step = step_lib.make_train_step(
-                    model.net, model.objectives, model.tx, group[0].config.machine.num_microbatches
+                    model.net, model.terms, model.tx, group[0].config.machine.num_microbatches
                 )
                 train_step = step_lib.compile_train(
                     vmapped.train_step(step, type(state), count),
@@ -269,9 +269,9 @@ class _Trainer:
                     sharding.put_batch(batch, mesh, size, count),
                     count,
                 )
-                params = jax.device_put(vmapped.unstack_state(state, 0, count), placed).params
+                one = jax.device_put(vmapped.unstack_state(state, 0, count), placed)
                 single = sharding.put_batch(vmapped.unstack(batch, 0, count), mesh, size)
-                evaluate = step_lib.compile_evaluation(model, mesh, placed.params, params, single)
+                evaluate = step_lib.compile_evaluation(model, mesh, placed, one, single)
             self.compiled[key] = train_step, evaluate
             print(f"phase {key[0] + 1}: compiled for {count} runs, length {group[0].phase.max_len}")
         for recorder in group:

@@ -1,4 +1,4 @@
-"""Continues texts with a run of the GPT family.
+"""Continues texts with a run that predicts the next token.
 
   python -m scalelab.sample --run=RUN --prompt="Once upon a time" [--temperature=0.8 --top_p=0.9]
 
@@ -139,10 +139,10 @@ def main(argv: list[str]) -> None:
     from scalelab.runs import pretrained
 
     opened = pretrained.load(run)
-    if not opened.system.CAUSAL:
+    if opened.system.PREDICTS != "next":
         raise ValueError(
-            f"{run} is a run of {opened.config.system}, a masked system, which fills gaps and"
-            " continues no text: use python -m scalelab.fill_mask; or give a run of gpt or gpt2"
+            f"{run} is a run of {opened.config.system}, which does not predict the next token:"
+            " python -m scalelab.fill_mask fills masks; give a run of a left-to-right system"
         )
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     tokenizer = opened.tokenizer

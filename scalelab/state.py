@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import flax
 import flax.linen as nn
@@ -14,9 +14,9 @@ import optax
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
-from scalelab import formats, objectives, sharding, systems
+from scalelab import objectives, sharding, systems
 from scalelab.config.pretraining import Config
-from scalelab.objectives import Objective, init_params, named_key
+from scalelab.objectives import CARRIED, Setting, Term, init_variables, named_key
 from scalelab.optim import adamw
 from scalelab.systems import System
 
@@ -31,6 +31,10 @@ class TrainState:
     params: ArrayPytree  # the net's parameters, float32; layers stacked on axis 0
     opt_state: optax.OptState  # the optimizer's state
     rng: jax.Array  # key data of the run's root key, uint32; each step folds its number in
+    # Memories, queues, averages: changed by steps, not by the optimizer; {} for most nets.
+    carried: ArrayPytree = dataclasses.field(default_factory=dict)
+    # Name -> parameters of another run's net, which no step changes; {} for most runs.
+    frozen: ArrayPytree = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,41 +43,53 @@ class Model:
 
     system: System  # the module of the family
     net: nn.Module  # unbound
-    objectives: tuple[Objective, ...]  # their mean losses are summed
+    terms: tuple[Term, ...]  # the summands of the loss
     tx: optax.GradientTransformation  # the optimizer, at learning rate 1
 
     @property
     def token_losses(self) -> list[str]:
         """Names of the losses that are means over tokens, such as "mlm_loss"."""
-        return [f"{o.name}_loss" for o in self.objectives if o.num_predicted(2)]
+        return [f"{term.name}_loss" for term in self.terms if term.objective.predicts]
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """The weight of each loss in the sum, by names such as "mlm_loss"."""
+        return {f"{term.name}_loss": term.weight for term in self.terms}
 
 
-def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> Model:
+def make_model(
+    config: Config,
+    special_ids: Mapping[str, int] | None = None,
+    frozen: Mapping[str, nn.Module] | None = None,
+) -> Model:
     """Makes the parts of a training program from a config.
 
     Args:
       config: of the run.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
+      frozen: name -> unbound net of another run.
 
     Raises:
       ValueError: net, format and objectives do not go together, or one of them is unknown.
     """
     system, size, o = systems.load(config.system), config.tokenizer.vocab_size, config.optim
     objectives.check(
-        config.objectives,
-        served=system.OBJECTIVES,
-        causal=system.CAUSAL,
-        has_pairs=formats.load(config.data.format).HAS_PAIRS,
+        list(config.objective_weights),
+        heads=system.HEADS,
+        sees=system.SEES,
+        format=config.data.format,
     )
+    ids = systems.special_ids(system) if special_ids is None else special_ids
     return Model(
         system,
-        systems.make_net(system, config.net, vocab_size=size, remat=config.machine.remat),
-        objectives.make(
-            config.objectives,
+        systems.make_net(
+            system,
+            config.net,
+            config.system_options,
             vocab_size=size,
-            special_ids=systems.special_ids(system) if special_ids is None else special_ids,
-            mask_rate=config.mask_rate,
+            remat=config.machine.remat,
         ),
+        make_terms(config, ids, frozen),
         adamw.adamw(
             beta1=o.beta1,
             beta2=o.beta2,
@@ -82,6 +98,14 @@ def make_model(config: Config, special_ids: Mapping[str, int] | None = None) -> 
             clip_norm=o.clip_norm,
         ),
     )
+
+
+def make_terms(
+    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, nn.Module] | None = None
+) -> tuple[Term, ...]:
+    """Makes the summands of a config's loss; see `objectives.make`."""
+    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate, frozen or {})
+    return objectives.make(config.objective_weights, setting, config.objective_options)
 
 
 def check_memory(
@@ -101,7 +125,7 @@ def check_memory(
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of JAX, about sizes beyond 32 bits
-            params = objectives.abstract_params(model.net, model.objectives, max_len=max_len)
+            params = objectives.abstract_params(model.net, model.terms, max_len=max_len)
     except (TypeError, OverflowError) as error:
         raise ValueError(f"the sizes of the net are out of range: {error}") from None
     count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
@@ -121,35 +145,45 @@ def check_memory(
 def fresh(
     key: jax.Array,
     net: nn.Module,
-    objectives: Sequence[Objective],
+    terms: Sequence[Term],
     tx: optax.GradientTransformation,
     *,
     max_len: int,
+    batch_size: int = 1,
+    frozen: Mapping[str, ArrayPytree] | None = None,
 ) -> TrainState:
     """Initialises a state, with parameters boxed with the names of their axes.
 
     Args:
       key: of the parameters, and of every later draw.
       net: the unbound net.
-      objectives: what is trained; only parameters that they use come to exist.
+      terms: what is trained; only parameters that they use come to exist.
       tx: the optimizer.
       max_len: length of the example to trace with; must be no longer than the net's positions.
+      batch_size: B, on which carried state may depend.
+      frozen: name -> parameters of another run's net.
     """
-    params = init_params(key, net, objectives, max_len=max_len)
+    variables = init_variables(
+        key, net, terms, max_len=max_len, batch_size=batch_size, frozen=frozen
+    )
     return TrainState(
         step=jnp.zeros((), jnp.int32),
-        params=params,
-        opt_state=tx.init(params),
+        params=variables["params"],
+        opt_state=tx.init(variables["params"]),
         rng=jax.random.key_data(named_key(key, "train")),
+        carried=variables[CARRIED],
+        frozen=frozen or {},
     )
 
 
 def create(
     net: nn.Module,
-    objectives: Sequence[Objective],
+    terms: Sequence[Term],
     tx: optax.GradientTransformation,
     *,
     max_len: int,
+    batch_size: int = 1,
+    frozen: Mapping[str, ArrayPytree] | None = None,
     seed: int,
     mesh: Mesh,
 ) -> tuple[TrainState, TrainState]:
@@ -160,23 +194,35 @@ def create(
     Returns:
       The state, and a tree like it of shardings.
     """
-    init, placed = _initialiser(net, tuple(objectives), tx, max_len, mesh)
+    leaves, tree = jax.tree.flatten(dict(frozen or {}))
+    like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+    init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
     with jax.set_mesh(mesh):
-        return init(jax.random.key(seed)), placed
+        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
+        return init(jax.random.key(seed), given), placed
 
 
 @functools.lru_cache(maxsize=2)  # so that other seeds of one net do not compile it again
 def _initialiser(
     net: nn.Module,
-    objectives: Sequence[Objective],
+    terms: Sequence[Term],
     tx: optax.GradientTransformation,
     max_len: int,
+    batch_size: int,
     mesh: Mesh,
-) -> tuple[Callable[[jax.Array], TrainState], TrainState]:
-    """Returns the compiled initializer (key -> sharded state) and the shardings."""
+    like: tuple[jax.ShapeDtypeStruct, ...],
+    tree: ArrayPytree,
+) -> tuple[ArrayPytree, TrainState]:
+    """Returns the compiled initializer (key, frozen -> sharded state) and the shardings.
 
-    def init(key: jax.Array) -> TrainState:
-        return fresh(key, net, objectives, tx, max_len=max_len)
+    `like` and `tree` are the frozen parameters, abstract and flattened.
+    """
 
-    placed = sharding.shardings(jax.eval_shape(init, jax.random.key(0)), mesh)
-    return jax.jit(lambda key: nn.unbox(init(key)), out_shardings=placed), placed
+    def init(key: jax.Array, frozen: ArrayPytree) -> TrainState:
+        sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
+        return fresh(key, net, terms, tx, **sizes)
+
+    abstract = jax.eval_shape(init, jax.random.key(0), jax.tree.unflatten(tree, like))
+    placed = sharding.shardings(abstract, mesh)
+    made = jax.jit(lambda key, frozen: nn.unbox(init(key, frozen)), out_shardings=placed)
+    return made, placed

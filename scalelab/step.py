@@ -1,12 +1,12 @@
 """One training step and one evaluation step: pure functions of (state, batch).
 
-Losses travel as (sum, weight) and are divided once. The weights are known before the gradient is
-taken, because they depend on the prepared batch alone; so the split into microbatches cannot move
-the loss.
+Losses travel as (sum, weight) and are divided once. With microbatches the weights of the whole
+batch are computed first, so that the split cannot move the loss; the compiler drops what weights do
+not need.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -17,13 +17,11 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, PartitionSpec
 
 from scalelab import sharding
-from scalelab.objectives import Objective, apply_objectives, named_key, prepare
+from scalelab.objectives import Batch, Pairs, Pass, Term, forward, named_key, prepare
 from scalelab.state import Model, TrainState
 
-Batch = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
-EvalStep = Callable[[ArrayPytree, Batch, jax.Array], Metrics]
-Evaluate = Callable[[ArrayPytree, Iterable[dict[str, np.ndarray]]], list[Metrics]]
+Evaluate = Callable[[TrainState, Iterable[dict[str, np.ndarray]]], list[Metrics]]
 
 
 NUM_EVAL_DRAWS = 4
@@ -60,7 +58,7 @@ def _sum_parts(compute: Callable[[Batch], ArrayPytree], batch: Batch, count: int
 
 def make_train_step(
     net: nn.Module,
-    objectives: Sequence[Objective],
+    terms: Sequence[Term],
     tx: optax.GradientTransformation,
     num_microbatches: int = 1,
 ) -> Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]:
@@ -68,39 +66,48 @@ def make_train_step(
 
     Args:
       net: unbound.
-      objectives: their mean losses are summed.
+      terms: the summands of the loss.
       tx: the optimizer at learning rate 1.
       num_microbatches: gradients are accumulated over so many parts of the batch.
 
     Returns:
       A pure function. Its metrics are (sum, weight) pairs: "loss", "<objective>_loss", "grad_norm",
-      and "finite": 0 if loss or gradient were not; the parameters are then left as they were.
+      and "finite": 0 if loss or gradient were not; all but the step is then left as it was.
+      It raises ValueError, when traced, for several microbatches of a state that carries something.
     """
-
-    def loss_fn(
-        params: ArrayPytree, part: Batch, rng: jax.Array, weights: dict[str, jax.Array]
-    ) -> tuple[jax.Array, Metrics]:
-        terms = net.apply(
-            {"params": params}, part, objectives, train=True, accuracy=False,
-            method=apply_objectives,
-            rngs={"dropout": rng},
-        )  # fmt: skip
-        loss = sum(terms[name]["loss"][0] / jnp.maximum(weights[name], 1) for name in terms)
-        return loss, _flatten(terms)
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array
     ) -> tuple[TrainState, Metrics]:
+        if num_microbatches > 1 and (carried := jax.tree_util.tree_leaves_with_path(state.carried)):
+            raise ValueError(
+                f"config.machine.num_microbatches = {num_microbatches}: the net carries state from"
+                f" step to step ({jax.tree_util.keystr(carried[0][0])}), which parts of a batch"
+                " cannot share; set it to 1"
+            )
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+
+        def run(params: ArrayPytree, part: Batch) -> tuple[dict[str, Pairs], ArrayPytree]:
+            ctx = Pass(rng, state.step, train=True, frozen=state.frozen)
+            return forward(net, params, part, terms, ctx, state.carried)
+
+        def loss_fn(params: ArrayPytree, part: Batch, weights: dict[str, jax.Array]) -> tuple:
+            found, carried = run(params, part)
+            loss = weighted_sum(terms, found, weights)
+            return loss, (_flatten(found), carried)
+
         with nn.logical_axis_rules(sharding.activation_rules()):
-            prepared = prepare(batch, objectives, named_key(rng, "mask"))
-            weights = {o.name: o.weight(prepared) for o in objectives}
-            dropout = named_key(rng, "dropout")
+            prepared = prepare(batch, terms, named_key(rng, "mask"))
+            weights = {}
+            if num_microbatches > 1:  # known before the gradient, so that parts add up to the whole
+                weights = _sum_parts(
+                    lambda part: {n: t["loss"][1] for n, t in run(state.params, part)[0].items()},
+                    prepared,
+                    num_microbatches,
+                )
             grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-            (loss, terms), grads = _sum_parts(
-                lambda part: grad_fn(state.params, part, dropout, weights),
-                prepared,
-                num_microbatches,
+            (loss, (found, carried)), grads = _sum_parts(
+                lambda part: grad_fn(state.params, part, weights), prepared, num_microbatches
             )
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -111,9 +118,10 @@ def make_train_step(
             step=state.step + 1,
             params=keep(params, state.params),
             opt_state=keep(opt_state, state.opt_state),
+            carried=keep(carried, state.carried),
         )
         unit = jnp.ones((), jnp.float32)
-        return state, terms | {
+        return state, found | {
             "loss": (loss, unit),
             "grad_norm": (grad_norm, unit),
             "finite": (finite * unit, unit),
@@ -122,63 +130,84 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(net: nn.Module, objectives: Sequence[Objective]) -> EvalStep:
-    """Builds eval_step(params, batch, rng) -> metrics.
+def weighted_sum(
+    terms: Sequence[Term],
+    found: dict[str, Pairs],
+    weights: Mapping[str, jax.Array] | None = None,
+) -> jax.Array:
+    """Adds up the mean losses of the terms, each times its weight: float32 [].
+
+    Args:
+      terms: the summands.
+      found: name -> {"loss": (sum, weight), ...}.
+      weights: name -> weight of the whole batch, where `found` is of a part of it.
+    """
+    means = [
+        (term.weight, pairs["loss"][0], (weights or {}).get(term.name, pairs["loss"][1]))
+        for term in terms
+        for pairs in [found[term.name]]
+    ]
+    return sum(weight * total / jnp.maximum(count, 1) for weight, total, count in means)  # pyright: ignore[reportReturnType]
+
+
+def make_eval_step(net: nn.Module, terms: Sequence[Term]) -> Callable[..., Metrics]:
+    """Builds eval_step(params, batch, rng, carried, frozen) -> metrics.
 
     The metrics are (sum, weight) pairs: "<objective>_loss", "<objective>_accuracy", "num_bytes",
-    "num_text_tokens". `rng` decides the masks; see `evaluate`.
+    "num_text_tokens". `rng` decides masks and samples; see `evaluate`.
     """
 
-    def eval_step(params: ArrayPytree, batch: Batch, rng: jax.Array) -> Metrics:
+    def eval_step(
+        params: ArrayPytree,
+        batch: Batch,
+        rng: jax.Array,
+        carried: ArrayPytree = None,
+        frozen: ArrayPytree = None,
+    ) -> Metrics:
         with nn.logical_axis_rules(sharding.activation_rules()):
-            prepared = prepare(batch, objectives, named_key(rng, "mask"))
-            terms = net.apply(
-                {"params": params},
-                prepared,
-                objectives,
-                train=False,
-                accuracy=True,
-                method=apply_objectives,
-            )
+            prepared = prepare(batch, terms, named_key(rng, "mask"))
+            ctx = Pass(rng, accuracy=True, frozen=frozen or {})
+            found, _ = forward(net, params, prepared, terms, ctx, carried)
         text = {
             name: (jnp.sum(batch[name]).astype(jnp.float32), jnp.ones((), jnp.float32))
             for name in ("num_bytes", "num_text_tokens")
         }
-        return _flatten(terms) | text
+        return _flatten(found) | text
 
     return eval_step
 
 
 def evaluate(
     eval_step: Callable[..., Metrics],
-    params: ArrayPytree,
+    state: TrainState,
     batches: Iterable[dict[str, np.ndarray]],
-    objectives: Iterable[Objective],
+    terms: Iterable[Term],
     mesh: Mesh,
 ) -> list[Metrics]:
-    """Evaluates parameters; several draws of each batch where an objective samples.
+    """Evaluates a state; several draws of each batch where an objective samples.
 
     The keys of the draws are the same for all runs and steps, so that losses compare.
 
     Args:
       eval_step: compiled, from compile_eval.
-      params: of the net.
+      state: its parameters are evaluated; what it carries is read and not changed.
       batches: global ones, on the host.
-      objectives: those of the step.
+      terms: those of the step.
       mesh: the devices.
 
     Returns:
       The metrics of each draw of each batch, on the host.
     """
     key = named_key(jax.random.key(EVAL_SEED), "eval")
-    num_draws = NUM_EVAL_DRAWS if any(o.samples for o in objectives) else 1
+    num_draws = NUM_EVAL_DRAWS if any(term.objective.samples for term in terms) else 1
     found = []
     for k, batch in enumerate(batches):
         size = len(batch["examples"])
         rows = sharding.host_rows(mesh, size)
         put = sharding.put_batch({name: v[rows] for name, v in batch.items()}, mesh, size)
         for draw in range(num_draws):
-            found.append(eval_step(params, put, jax.random.fold_in(key, k * num_draws + draw)))
+            rng = jax.random.fold_in(key, k * num_draws + draw)
+            found.append(eval_step(state.params, put, rng, state.carried, state.frozen))
     return jax.device_get(found)
 
 
@@ -215,32 +244,27 @@ def compile_train(
         return jitted.lower(state, batch, rate).compile()
 
 
-def compile_eval(
-    step: EvalStep, mesh: Mesh, placed: ArrayPytree, params: ArrayPytree, batch: Batch
-) -> jax.stages.Compiled:
-    """Compiles an eval step ahead of time: run(params, batch, rng); see compile_train."""
-    replicated = jax.NamedSharding(mesh, PartitionSpec())
-    jitted = jax.jit(
-        step,
-        in_shardings=(placed, sharding.batch_sharding(mesh), replicated),
-        out_shardings=replicated,
-    )
-    with jax.set_mesh(mesh):
-        return jitted.lower(params, batch, jax.random.key(0)).compile()
-
-
 def compile_evaluation(
-    model: Model, mesh: Mesh, placed: ArrayPytree, params: ArrayPytree, batch: Batch
+    model: Model, mesh: Mesh, placed: TrainState, state: TrainState, batch: Batch
 ) -> Evaluate:
-    """Compiles an evaluation of one run: (params, global host batches) -> as of `evaluate`.
+    """Compiles an evaluation of one run: (state, global host batches) -> as of `evaluate`.
 
     Args:
       model: the parts of the program.
       mesh: the devices.
-      placed: shardings of the parameters.
-      params: the parameters, concrete or abstract.
+      placed: shardings of the state.
+      state: the state, concrete or abstract.
       batch: a batch, concrete or abstract.
     """
-    step = make_eval_step(model.net, model.objectives)
-    eval_step = compile_eval(step, mesh, placed, params, batch)
-    return functools.partial(evaluate, eval_step, objectives=model.objectives, mesh=mesh)
+    replicated = jax.NamedSharding(mesh, PartitionSpec())
+    rows = sharding.batch_sharding(mesh)
+    jitted = jax.jit(
+        make_eval_step(model.net, model.terms),
+        in_shardings=(placed.params, rows, replicated, placed.carried, placed.frozen),
+        out_shardings=replicated,
+    )
+    with jax.set_mesh(mesh):
+        eval_step = jitted.lower(
+            state.params, batch, jax.random.key(0), state.carried, state.frozen
+        ).compile()
+    return functools.partial(evaluate, eval_step, terms=model.terms, mesh=mesh)

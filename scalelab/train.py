@@ -98,12 +98,10 @@ def train(
                 del batch["num_tokens"]
                 on_devices = sharding.put_batch(batch, mesh, phase.batch_size)
                 step = step_lib.make_train_step(
-                    model.net, model.objectives, model.tx, machine.num_microbatches
+                    model.net, model.terms, model.tx, machine.num_microbatches
                 )
                 train_step = step_lib.compile_train(step, mesh, placed, run.state, on_devices)
-                evaluate = step_lib.compile_evaluation(
-                    model, mesh, placed.params, run.state.params, on_devices
-                )
+                evaluate = step_lib.compile_evaluation(model, mesh, placed, run.state, on_devices)
             if mesh.devices.flat[0].platform == "cpu":
                 scratch = train_step.memory_analysis().temp_size_in_bytes
                 malloc.release_if_low(soon=malloc.GAPS * scratch)
@@ -130,7 +128,7 @@ def train(
                 # What is due after this step; the clock of training stands still meanwhile.
                 if recorder.is_anything_due():
                     recorder.settle(*in_flight.wait())
-                    recorder.attend(evaluate, model.token_losses, lambda text: say(f"\n{text}"))
+                    recorder.attend(evaluate, model, lambda text: say(f"\n{text}"))
                     in_flight.restart()
                 for num_steps, hook in every:
                     if recorder.is_due(num_steps):

@@ -52,11 +52,9 @@ def one_step(system: str, mesh, num_microbatches: int, remat: str) -> dict[str, 
 
     parts = tiny.parts(system, machine__remat=remat)
     tx = tiny.keep_gradients(tiny.optimizer(parts.config))
-    fresh, placed = state.create(
-        parts.net, parts.objectives, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh
-    )
+    fresh, placed = state.create(parts.net, parts.terms, tx, max_len=tiny.LENGTH, seed=0, mesh=mesh)
     batch = sharding.put_batch(tiny.batch(parts.module, 1), mesh, tiny.BATCH)
-    made = step.make_train_step(parts.net, parts.objectives, tx, num_microbatches)
+    made = step.make_train_step(parts.net, parts.terms, tx, num_microbatches)
     after, metrics = step.compile_train(made, mesh, placed, fresh, batch)(
         fresh, batch, jnp.float32(1e-3)
     )

@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import declared
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +22,11 @@ class Subject:
         self.name = name
         self.parts = tiny.parts(name)
         self.module = self.parts.module
+        self.expected = declared.get(name)
         self.mesh = tiny.one_device()
         self.fresh, self.placed = state.create(
             self.parts.net,
-            self.parts.objectives,
+            self.parts.terms,
             self.tx,
             max_len=tiny.LENGTH,
             seed=0,
@@ -39,7 +41,7 @@ class Subject:
     def compile(self, parts: tiny.Parts) -> Any:
         config = parts.config
         made = step.make_train_step(
-            parts.net, parts.objectives, self.tx, config.machine.num_microbatches
+            parts.net, parts.terms, self.tx, config.machine.num_microbatches
         )
         return step.compile_train(made, self.mesh, self.placed, self.fresh, self.batch(0))
 

@@ -115,7 +115,7 @@ def test_flags(argv: list[str], message: str, refused: Train, monkeypatch) -> No
     ("--config.optim.schedule=liner", "'liner'.*'linear'"),
     ("--config.machine.remat=some", "remat.*'some'"),
     ("--config.data.format=doc_sentences", "'nsp'.*segment_pair"),
-    ("--config.objective=clm", "'clm'.*causal"),
+    ("--config.objective=clm", "'clm'.*'left'.*'both'"),
     ("--config.machine.tensor_parallel=3", "devices"),
     ("--config.optim.warmup_steps=50", "warmup_steps = 50"),
     ("--config.tokenizer.vocab_size=9000", "vocab_size"),

@@ -4,14 +4,21 @@ import ast
 import dataclasses
 import json
 import re
+import sys
+import types
+from typing import Any
 
 import ml_collections
 import pytest
 import tiny
 
+from scalelab import state, systems
 from scalelab.config import durations
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import describe, field_names, flatten
+from scalelab.config.fields import Probability, describe, field_names, flatten
+from scalelab.helpers import names
+
+OPTIONS = {"system_options", "objective_options", "format_options"}  # empty without options
 
 
 def resolved(arguments: str = "", **fields: object) -> config_lib.Config:
@@ -23,7 +30,8 @@ def resolved(arguments: str = "", **fields: object) -> config_lib.Config:
 
 def test_the_control_has_every_field_and_no_other() -> None:
     control = tiny.config_module("base").get_config().to_dict()
-    assert sorted(flatten(control)) == sorted(field_names(config_lib.Config))
+    assert all(control[group] == {} for group in OPTIONS)
+    assert sorted([*flatten(control), *OPTIONS]) == sorted(field_names(config_lib.Config))
     assert config_lib.resolve(control).system == "roberta"
 
 
@@ -59,7 +67,7 @@ def test_a_missing_field_is_named() -> None:
 def test_a_field_of_later_that_may_be_none_is_none() -> None:
     """A folder that was written before the field came is read, and differs in nothing."""
     ours, values = tiny.values(), tiny.values()
-    del values["long"]["epoch_rate"]
+    del values["long"]["epoch_rate"], values["system_options"]
     assert config_lib.resolve(values).long.epoch_rate is None
     assert config_lib.science_diff(config_lib.resolve(ours), values) == []
     ours["long"]["epoch_rate"] = 0.5
@@ -173,7 +181,7 @@ def test_what_may_change_a_result_is_everything_but_machine() -> None:
     config = resolved()
     names = set(field_names(config_lib.Config))
     machine = {f"machine.{f.name}" for f in dataclasses.fields(config.machine)}
-    assert set(config_lib.science(config)) == names - machine
+    assert set(config_lib.science(config)) == names - machine - OPTIONS
 
 
 def test_differences_are_told_by_field() -> None:
@@ -267,3 +275,60 @@ def test_a_comma_may_stand_in_a_glob(written: str, corpus: str) -> None:
 def test_wrong_arguments_are_refused(arguments: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny.values(arguments)
+
+
+def test_an_objective_is_a_weighted_sum() -> None:
+    config = resolved("system=bert", objective="mlm+50*nsp")
+    assert config.objective_weights == {"mlm": 1.0, "nsp": 50.0}
+    assert state.make_model(config).loss_weights == {"mlm_loss": 1.0, "nsp_loss": 50.0}
+
+
+@pytest.mark.parametrize("text", ["", "x*mlm", "-1*mlm", "0*mlm", "inf*mlm", "2*", "mlm+2*mlm"])
+def test_a_sum_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"config.objective = {text!r}")):
+        resolved(objective=text)
+
+
+def test_a_weight_that_is_no_positive_number_is_named() -> None:
+    for weight in ("x", "-1", "0", "nan"):
+        with pytest.raises(ValueError, match=f"the weight '{weight}' is no positive number"):
+            resolved(objective=f"mlm+{weight}*nsp")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    slope: Probability = 0.5
+    kind: str = "a"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system with options, which takes its options for a net."""
+    exports = vars(systems.load("roberta")) | {
+        "Options": Options,
+        "build": lambda _, given, __: given,
+    }
+    monkeypatch.setitem(sys.modules, "scalelab.systems.fake", types.SimpleNamespace(**exports))
+    monkeypatch.setattr(
+        names, "module_names", lambda _: ["mlm", "doc_sentences", "roberta", "fake"]
+    )
+
+
+def test_options_are_filled_kept_and_reach_the_system(fake: None) -> None:
+    config = resolved(system="fake", system_options={"slope": 0})
+    assert config.system_options == {"slope": 0.0, "kind": "a"}
+    assert config_lib.resolve(json.loads(config_lib.to_json(config))) == config
+    assert config_lib.science(config)["system_options.kind"] == "a"
+    assert state.make_model(config).net == Options(0.0, "a")
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"system": "fake", "system_options": {"slop": 1}}, "config.system_options.slop .*'slope'"),
+    ({"system": "fake", "system_options": {"slope": "x"}}, "system_options.slope: expected float"),
+    ({"system": "fake", "system_options": {"slope": 2.0}}, "system_options.slope = 2.0"),
+    ({"system_options": {"slope": 1}}, "config.system_options.slope of roberta: .* no options"),
+    ({"objective_options": {"slope": 1}}, "config.objective_options.slope of mlm: .* no options"),
+])  # fmt: skip
+def test_options_are_strict(fields: dict[str, Any], message: str, fake: None) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolved(**fields)

@@ -1,5 +1,8 @@
 """What every system owes: each file of scalelab/systems at a tiny shape, no list to edit.
 
+The tests marked `short` are quick for every system, the others where the system is declared
+`whole`; all of all run with the slow tests.
+
 Golden files are written anew by
 
   python -m pytest tests/test_contract.py -k golden --update-golden
@@ -7,9 +10,9 @@ Golden files are written anew by
 
 import dataclasses
 import json
-import math
 from typing import Any
 
+import declared
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,7 +29,19 @@ from scalelab.resources import flops
 from scalelab.runs.checkpoint import Checkpoints
 
 
-@pytest.fixture(scope="module", params=tiny.SYSTEMS)
+def short(test: Any) -> Any:
+    """Marks what is quick for every system."""
+    test.is_short = True
+    return test
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_short = getattr(metafunc.function, "is_short", False)
+    names = tiny.SYSTEMS if is_short else declared.marked(tiny.SYSTEMS)
+    metafunc.parametrize("subject", names, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def subject(request: pytest.FixtureRequest) -> subjects.Subject:
     return subjects.get(request.param)
 
@@ -50,29 +65,31 @@ def assert_trees_close(ours: Any, theirs: Any, *, rtol: float = 1e-5, atol: floa
 # --- Learning ------------------------------------------------------------------------------------
 
 
+@short
 def test_the_first_losses_are_those_of_guesses_and_add_up(subject: subjects.Subject) -> None:
     metrics, _ = subject.first_step(subject.batch(1))
     means = {}
-    for objective in subject.parts.objectives:
-        total, weight = metrics[f"{objective.name}_loss"]
-        means[objective.name] = total / weight
-        guess = math.log(2 if objective.name == "nsp" else tiny.VOCAB)
-        assert total / weight == pytest.approx(guess, rel=0.01)
-    assert metrics["loss"][0] == pytest.approx(sum(means.values()), rel=1e-6)
+    for term in subject.parts.terms:
+        total, weight = metrics[f"{term.name}_loss"]
+        means[term.name] = total / weight
+    assert means == pytest.approx(subject.expected.first_losses, rel=0.01)
+    total = sum(term.weight * means[term.name] for term in subject.parts.terms)
+    assert metrics["loss"][0] == pytest.approx(total, rel=1e-6)
     assert {"grad_norm", "finite"} <= metrics.keys()
 
 
+@short
 def test_every_parameter_gets_a_gradient_in_every_layer(subject: subjects.Subject) -> None:
     now, batch = subject.state(), subject.batch(1)
     for _ in range(50):  # away from the start, where weights near 0 make some gradients tiny
         now, _ = subject.run(now, batch, jnp.float32(1e-2))
     gradients = jax.device_get(now.opt_state[0])
     largest = max(np.abs(g).max() for g in jax.tree.leaves(gradients))
+    names = axes.names_by_path(subject.parts.abstract_parameters())
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         name = adamw.parameter_name(path)
-        layers = gradient if name.startswith("stack/") else gradient[None]
+        layers = gradient if names[name][0] in (axes.LAYERS, axes.GROUPS) else gradient[None]
         sizes = np.abs(layers).reshape(len(layers), -1).max(axis=1)
-        assert len(sizes) == (tiny.SHAPE[2] if name.startswith("stack/") else 1), name
         if name.endswith("/key/bias"):
             # The softmax does not see what adds the same to every score of a query.
             assert (sizes < 1e-7 * largest).all(), f"{name}: {sizes}"
@@ -83,13 +100,13 @@ def test_every_parameter_gets_a_gradient_in_every_layer(subject: subjects.Subjec
 def test_overfits_one_batch(subject: subjects.Subject) -> None:
     now, batch = subject.state(), subject.batch(1)
     weights = None
-    for _ in range(200):
+    for _ in range(subject.expected.overfit_steps):
         # At step 0 again and again: the same masks, the same dropout.
         now, metrics = subject.run(
             now.replace(step=jnp.zeros((), jnp.int32)), batch, jnp.float32(1e-2)
         )
         weights = weights or jax.device_get({k: w for k, (_, w) in metrics.items()})
-    for objective in subject.parts.objectives:
+    for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
         assert metrics[name][0] / weights[name] < 0.2, name
 
@@ -97,6 +114,7 @@ def test_overfits_one_batch(subject: subjects.Subject) -> None:
 # --- What must not move the loss -----------------------------------------------------------------
 
 
+@short
 def test_tokens_in_the_padding_move_nothing(subject: subjects.Subject) -> None:
     batch = tiny.batch(subject.module, 1)
     padding = np.arange(tiny.LENGTH) >= batch["lengths"][:, None]
@@ -118,7 +136,7 @@ def test_more_padding_moves_nothing(subject: subjects.Subject) -> None:
     more = {**fewer, "embed": {**fewer["embed"], "positions": added}}
     long_parts = tiny.parts(subject.name, net__dropout_rate=0.0, net__max_len=tiny.LENGTH + 9)
     evaluate = [
-        jax.jit(step.make_eval_step(p.net, p.objectives))(params, b, jax.random.key(0))
+        jax.jit(step.make_eval_step(p.net, p.terms))(params, b, jax.random.key(0))
         for p, params, b in ((parts, fewer, batch), (long_parts, more, longer))
     ]
     assert_trees_close(*jax.device_get(evaluate))
@@ -132,7 +150,7 @@ def test_splitting_a_batch_moves_neither_losses_nor_gradients(subject: subjects.
         subject.first_step(subject.put(without_rows(batch, rows)))
         for rows in (slice(0, half), slice(half, None))
     ]
-    for objective in subject.parts.objectives:
+    for objective in subject.parts.terms:
         name = f"{objective.name}_loss"
         (first, a), (second, b) = parts[0][0][name], parts[1][0][name]
         assert a == b == whole[name][1] / 2
@@ -190,7 +208,7 @@ def test_looks_ahead_only_if_bidirectional(subject: subjects.Subject, place: int
     before, after = subject.hidden(batch), subject.hidden(batch | {"tokens": changed})
     same = (before == after).all(axis=(0, 2))
     assert not same[place:].any()
-    assert same[:place].all() == subject.module.CAUSAL
+    assert same[:place].all() == (subject.module.SEES == "left")
 
 
 def test_examples_do_not_see_each_other(subject: subjects.Subject) -> None:
@@ -202,13 +220,13 @@ def test_examples_do_not_see_each_other(subject: subjects.Subject) -> None:
 
 
 def test_decoding_with_a_cache_equals_the_forward_pass(subject: subjects.Subject) -> None:
-    if not subject.module.CAUSAL:
+    if not (subject.module.SEES == "left"):
         pytest.skip("decoders only")
     net, params = subject.parts.net, {"params": subject.fresh.params}
     tokens = tiny.batch(subject.module, 1)["tokens"]
     prompts = np.array([5, 3, 1, 5, 2, 4, 5, 1], np.int32)  # lengths; they are given at once
     rows = np.arange(tiny.BATCH)
-    examples = {"examples": rows, "boundaries": prompts}
+    examples = {"examples": rows}
 
     @jax.jit
     def decode(cache: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
@@ -258,21 +276,27 @@ def test_resuming_equals_no_interruption_bit_for_bit(
 # --- Names ---------------------------------------------------------------------------------------
 
 
+@short
 def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subject) -> None:
     boxed = subject.parts.abstract_parameters()
     leaves = jax.tree_util.tree_leaves_with_path(
         boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )
+    assert {axes.LAYERS, axes.GROUPS} & {leaf.names[0] for _, leaf in leaves}
     for path, leaf in leaves:
         name = adamw.parameter_name(path)
         assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no axis names"
         assert len(leaf.names) == leaf.value.ndim, name
         assert set(leaf.names) <= axes.ALL, f"{name}: {leaf.names}"
-        assert (leaf.names[0] == axes.LAYERS) == name.startswith("stack/"), name
-        assert axes.LAYERS not in leaf.names[1:]
+        layers = subject.parts.config.net.num_layers
+        sizes = {axes.LAYERS: {layers}, axes.GROUPS: {*range(1, layers + 1)}}
+        assert leaf.value.shape[0] in sizes.get(leaf.names[0], {leaf.value.shape[0]}), name
+        assert not {axes.LAYERS, axes.GROUPS} & {*leaf.names[1:]}
+        assert ("stack/" in name) == (leaf.names[0] in (axes.LAYERS, axes.GROUPS)), name
         assert leaf.value.dtype == jnp.float32
 
 
+@short
 def test_departures_are_fields_in_which_it_differs_from_the_control(
     subject: subjects.Subject,
 ) -> None:
@@ -303,7 +327,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
         + " decayed" * adamw.is_decayed(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
-    costs = flops.count_phases(params, parts.objectives, config, causal=subject.module.CAUSAL)
+    costs = flops.count_phases(params, parts.net, parts.terms, config)
     terms = dict(zip(("short", "long"), map(dataclasses.asdict, costs), strict=True))
     now, losses = subject.state(), []
     for t in range(3):
@@ -318,6 +342,7 @@ def golden(subject: subjects.Subject) -> dict[str, Any]:
     }
 
 
+@short
 def test_golden(subject: subjects.Subject, update_golden: bool) -> None:
     path = tiny.ROOT / f"tests/golden/{subject.name}.json"
     ours = golden(subject)

@@ -114,14 +114,12 @@ def test_the_pipeline_fills_the_same(pretrained_runs: Runs, tmp_path, system: st
 
 
 @pytest.mark.parity
-def test_an_import_fills_as_its_source(tmp_path, monkeypatch) -> None:
+def test_an_import_fills_as_its_source(tmp_path) -> None:
     """As RoBERTa lies on the hub: a mask that swallows the space before it, an own processor."""
     pytest.importorskip("torch")
-    import transformers
-
-    monkeypatch.syspath_prepend(tiny.ROOT / "tests/interop")
     import peers
     import real_text
+    import transformers
 
     from scalelab.interop import importing
 

@@ -138,18 +138,18 @@ def test_each_family_sees_its_own_input(prepare, system: str, task: str, expecte
     texts = run.splits.train.texts
     batch = run.train.gather(np.arange(36), 32)
     for i in range(36):
-        row, boundary = batch["tokens"][i][: batch["lengths"][i]], batch["boundaries"][i]
+        row, second_start = batch["tokens"][i][: batch["lengths"][i]], batch["second_starts"][i]
         pieces: list[int] = []
         for word in expected.split():
             if word == "B":
-                assert boundary == len(pieces)
+                assert second_start == len(pieces)
             if word in "AB":
                 pieces += run.tokenizer.encode(texts["AB".index(word)][i]).tolist()
             else:
                 pieces.append(run.tokenizer.token_id(word))
         assert row.tolist() == pieces
         if "B" not in expected:
-            assert boundary == len(row)
+            assert second_start == len(row)
 
 
 def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
@@ -157,7 +157,7 @@ def test_gpt_reads_similar_texts_in_both_orders(prepare) -> None:
     batch = run.train.gather(np.arange(4), 32)
     state = begin(run)
     swapped = dict(batch)
-    for name in ("tokens", "lengths", "boundaries"):
+    for name in ("tokens", "lengths", "second_starts"):
         swapped[name] = batch[name].reshape(4, 2, -1)[:, ::-1].reshape(batch[name].shape)
     params = state.params | {"head": jax.tree.map(lambda x: 30 * x, state.params["head"])}
     given, other = (predict(run, params, b) for b in (batch, swapped))
@@ -418,7 +418,7 @@ def test_rows_that_no_text_names_need_no_moments(
         names = [k for k in ours if k.startswith("eval.")] + ["train_loss", "flops", "params"]
         assert {k: ours[k] for k in names} == pytest.approx({k: theirs[k] for k in names}, abs=1e-5)
         first = narrow.first_params(seed)
-        before, after = (np.asarray(finetune_rows.token_table(x))[unnamed] for x in (first, b))
+        before, after = (np.asarray(narrow.rows.table(x))[unnamed] for x in (first, b))
         factors = (after / np.where(before == 0, np.nan, before)).ravel()
         decayed = np.nanmedian(factors)
         np.testing.assert_allclose(factors[np.isfinite(factors)], decayed, rtol=1e-3)
@@ -466,10 +466,10 @@ def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
     assert re.match(rf"CoLA: .* 6 .*: {counts[0]} of 36 .*, {counts[1]} of 21 ", cut)
     base = resolve(override(dataclasses.asdict(FinetuneConfig()), {"batch_size": 8}))
     turc = dataclasses.replace(base, recipe="turc")  # a point of its grid
-    assert finetune_results.beyond_recipe(turc, "cola") == {"epochs": 3.0}
+    assert finetune_results.beyond_recipe(turc, None, "cola") == {"epochs": 3.0}
     own = dataclasses.replace(base, recipe="layerwise", epochs=10.0)
-    assert "epochs" not in finetune_results.beyond_recipe(own, "rte")
-    assert finetune_results.beyond_recipe(own, "cola")["epochs"] == 10.0
+    assert "epochs" not in finetune_results.beyond_recipe(own, None, "rte")
+    assert finetune_results.beyond_recipe(own, None, "cola")["epochs"] == 10.0
 
 
 @pytest.mark.parametrize(("stop", "code", "narrow"), [

@@ -5,13 +5,16 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.extend.core
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax.traverse_util import flatten_dict
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
 from scalelab.config.pretraining import Shape
+from scalelab.nn.axes import part, useful
 from scalelab.resources import flops
 
 # N = 12 L H^2 of the thesis's shapes (A, H, L), tables 7.2 to 7.8.
@@ -30,27 +33,13 @@ def test_n_model_of_the_published_shapes() -> None:
         assert Shape.parse(shape).n_model == expected
 
 
-@pytest.mark.parametrize("shape", [(2, 128, 36), (7, 469, 4), (13, 832, 5)])
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
-def test_the_layers_kernels_are_n_model_at_any_shape(system: str, shape: tuple) -> None:
-    """Without making the net: shapes alone."""
-    heads, width, layers = shape
-    fields = dict(net__num_heads=heads, net__width=width, net__num_layers=layers)
-    params = nn.unbox(tiny.parts(system, **fields).abstract_parameters())
-    kernels = [
-        np.prod(leaf.shape)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params["stack"])
-        if path[-1].key == "kernel"
-    ]
-    assert sum(kernels) == Shape(*shape).n_model
-
-
 def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     """Protocol 7.1, by hand for 2x128x2 in a batch of 64 x 128; see also tests/golden."""
-    parts = tiny.parts("gpt2", net__width=128, net__num_layers=2, net__max_len=128)
-    params = nn.unbox(parts.abstract_parameters(128))
-    cost = flops.count_forward(
-        params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=True
+    sizes = dict(net__width=128, net__num_layers=2, net__max_len=128)
+    cost, both = (
+        cost_of(parts, nn.unbox(parts.abstract_parameters(128)))
+        for system in ("gpt2", "roberta")
+        for parts in [tiny.parts(system, short__max_len=128, short__batch_size=64, **sizes)]
     )
     assert cost.body == 2 * 393_216 * 64 * 128
     assert cost.attention == 2 * 2 * 128 * 128 * 64 * 128  # 2 L n H a token
@@ -58,10 +47,32 @@ def test_the_body_costs_two_flops_a_parameter_and_position() -> None:
     assert cost.embedding == 0
     assert cost.forward == cost.body + cost.attention + cost.head
     assert cost.train == 3 * cost.forward
-    both = flops.count_forward(
-        params, width=128, num_layers=2, batch_size=64, length=128, predicted=127, causal=False
-    )
     assert both.attention == 2 * cost.attention and both.body == cost.body
+
+
+squared = jax.custom_vjp(lambda x: x @ x)
+squared.defvjp(lambda x: (x @ x, x), lambda x, g: (g @ x.T + x.T @ g,))
+
+
+def test_a_program_by_hand() -> None:
+    """Each turn of a loop, the costliest branch, remat and a custom gradient once."""
+
+    def program(x: jax.Array) -> jax.Array:
+        with part("body"):
+            x, _ = jax.lax.scan(lambda x, _: (x @ x, None), x, length=3)
+            x = jax.checkpoint(lambda x: jnp.sin(x @ x))(x)
+            with part("attention"), useful(0.5):
+                x = jax.lax.cond(x[0, 0] > 0, lambda x: x @ x, lambda x: x @ x @ x @ x, x)
+                with useful(0.25):
+                    x = x @ x
+        with part("embedding"):
+            x = jnp.einsum("ij,ij->ij", x, x)
+        return squared(x)
+
+    product = 2.0 * 4 * 4 * 4
+    found = flops.of_program(program, jax.ShapeDtypeStruct((4, 4), "float32"))
+    assert found == flops.Flops(4 * product, (1.5 + 0.125) * product, product, 0.0)
+    assert found.train == 3 * found.forward == 3 * 6.625 * product
 
 
 def dot_flops(jaxpr: jax.extend.core.Jaxpr) -> float:
@@ -82,14 +93,13 @@ def evaluation(parts: tiny.Parts) -> tuple:
     """The evaluation step, and abstract arguments for it."""
     phase = parts.config.short
     params = nn.unbox(parts.abstract_parameters(phase.max_len))
-    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
-    made = step.make_eval_step(parts.net, parts.objectives)
+    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
+    made = step.make_eval_step(parts.net, parts.terms)
     return made, (params, batch, jax.random.key(0))
 
 
 def cost_of(parts: tiny.Parts, params) -> flops.Flops:
-    causal = parts.module.CAUSAL
-    return flops.count_phases(params, parts.objectives, parts.config, causal=causal)[0]
+    return flops.count_phases(params, parts.net, parts.terms, parts.config)[0]
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
@@ -103,14 +113,15 @@ def test_every_matrix_product_of_the_forward_pass_is_counted(system: str) -> Non
     parts = tiny.parts(system)
     made, arguments = evaluation(parts)
     counted, cost = dot_flops(jax.make_jaxpr(made)(*arguments).jaxpr), cost_of(parts, arguments[0])
-    if parts.module.CAUSAL:
+    if parts.module.SEES == "left":
         predictions = tiny.BATCH * tiny.LENGTH
         head = cost.head * tiny.LENGTH / (tiny.LENGTH - 1)
         expected = cost.body + 2 * cost.attention + head
     else:
         predictions = tiny.BATCH * 3  # 15% of 16, rounded up
         expected = cost.forward
-    assert counted == expected + 2 * predictions * tiny.SHAPE[1]
+    table = flatten_dict(arguments[0], sep="/")[parts.net.TOKEN_TABLE]
+    assert counted == expected + 2 * predictions * table.shape[1]
 
 
 def training(parts: tiny.Parts) -> tuple:
@@ -118,10 +129,10 @@ def training(parts: tiny.Parts) -> tuple:
     phase = parts.config.short
     tx = tiny.optimizer(parts.config)
     fresh, _ = state.create(
-        parts.net, parts.objectives, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
+        parts.net, parts.terms, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
     )
-    batch = objectives_lib.example_batch(phase.max_len, parts.has_pairs, phase.batch_size)
-    return step.make_train_step(parts.net, parts.objectives, tx), (fresh, batch, 1e-3)
+    batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
+    return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch, 1e-3)
 
 
 @pytest.mark.parametrize("kind", [evaluation, training])
@@ -139,6 +150,6 @@ def test_xlas_own_analysis_agrees(system: str, kind: Callable[..., tuple]) -> No
     made, arguments = kind(parts)
     analysis = jax.jit(made).lower(*arguments).compile().cost_analysis()
     cost = cost_of(parts, nn.unbox(parts.abstract_parameters(parts.config.short.max_len)))
-    expected = cost.forward + (cost.attention if parts.module.CAUSAL else 0)
+    expected = cost.forward + (cost.attention if (parts.module.SEES == "left") else 0)
     times = 1 if kind is evaluation else cost.train / cost.forward
     assert analysis["flops"] == pytest.approx(times * expected, rel=0.05)

@@ -16,10 +16,10 @@ helpers:
 nn: helpers
 nets: nn
 formats: helpers
-optim: helpers
-decode:
-objectives: helpers nn
-systems: helpers nets nn
+optim: helpers nn
+decode: nn
+objectives: config formats helpers nn
+systems: config helpers nets nn
 sharding: helpers nn
 state: config formats objectives optim sharding systems
 step: objectives sharding state
@@ -38,7 +38,7 @@ studies: config data finetune finetuning helpers lab nets nn population resource
   systems tasks train
 study: config helpers lab objectives resources runs studies
 worlds: config helpers tasks
-interop: config data finetuning helpers lab nets nn objectives resources runs state systems
+interop: config data finetuning formats helpers lab nets nn objectives resources runs state systems
 """
 ROWS = (row.split(":") for row in TABLE.replace("\n  ", " ").strip().splitlines())
 MAY_IMPORT = {room: set(others.split()) for room, others in ROWS}

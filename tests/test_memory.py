@@ -12,6 +12,7 @@ import tiny
 from scalelab import fit, sharding
 from scalelab import objectives as objectives_lib
 from scalelab.nn.stack import REMAT_POLICIES, UNROLLED_LAYERS
+from scalelab.objectives import Pass
 from scalelab.resources import blueprint, devices, memory
 from scalelab.resources.memory import StepMemory
 
@@ -100,7 +101,7 @@ def with_remat(remat: str, num_layers: int) -> tuple[int, Any]:
 
     def loss(params: Any) -> jax.Array:
         terms = plan.net.apply(
-            {"params": params}, batch, plan.objectives, train=True, accuracy=False,
+            {"params": params}, batch, plan.terms, Pass(jax.random.key(1), train=True),
             method=objectives_lib.apply_objectives, rngs={"dropout": jax.random.key(1)},
         )  # fmt: skip
         return terms["clm"]["loss"][0] / (8 * 63)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import types
 from typing import Any, ClassVar
 
@@ -15,15 +16,27 @@ import tiny
 
 from scalelab import objectives as objectives_lib
 from scalelab import state, step
+from scalelab.objectives import Pass, Term
+from scalelab.runs.checkpoint import Checkpoints
 
 V, T, B = 5, 3, 8
 
 
+@pytest.fixture(autouse=True)
+def objectives_are_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.SimpleNamespace(NEEDS=())
+    monkeypatch.setattr(objectives_lib, "load", lambda name: module)
+
+
+TRACED: list[bool] = []
+
+
 class Table(nn.Module):
-    """One number for each token."""
+    """One number for each token; notes each time that it is traced."""
 
     @nn.compact
-    def __call__(self, batch: dict[str, jax.Array], *, train: bool) -> tuple[jax.Array, None]:
+    def __call__(self, batch: Any, *, train: bool, step: Any = None) -> tuple[jax.Array, None]:
+        TRACED.append(train)
         named = nn.with_logical_partitioning(nn.initializers.normal(1.0), ("vocab",))
         table = self.param("table", named, (V,))
         hidden = table[batch["tokens"]]
@@ -39,28 +52,27 @@ class Squares:
     """Sum of (hidden - target)^2 over the tokens, the target drawn for each example."""
 
     name: str
-    needs_pairs: ClassVar[bool] = False
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[str | None] = None
 
     def prepare(self, batch: dict[str, jax.Array], rng: jax.Array) -> dict[str, jax.Array]:
         draw = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(rng, i)))
         return batch | {f"{self.name}_targets": draw(batch["examples"])}
 
-    def weight(self, batch: dict[str, jax.Array]) -> jax.Array:
-        return jnp.sum(batch["lengths"]).astype(jnp.float32)
-
-    def terms(self, model: Any, hidden: jax.Array, batch: Any, *, accuracy: bool = False) -> dict:
+    def losses(self, model: Any, batch: Any, ctx: Pass) -> dict:
         valid = jnp.arange(T) < batch["lengths"][:, None]
-        errors = jnp.square(hidden - batch[f"{self.name}_targets"][:, None]) * valid
+        targets = batch[f"{self.name}_targets"][:, None]
+        errors = jnp.square(ctx.hidden(model, batch) - targets) * valid
         terms = {"loss": (jnp.sum(errors), jnp.sum(valid).astype(jnp.float32))}
-        return terms | ({"accuracy": terms["loss"]} if accuracy else {})
+        return terms | ({"accuracy": terms["loss"]} if ctx.accuracy else {})
 
 
-OBJECTIVES = (Squares("near"), Squares("far"))
+TABLE, TERMS = Table(), (Term(Squares("near")), Term(Squares("far"), 3.0))
 
 
 def batch_of(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    batch = {k: np.array(v) for k, v in objectives_lib.example_batch(T, False, B).items()}
+    batch = {k: np.array(v) for k, v in objectives_lib.example_batch(T, (), B).items()}
     batch["tokens"] = rng.integers(0, V, (B, T)).astype(np.int32)
     batch["lengths"] = np.array([3, 0, 1, 2, 0, 0, 3, 1], np.int32)  # two microbatches are empty
     batch["num_bytes"], batch["num_text_tokens"] = 5 * batch["lengths"], 2 * batch["lengths"]
@@ -71,53 +83,59 @@ def batch_of(seed: int) -> dict[str, np.ndarray]:
 class Root(Squares):
     """The root of nothing: its value is 0 and its gradient is not a number."""
 
-    def terms(self, model: Any, hidden: jax.Array, batch: Any, *, accuracy: bool = False) -> dict:
-        total, weight = super().terms(model, hidden, batch)["loss"]
+    def losses(self, model: Any, batch: Any, ctx: Pass) -> dict:
+        total, weight = super().losses(model, batch, ctx)["loss"]
         return {"loss": (jnp.sqrt(0 * total), weight)}
 
 
 SGD, ADAM = optax.scale(-1.0), optax.adam(1.0)
+copy = functools.partial(jax.tree.map, jnp.copy)
 
 
-def fresh(tx: Any, objectives: Any = OBJECTIVES) -> tuple[state.TrainState, Any]:
-    return state.create(Table(), objectives, tx, max_len=T, seed=0, mesh=tiny.one_device())
+def fresh(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> tuple[state.TrainState, Any]:
+    return state.create(net, terms, tx, max_len=T, seed=0, mesh=tiny.one_device())
 
 
 @functools.cache
-def compiled_once(tx: Any, num_microbatches: int, objectives: Any) -> tuple[Any, state.TrainState]:
-    mesh = tiny.one_device()
-    begun, placed = fresh(tx, objectives)
-    made = step.make_train_step(Table(), objectives, tx, num_microbatches)
-    return step.compile_train(made, mesh, placed, begun, batch_of(0)), begun
+def compiled_once(tx: Any, num_microbatches: int, terms: Any, net: Any) -> tuple[Any, Any]:
+    begun, placed = fresh(tx, terms, net)
+    made = step.make_train_step(net, terms, tx, num_microbatches)
+    return step.compile_train(made, tiny.one_device(), placed, begun, batch_of(0)), begun
 
 
-def compiled(
-    tx: Any, num_microbatches: int = 1, objectives: Any = OBJECTIVES
-) -> tuple[Any, state.TrainState]:
+def compiled(tx: Any, num_microbatches: int = 1, terms: Any = TERMS, net: Any = TABLE) -> tuple:
     """The compiled step and a fresh state to give to it."""
-    run, begun = compiled_once(tx, num_microbatches, objectives)
-    return run, jax.tree.map(jnp.copy, begun)
+    run, begun = compiled_once(tx, num_microbatches, terms, net)
+    return run, copy(begun)
+
+
+def evaluation(tx: Any, terms: Any = TERMS, net: Any = TABLE) -> Any:
+    """The compiled evaluation: state -> metrics of each draw of batch_of(1)."""
+    begun, placed = fresh(tx, terms, net)
+    model = types.SimpleNamespace(net=net, terms=terms)
+    run = step.compile_evaluation(model, tiny.one_device(), placed, begun, batch_of(1))
+    return lambda now: run(now, [batch_of(1)])
 
 
 def worked_out(begun: state.TrainState, batch: dict[str, np.ndarray]) -> tuple[dict, np.ndarray]:
     """Losses and gradient of the step on `batch` in NumPy; the draws alone come from JAX."""
     rng = jax.random.fold_in(jax.random.wrap_key_data(begun.rng), begun.step)
-    prepared = objectives_lib.prepare(batch, OBJECTIVES, objectives_lib.named_key(rng, "mask"))
+    prepared = objectives_lib.prepare(batch, TERMS, objectives_lib.named_key(rng, "mask"))
     # What the net keeps, read off by running it on a table of ones.
     ones = {"params": {"table": jnp.ones(V)}}
     dropout = objectives_lib.named_key(rng, "dropout")
     kept, _ = Table().apply(ones, prepared, train=True, rngs={"dropout": dropout})
     kept, table = np.asarray(kept), np.asarray(begun.params["table"])
     sums, gradient, weight = {}, np.zeros(V), batch["lengths"].sum()
-    for objective in OBJECTIVES:
-        targets, total = np.asarray(prepared[f"{objective.name}_targets"]), 0.0
+    for term in TERMS:
+        targets, total = np.asarray(prepared[f"{term.name}_targets"]), 0.0
         for i in range(B):
             for t in range(batch["lengths"][i]):
                 token = batch["tokens"][i, t]
                 error = table[token] * kept[i, t] - targets[i]
                 total += error**2
-                gradient[token] += 2 * error * kept[i, t] / weight
-        sums[objective.name] = total
+                gradient[token] += term.weight * 2 * error * kept[i, t] / weight
+        sums[term.name] = total
     return sums, gradient
 
 
@@ -129,7 +147,8 @@ def test_loss_and_gradient_are_those_worked_out(num_microbatches: int) -> None:
     after, metrics = run(begun, batch_of(1), jnp.float32(0.5))
     for name, total in sums.items():
         np.testing.assert_allclose(metrics[f"{name}_loss"], (total, 10.0), rtol=1e-5)
-    np.testing.assert_allclose(metrics["loss"], (sum(sums.values()) / 10.0, 1.0), rtol=1e-5)
+    loss = (sums["near"] + 3 * sums["far"]) / 10.0
+    np.testing.assert_allclose(metrics["loss"], (loss, 1.0), rtol=1e-5)
     np.testing.assert_allclose(metrics["grad_norm"][0], np.linalg.norm(gradient), rtol=1e-5)
     np.testing.assert_array_equal(metrics["finite"], (1, 1))
     np.testing.assert_allclose(after.params["table"], before - 0.5 * gradient, atol=1e-6)
@@ -138,7 +157,6 @@ def test_loss_and_gradient_are_those_worked_out(num_microbatches: int) -> None:
 
 def test_each_step_draws_anew_and_the_draw_belongs_to_the_step() -> None:
     run, begun = compiled(SGD)
-    copy = lambda s: jax.tree.map(jnp.copy, s)  # noqa: E731
     _, first = run(copy(begun), batch_of(1), jnp.float32(0))
     after, again = run(copy(begun), batch_of(1), jnp.float32(0))
     _, second = run(after, batch_of(1), jnp.float32(0))
@@ -159,7 +177,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_says_so(bad: float) -> No
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_counts_as_not_finite() -> None:
-    run, begun = compiled(SGD, objectives=(Root("near"),))
+    run, begun = compiled(SGD, terms=(Term(Root("near")),))
     before = np.asarray(begun.params["table"]).copy()
     after, metrics = run(begun, batch_of(1), jnp.float32(0.5))
     assert metrics["loss"][0] == 0 and np.isnan(metrics["grad_norm"][0])
@@ -168,30 +186,27 @@ def test_a_finite_loss_with_a_gradient_that_is_not_counts_as_not_finite() -> Non
 
 
 def test_evaluation_gives_sums_weights_and_no_dropout() -> None:
-    begun, placed = fresh(SGD)
-    mesh, key = tiny.one_device(), jax.random.key(3)
-    made = step.make_eval_step(Table(), OBJECTIVES)
-    run = step.compile_eval(made, mesh, placed.params, begun.params, batch_of(1))
-    metrics = run(begun.params, batch_of(1), key)
+    run, (begun, _) = evaluation(SGD), fresh(SGD)
+    (found,) = run(begun)
+    key = jax.random.fold_in(objectives_lib.named_key(jax.random.key(step.EVAL_SEED), "eval"), 0)
     batch, table = batch_of(1), np.asarray(begun.params["table"])
-    prepared = objectives_lib.prepare(batch, OBJECTIVES, objectives_lib.named_key(key, "mask"))
+    prepared = objectives_lib.prepare(batch, TERMS, objectives_lib.named_key(key, "mask"))
     for name in ("near", "far"):
         total = sum(
             (table[batch["tokens"][i, t]] - prepared[f"{name}_targets"][i]) ** 2
             for i in range(B)
             for t in range(batch["lengths"][i])
         )
-        np.testing.assert_allclose(metrics[f"{name}_loss"], (total, 10.0), rtol=1e-5)
-        assert f"{name}_accuracy" in metrics
-    assert metrics["num_bytes"][0] == 50 and metrics["num_text_tokens"][0] == 20
-    assert jax.tree.map(float, run(begun.params, batch_of(1), key)) == jax.tree.map(float, metrics)
+        np.testing.assert_allclose(found[f"{name}_loss"], (total, 10.0), rtol=1e-5)
+        assert f"{name}_accuracy" in found
+    assert found["num_bytes"][0] == 50 and found["num_text_tokens"][0] == 20
+    assert jax.tree.map(float, run(begun)) == [jax.tree.map(float, found)]
 
 
 def test_the_seed_decides_parameters_and_draws_apart() -> None:
     mesh = tiny.one_device()
     made = [
-        state.create(Table(), OBJECTIVES, SGD, max_len=T, seed=seed, mesh=mesh)[0]
-        for seed in (0, 0, 1)
+        state.create(TABLE, TERMS, SGD, max_len=T, seed=seed, mesh=mesh)[0] for seed in (0, 0, 1)
     ]
     assert (made[0].params["table"] == made[1].params["table"]).all()
     assert (made[0].rng == made[1].rng).all()
@@ -206,15 +221,80 @@ def test_an_evaluation_draws_several_times_where_that_changes_something(
     """Its keys are always the same ones, and differ from draw to draw."""
     seen: list[list[int]] = []
 
-    def eval_step(params: Any, batch: Any, key: jax.Array) -> dict:
-        assert params == "params" and len(batch["examples"]) == B
+    def eval_step(params: Any, batch: Any, key: jax.Array, carried: Any, frozen: Any) -> dict:
+        assert (params, carried, frozen) == ("params", {}, {}) and len(batch["examples"]) == B
         seen.append(jax.random.key_data(key).tolist())
         return {"near_loss": (jnp.ones(()), jnp.ones(()))}
 
-    objectives = [types.SimpleNamespace(samples=each) for each in samples]
+    terms = [Term(types.SimpleNamespace(samples=each)) for each in samples]
+    now = types.SimpleNamespace(params="params", carried={}, frozen={})
     for _ in range(2):
         batches = [batch_of(1), batch_of(2)]
-        found = step.evaluate(eval_step, "params", batches, objectives, tiny.one_device())
+        found = step.evaluate(eval_step, now, batches, terms, tiny.one_device())
         assert len(found) == 2 * num_draws
     assert seen[: 2 * num_draws] == seen[2 * num_draws :]
     assert len({tuple(key) for key in seen}) == 2 * num_draws
+
+
+class Nosy(Squares):
+    """Returns, beside its loss, what the pass tells it."""
+
+    def losses(self, model: Any, batch: Any, ctx: Pass) -> dict:
+        assert ctx.hidden(model, batch) is ctx.hidden(model, batch)
+        draw = jax.random.uniform(ctx.key(f"sample {self.name}"))
+        facts = {"draw": draw, "step": -1 if ctx.step is None else ctx.step, "train": ctx.train}
+        pairs = {name: (jnp.float32(value), jnp.ones(())) for name, value in facts.items()}
+        return super().losses(model, batch, ctx) | pairs
+
+
+def test_a_pass_has_keys_by_name_and_step_and_one_forward_for_all_objectives() -> None:
+    terms = Term(Nosy("near")), Term(Nosy("far"))
+    run, begun = compiled(SGD, terms=terms)
+    TRACED.clear()
+    jax.eval_shape(step.make_train_step(TABLE, terms, SGD), begun, batch_of(1), 0.0)
+    assert TRACED == [True]
+    after, first = run(begun, batch_of(1), jnp.float32(0))
+    last, second = run(after, batch_of(1), jnp.float32(0))
+    evaluated = evaluation(SGD, terms)
+    (third,), (again,) = (evaluated(now) for now in (fresh(SGD, terms)[0], last))
+    for found, number, train in ((first, 0, 1), (second, 1, 1), (third, -1, 0), (again, -1, 0)):
+        for name in ("near", "far"):
+            assert (found[f"{name}_step"][0], found[f"{name}_train"][0]) == (number, train)
+    names = ("near_draw", "far_draw")
+    draws = {float(found[name][0]) for found in (first, second, third) for name in names}
+    assert len(draws) == 6 and again["near_draw"][0] == third["near_draw"][0]
+
+
+class Memory(Table):
+    """Adds a tenth of the tokens that it has seen before to its states."""
+
+    @nn.compact
+    def __call__(self, batch: Any, **kwargs: Any) -> tuple[jax.Array, None]:
+        hidden, _ = super().__call__(batch, **kwargs)
+        seen = self.variable("carried", "seen", lambda: jnp.zeros(()))
+        hidden = hidden + seen.value / 10
+        if not self.is_initializing():
+            seen.value += jnp.sum(batch["lengths"])
+        return hidden, None
+
+
+def test_what_a_net_carries_is_changed_by_steps_and_saved(tmp_path: pathlib.Path) -> None:
+    run, begun = compiled(ADAM, net=Memory())
+    assert begun.carried == {"seen": 0}
+    after, _ = run(begun, batch_of(1), jnp.float32(0.5))
+    assert after.carried == {"seen": 10}
+    evaluated = evaluation(ADAM, net=Memory())
+    empty = after.replace(carried={"seen": jnp.zeros(())})
+    losses = [evaluated(now)[0]["near_loss"] for now in (after, empty)]
+    assert losses[0] != losses[1] and after.carried == {"seen": 10}
+    kept = Checkpoints(tmp_path / "checkpoints", 1)
+    kept.save(after, {})
+    restored, _ = kept.restore(fresh(ADAM, net=Memory())[0])
+    kept.close()
+    ends = [run(now, batch_of(2), jnp.float32(0.5)) for now in (copy(after), restored)]
+    assert ends[0][0].carried == {"seen": 20}
+    jax.tree.map(np.testing.assert_array_equal, *ends)
+    bad = after.replace(params={"table": after.params["table"] * np.nan})
+    assert run(bad, batch_of(1), jnp.float32(0.5))[0].carried == {"seen": 10}
+    with pytest.raises(ValueError, match="num_microbatches = 2.*seen"):
+        compiled(ADAM, 2, net=Memory())

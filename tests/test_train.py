@@ -90,7 +90,7 @@ def test_result_json(whole: Record, lab: Lab) -> None:
     assert result["system"] == "roberta" and result["shape"] == {"A": 2, "H": 8, "L": 1}
     assert result["n_model"] == 12 * 8 * 8 and result["seed"] == 0
     data = load_data(lab.config(), systems.load("roberta"), progress=False)
-    lengths = [np.diff(phase.train.array("starts")) for phase in data.phases]
+    lengths = [np.diff(phase.train.array("tokens_starts")) for phase in data.phases]
     assert result["phases"] == [  # an epoch of each phase
         {"max_len": max_len, "examples": len(ours), "tokens": int(ours.sum())}
         for max_len, ours in zip((32, 64), lengths, strict=True)
@@ -120,6 +120,19 @@ def test_metrics_have_the_clocks_and_the_losses(whole: Record) -> None:
     for line in trained:  # the mean over steps, and over predictions
         assert line["train/loss"] == pytest.approx(line["train/mlm_loss"], rel=1e-2)
     assert trained[0]["train/loss"] > trained[-1]["train/loss"]
+
+
+def test_a_weighted_sum_is_minimised_validated_and_ranked(lab: Lab, tmp_path: pathlib.Path) -> None:
+    every = dict(eval__every_steps=1, machine__log_every_steps=1, long__example_rate=0.0)
+    config = lab.config("system=bert,steps=2", objective="mlm+50*nsp", **every)
+    record = lab.run(tmp_path / "run", config)
+    losses = {}
+    for kind in ("train", "eval"):
+        lines = [line for line in record.lines() if f"{kind}/loss" in line]
+        sums = [line[f"{kind}/mlm_loss"] + 50 * line[f"{kind}/nsp_loss"] for line in lines]
+        losses[kind] = [line[f"{kind}/loss"] for line in lines]
+        assert len(lines) == 2 and losses[kind] == pytest.approx(sums, rel=1e-5)
+    assert record.best[2] == min(losses["eval"])
 
 
 def test_the_phases_are_one_run_whose_tokens_are_not_padding(whole: Record) -> None:

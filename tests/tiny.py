@@ -1,23 +1,28 @@
 """Small parts that many tests share: systems at a tiny shape, synthetic batches, small corpora."""
 
+import contextlib
 import dataclasses
 import functools
-import itertools
 import pathlib
 import shutil
 import types
 import zlib
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
+import declared
 import numpy as np
 
+from scalelab import formats
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
+from scalelab.helpers import names
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
 SHAPE = (2, 8, 3)  # A, H, L
-VOCAB, LENGTH, BATCH = 97, 16, 8
+VOCAB, LENGTH, BATCH = declared.VOCAB, 16, 8
 
 
 def config_module(name: str) -> types.ModuleType:
@@ -37,7 +42,7 @@ def values(arguments: str = "", **fields: Any) -> dict[str, Any]:
 
 
 def config(system: str, **fields: Any) -> config_lib.Config:
-    """A system at the tiny shape: one phase, V = 97, T = 16, B = 8."""
+    """A system at the tiny shape, with its declared fields: one phase, V = 97, T = 16, B = 8."""
     shape = "x".join(map(str, SHAPE))
     small = dict(
         net__max_len=LENGTH,
@@ -49,8 +54,17 @@ def config(system: str, **fields: Any) -> config_lib.Config:
         optim__learning_rate=1e-3,
     )
     return config_lib.resolve(
-        values(f"system={system},shape={shape},steps=100", **(small | fields))
+        values(
+            f"system={system},shape={shape},steps=100",
+            **(small | declared.get(system).fields | fields),
+        )
     )
+
+
+def label_names() -> set[str]:
+    """Names of the arrays of all formats that are labels of examples."""
+    declared_arrays = (formats.load(n).ARRAYS for n in names.module_names("formats"))
+    return {a.name for arrays in declared_arrays for a in arrays if a.dtype == "int8"}
 
 
 def special_ids(module: types.ModuleType) -> dict[str, int]:
@@ -69,27 +83,27 @@ def batch(
     num_special = len(module.SPECIAL_TOKENS)
     ids = {text: i for i, (_, text) in enumerate(module.SPECIAL_TOKENS)}
     begin, between, end = ([ids[text] for text in part] for part in module.FRAME)
-    has_pairs = "nsp" in module.OBJECTIVES
+    changed = {departure.field: departure.value for departure in module.DEPARTURES}
+    arrays = formats.load(changed.get("data.format", "doc_sentences")).ARRAYS
+    beside = {a.name: a.dtype for a in arrays if a not in formats.COMMON}
     lengths = np.tile(rng.integers(length // 2, length + 1, size // 2), 2).astype(np.int32)
     lengths[0] = lengths[size // 2] = length
     rows = np.zeros((size, length), np.int32)
-    boundaries = lengths.copy()
-    for row, n, i in zip(rows, lengths, itertools.count()):
+    for row, n in zip(rows, lengths, strict=True):
         row[:n] = rng.integers(num_special, VOCAB, n)
         row[: len(begin)] = begin
-        if has_pairs:
-            boundaries[i] = n // 2
+        if "second_starts" in beside:
             row[n // 2 - len(between) : n // 2] = between
         row[n - len(end) : n] = end
     made = dict(
         tokens=rows,
         lengths=lengths,
-        boundaries=boundaries,
         num_bytes=4 * lengths,
         num_text_tokens=lengths - len(begin),
         examples=np.arange(size, dtype=np.int32),
     )
-    return made | ({"nsp_labels": np.arange(size, dtype=np.int32) // 2 % 2} if has_pairs else {})
+    labels = np.arange(size, dtype=np.int32) // 2 % 2
+    return made | {n: labels if dtype == "int8" else lengths // 2 for n, dtype in beside.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +113,13 @@ class Parts:
     config: config_lib.Config
     module: types.ModuleType
     net: Any
-    objectives: tuple[Any, ...]
+    terms: tuple[Any, ...]
 
     @property
-    def has_pairs(self) -> bool:
-        return any(objective.needs_pairs for objective in self.objectives)
+    def arrays(self) -> tuple[Any, ...]:
+        from scalelab import formats
+
+        return formats.load(self.config.data.format).ARRAYS
 
     def abstract_parameters(self, max_len: int = LENGTH) -> Any:
         """The parameter tree, boxed with axis names, without making it."""
@@ -112,7 +128,7 @@ class Parts:
         from scalelab import objectives as objectives_lib
 
         return jax.eval_shape(
-            lambda key: objectives_lib.init_params(key, self.net, self.objectives, max_len=max_len),
+            lambda key: objectives_lib.init_params(key, self.net, self.terms, max_len=max_len),
             jax.random.key(0),
         )
 
@@ -125,17 +141,15 @@ def parts(system: str, **fields: Any) -> Parts:
 
 def parts_of(resolved: config_lib.Config, module: Any, ids: dict[str, int] | None = None) -> Parts:
     """The parts of a system for a config; `ids`: of its special tokens by role."""
-    from scalelab import objectives, systems
+    from scalelab import state, systems
 
-    size = resolved.tokenizer.vocab_size
-    net = systems.make_net(module, resolved.net, vocab_size=size, remat=resolved.machine.remat)
-    made = objectives.make(
-        resolved.objectives,
-        vocab_size=size,
-        special_ids=ids or systems.special_ids(module),
-        mask_rate=resolved.mask_rate,
+    size, remat = resolved.tokenizer.vocab_size, resolved.machine.remat
+    net = systems.make_net(
+        module, resolved.net, resolved.system_options, vocab_size=size, remat=remat
     )
-    return Parts(resolved, module, net, made)
+    return Parts(
+        resolved, module, net, state.make_terms(resolved, ids or systems.special_ids(module))
+    )
 
 
 def optimizer(resolved: config_lib.Config) -> Any:
@@ -156,6 +170,16 @@ def keep_gradients(tx: Any) -> Any:
         lambda grads, _, params=None: (grads, grads),
     )
     return optax.chain(keep, tx)
+
+
+@contextlib.contextmanager
+def in_double() -> Iterator[None]:
+    """Our code computes in float64, also where it says float32."""
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
+        yield
 
 
 def one_device() -> Any:
@@ -203,11 +227,16 @@ def write_wikitext(folder: pathlib.Path, *, seed: int = 0, num_sections: int = 2
 
 
 def write_run(
-    workdir: pathlib.Path, system: str, wikitext: pathlib.Path, cache_dir: pathlib.Path
+    workdir: pathlib.Path,
+    system: str,
+    wikitext: pathlib.Path,
+    cache_dir: pathlib.Path,
+    **fields: Any,
 ) -> pathlib.Path:
     """Leaves in `workdir` what a training of 3 steps would, with invented parameters.
 
-    Nothing is compiled. The checkpoint of step 0 has other parameters than that of step 3.
+    Fields are as in `values`. Nothing is compiled. The checkpoint of step 0 has other parameters
+    than that of step 3.
     """
     import jax
 
@@ -227,12 +256,13 @@ def write_run(
             long__example_rate=0.0,
             machine__cache_dir=str(cache_dir),
             machine__num_workers=1,
+            **fields,
         )
     )
     module = systems.load(system)
     data = load_data(made, module, progress=False)
     whole = parts_of(made, module, data.tokenizer.special_ids)
-    net, objectives, tx = whole.net, whole.objectives, optimizer(made)
+    net, objectives, tx = whole.net, whole.terms, optimizer(made)
     abstract = jax.eval_shape(
         lambda key: jax.tree.map(
             lambda x: x.unbox() if hasattr(x, "unbox") else x,

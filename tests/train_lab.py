@@ -72,7 +72,7 @@ class Lab:
         self._compiled: dict[Any, Any] = {}
         self._opened: list[Any] = []
         self._key: Any = None
-        for name in ("compile_train", "compile_eval"):
+        for name in ("compile_train", "compile_evaluation"):
             patch.setattr(step, name, self._remembering(getattr(step, name), name))
         patch.setattr(state, "create", self._creating(state.create))
         patch.setattr(checkpoint, "Checkpoints", self._noting(checkpoint.Checkpoints))

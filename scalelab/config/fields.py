@@ -1,4 +1,9 @@
-"""Fields of dataclasses: filling from nested values, rules, descriptions, dotted names."""
+"""Fields of dataclasses: filling from nested values, rules, descriptions, dotted names.
+
+A system, objective or format may have settings of its own: a frozen dataclass `Options` in its
+file. The config has one strict group for each: system_options, objective_options (those of all
+objectives of the sum) and format_options.
+"""
 
 import dataclasses
 import functools
@@ -7,12 +12,16 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from scalelab.helpers.names import brief, nearest
+from scalelab.helpers.names import brief, load_module, nearest
 
 T = typing.TypeVar("T")
+# Group of options -> the field whose value brings them.
+OWNERS = {
+    "system_options": "system", "objective_options": "objective", "format_options": "data.format",
+}  # fmt: skip
 Rule = tuple[str, Callable[[Any], bool]]  # what is expected, and whether a value is that
 
 # Types of fields: Annotated[type, Rule]. `fill` checks the rule.
@@ -52,6 +61,8 @@ def fill(cls: type[T], values: Mapping[str, Any], prefix: str = "", *, strict: b
             found[field.name] = _convert(values[field.name], hint, name, strict)
         elif strict and type(None) in typing.get_args(hint):
             found[field.name] = None  # older run folders lack it
+        elif strict and field.default_factory is dict:
+            found[field.name] = {}  # so do they options
         elif strict or field.default is field.default_factory:  # both MISSING
             missing.append(prefix + field.name)
     if missing:
@@ -158,6 +169,12 @@ def science(config: object) -> dict[str, Any]:
     return {k: v for k, v in flat.items() if not k.startswith("machine.")}
 
 
+def own_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
+    """Returns the options of two runs whose system, objective or format differs."""
+    differ = {group for group, owner in OWNERS.items() if a.get(owner) != b.get(owner)}
+    return {name for name in a.keys() | b.keys() if name.partition(".")[0] in differ}
+
+
 def science_diff(new: object, old: object) -> list[str]:
     """Returns lines "field: old -> ours" for the science fields that differ.
 
@@ -169,3 +186,48 @@ def science_diff(new: object, old: object) -> list[str]:
         for k in sorted(a.keys() | b.keys())
         if a.get(k) != b.get(k)
     ]
+
+
+def make_options(module: Any, values: Mapping[str, object]) -> Any:
+    """Returns the module's Options with these values, its defaults elsewhere; None if it has none.
+
+    Values that belong to other modules of the group are left out.
+    """
+    kind = getattr(module, "Options", None)
+    if kind is None:
+        return None
+    names = {field.name for field in dataclasses.fields(kind)}
+    own = dataclasses.asdict(kind()) | {k: v for k, v in values.items() if k in names}
+    return fill(kind, own)
+
+
+def complete_options(
+    group: str, room: str, names: Sequence[str], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Returns every option of some modules: the values, or else the defaults.
+
+    Args:
+      group: of the config, for messages.
+      room: "systems", "objectives" or "formats".
+      names: of the modules.
+      values: those that are given.
+
+    Raises:
+      ValueError: an unknown module, an option that none of them has, or a wrong type.
+    """
+    modules: list[types.ModuleType] = [load_module(room, name) for name in names]
+    found = {}
+    for module in modules:
+        if hasattr(module, "Options"):
+            found |= dataclasses.asdict(module.Options())
+    for name in values:
+        if name not in found:
+            has = nearest(name, found) if found else "it has no options"
+            raise ValueError(f"unknown option config.{group}.{name} of {'+'.join(names)}: {has}")
+    for module in modules:
+        try:
+            made = make_options(module, values)
+        except ValueError as error:
+            raise ValueError(str(error).replace("config.", f"config.{group}.", 1)) from None
+        found |= dataclasses.asdict(made) if made is not None else {}
+    return found

@@ -7,11 +7,20 @@ DOC-SENTENCES, MLM). `configs/base.py` makes the ConfigDict from them, and syste
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from scalelab.config.durations import durations
-from scalelab.config.fields import Count, NotNegative, Positive, Probability, choice, fill
+from scalelab.config.fields import (
+    Count,
+    NotNegative,
+    Positive,
+    Probability,
+    choice,
+    complete_options,
+    fill,
+)
 from scalelab.config.fields import science as science
 from scalelab.config.fields import science_diff as science_diff
 
@@ -96,7 +105,6 @@ class Data:
     # Invalid UTF-8: strict stops, replace goes on.
     errors: Annotated[str, choice("strict", "replace")] = "strict"
     keep_headings: bool = False  # of WikiText sections
-    short_rate: Probability = 0.1  # share of segment pairs with a random shorter target length
     valid_rate: Probability = 0.005  # share of documents, where the source has no validation split
     order_seed: Seed | None = None  # of the examples' order; None: the run's seed
 
@@ -177,6 +185,8 @@ class Machine:
     log_every_steps: Count = 50  # training steps between two lines of metrics
     distributed: bool = False  # several processes: jax.distributed.initialize()
     init: str | None = None  # folder of the run that gives the parameters; --init sets it
+    # Runs whose nets objectives read but do not train: "teacher=RUN,other=RUN".
+    frozen: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +194,14 @@ class Config:
     """One run, every field decided."""
 
     system: str = "roberta"  # a file of scalelab/systems/
-    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm
-    mask_rate: Probability = 0.15  # share of tokens that MLM predicts
+    objective: str = "mlm"  # losses to sum: mlm, mlm+nsp, clm; with weights: mlm+50*rtd
+    # Share of tokens that masked objectives predict.
+    mask_rate: Annotated[float, ("a number in (0, 1)", lambda value: 0 < value < 1)] = 0.15
     seed: Seed = 0  # of parameters, order of the examples, masks, dropout
+    # Settings that only this system, these objectives or this format have.
+    system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    objective_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    format_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     net: Net = Net()
     tokenizer: Tokenizer = Tokenizer()
     data: Data = Data()
@@ -196,11 +211,12 @@ class Config:
     eval: Eval = Eval()
     machine: Machine = Machine()
     init: str | None = None  # digest of the first parameters; --init sets it. None: random
+    frozen: str | None = None  # digests of the nets in machine.frozen, which sets it
 
     @property
-    def objectives(self) -> tuple[str, ...]:
-        """Names of the objectives whose losses are summed: "mlm+nsp" -> ("mlm", "nsp")."""
-        return tuple(self.objective.split("+"))
+    def objective_weights(self) -> dict[str, float]:
+        """Names and weights of the summed losses: "mlm+50*rtd" -> {"mlm": 1.0, "rtd": 50.0}."""
+        return parse_objective(self.objective)
 
     @property
     def phases(self) -> tuple[ShortPhase | LongPhase, ...]:
@@ -209,8 +225,43 @@ class Config:
         return (self.short,) if left_out else (self.short, self.long)
 
 
+def parse_objective(text: str) -> dict[str, float]:
+    """Reads a weighted sum of objectives; a name without a weight has 1.
+
+    Raises:
+      ValueError: a name twice or none, or a weight that is no positive number.
+    """
+    found: dict[str, float] = {}
+    for part in text.split("+"):
+        weight, star, name = part.rpartition("*")
+        try:
+            value = float(weight) if star else 1.0
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise ValueError(
+                f"config.objective = {text!r}: the weight {weight!r} is no positive number; write"
+                " 50*NAME"
+            )
+        if not name or name in found:
+            raise ValueError(
+                f"config.objective = {text!r}: expected different objectives joined by '+'"
+            )
+        found[name] = value
+    return found
+
+
 # What only other configs have, and what these are for.
 FOREIGN_FIELDS = {"recipe": "a fine-tuning (scalelab.eval)", "stages": "a study (scalelab.study)"}
+
+
+def with_moved_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config of an older run folder with its fields in their places of today."""
+    data = dict(values.get("data") or {})
+    if (rate := data.pop("short_rate", None)) is None:
+        return dict(values)
+    options = {"short_rate": rate} if data.get("format") == "segment_pair" else {}
+    return {**values, "data": data, "format_options": options}
 
 
 def resolve(values: Mapping[str, Any]) -> Config:
@@ -223,6 +274,16 @@ def resolve(values: Mapping[str, Any]) -> Config:
         if field in values:
             raise ValueError(f"this is a config of {kind}, not of a pre-training run")
     config = fill(Config, values)
+    modules = {
+        "system_options": ("systems", [config.system]),
+        "objective_options": ("objectives", list(config.objective_weights)),
+        "format_options": ("formats", [config.data.format]),
+    }
+    given = {
+        group: complete_options(group, *module, getattr(config, group))
+        for group, module in modules.items()
+    }
+    config = dataclasses.replace(config, **given)
     net, num_microbatches = config.net, config.machine.num_microbatches
     if net.width % net.num_heads:
         fits = [a for a in range(1, min(net.width, 64) + 1) if net.width % a == 0]
@@ -242,8 +303,6 @@ def resolve(values: Mapping[str, Any]) -> Config:
                 f"config.{name}.batch_size = {phase.batch_size} is not a multiple of"
                 f" config.machine.num_microbatches = {num_microbatches}"
             )
-    if config.mask_rate == 0 and "mlm" in config.objectives:
-        raise ValueError("config.mask_rate = 0.0 leaves the objective 'mlm' nothing to predict")
     durations(config.optim)
     return config
 

@@ -15,6 +15,7 @@ import math
 import os
 import types
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 from absl import logging
@@ -28,6 +29,8 @@ BatchAt = Callable[[int], Batch]
 TF_THREADS = 2
 NUM_ROUNDS = 3  # each shifts both halves
 ROUND_CONSTANT = np.uint64(0xD1342543DE82EF95)
+EVAL_SEED = 0  # of corruption: all runs are evaluated on the same draws
+Corrupt = Callable[..., Batch]  # (batch, *, seed, epochs, examples) -> batch; see `formats.Format`
 
 
 def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
@@ -55,49 +58,69 @@ def _shuffle(
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The endless training batches of a store; call it with a step.
+    """The endless training batches of a store of n examples; call it with a step.
 
-    Stream position q (= step * batch_size + row) is place q mod n of epoch q // n, so that each
-    epoch holds every example once, also where the batch size does not divide n.
+    Each epoch holds every example once, also where the batch size does not divide n.
+
+    Shuffled: stream position q (= step * batch_size + row) is place q mod n of epoch q // n.
+    Contiguous: row b reads the store in order, from example b * n // batch_size on and around the
+    end. Its epoch k begins where row b + k began; rows change epochs at most one step apart.
     """
 
     store: ExampleStore
     batch_size: int  # B of the global batch
-    max_len: int  # T
-    seed: int  # of the order
+    max_len: int  # T; each length has an order of its own
+    seed: int  # of the order and of corruption
     rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # this host's
     first_step: int = 0  # the step of the run that gets the first batch
+    order: Literal["shuffled", "contiguous"] = "shuffled"
+    corrupt: Corrupt | None = None  # applied to each gathered batch
 
     def __post_init__(self) -> None:
-        assert len(self.store) >= self.batch_size  # `make_phases` checks it
+        assert self.order in ("shuffled", "contiguous"), self.order
+        if len(self.store) < self.batch_size:
+            found = f"{len(self.store)} examples do not fill a batch of {self.batch_size}"
+            raise ValueError(f"{found}: use more text or a smaller batch_size")
 
-    def ids(self, step: int) -> np.ndarray:
-        """Which examples make the rows of the global batch `step`: int64 [batch_size]."""
-        places = np.arange(self.batch_size, dtype=np.int64)
-        places += (step - self.first_step) * self.batch_size
-        epochs, places = np.divmod(places, len(self.store))
+    def address(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the example and the epoch of each row of the global batch: int64 [batch_size]."""
+        size, step = len(self.store), step - self.first_step
+        rows = np.arange(self.batch_size, dtype=np.int64)
+        if self.order == "contiguous":
+            places = rows * size // self.batch_size + step
+            # The last row that begins at or before a place, counted on around the end.
+            epochs = ((places + 1) * self.batch_size - 1) // size - rows
+            return places % size, epochs
+        epochs, places = np.divmod(rows + step * self.batch_size, size)
         keys = draws.bits(draws.key(self.seed, self.max_len), epochs)
-        return permute(places, len(self.store), keys)
+        return permute(places, size, keys), epochs
 
     def __call__(self, step: int) -> Batch:
         """Returns the rows of batch `step`: what `ExampleStore.gather` gives, and two more.
 
         `examples` int32 [B] is the index of each row in the global batch; `num_tokens` int32 []
-        counts the tokens of the whole global batch, special ones included, padding not.
+        counts the stored tokens of the whole global batch, special ones included, padding not.
         """
-        ids = self.ids(step)
-        batch = self.store.gather(ids[self.rows], self.max_len)
+        ids, epochs = self.address(step)
+        batch = self.store.gather(ids[self.rows])
+        if self.corrupt is not None:
+            ids_here, epochs = ids[self.rows], epochs[self.rows]
+            batch = self.corrupt(batch, seed=self.seed, epochs=epochs, examples=ids_here)
         batch["examples"] = np.arange(self.batch_size, dtype=np.int32)[self.rows]
         batch["num_tokens"] = np.asarray(self.store.lengths(ids).sum(), np.int32)
         return batch
 
 
 def evaluation_batches(
-    store: ExampleStore, batch_size: int, max_len: int, max_batches: int | None = None
+    store: ExampleStore,
+    batch_size: int,
+    max_batches: int | None = None,
+    corrupt: Corrupt | None = None,
 ) -> Iterator[Batch]:
     """Yields every example once, in order; padding examples of length 0 complete the last batch.
 
-    At most `max_batches` batches have examples spread evenly over the store.
+    At most `max_batches` batches have examples spread evenly over the store. Corruption has a fixed
+    seed and epoch 0.
     """
     num_batches = -(-len(store) // batch_size)
     chosen = np.arange(len(store), dtype=np.int64)
@@ -108,7 +131,9 @@ def evaluation_batches(
     ids = np.full(num_batches * batch_size, -1, np.int64)
     ids[: len(chosen)] = chosen
     for row in ids.reshape(num_batches, batch_size):
-        batch = store.gather(row, max_len)
+        batch = store.gather(row)
+        if corrupt is not None:
+            batch = corrupt(batch, seed=EVAL_SEED, epochs=np.zeros_like(row), examples=row)
         batch["examples"] = np.arange(batch_size, dtype=np.int32)
         yield batch
 

@@ -5,8 +5,8 @@
 It prepares the data as training would (and training then finds it prepared), and prints
 
 - a table in the shape of the protocol's Table 7.1: for each phase and split the examples, the
-  tokens (special ones included), the mean length, the share of the text that was cut off, the share
-  of examples with a random segment B where the format has pairs, and the steps of an epoch;
+  tokens (special ones included), the mean length, the share of the text that was cut off, a summary
+  of each array that only some formats have, and the steps of an epoch;
 - the distribution of lengths;
 - some examples of each phase, `--examples=N`, with special tokens spelt out.
 
@@ -26,7 +26,8 @@ from scalelab.config import cli, durations
 from scalelab.config.pretraining import Config
 from scalelab.data import Data, cache, load_data
 from scalelab.data.phases import PhaseData
-from scalelab.data.store import BIN_WIDTH
+from scalelab.data.store import BIN_WIDTH, ExampleStore
+from scalelab.formats import COMMON
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -39,32 +40,47 @@ VERIFY = flags.DEFINE_bool(
 )
 BAR_WIDTH = 50
 MAX_BARS = 16
-LABELS = ("B follows A", "B is random")
+ALWAYS = {array.name for array in COMMON}
 
 
 def table(phases: Sequence[PhaseData]) -> str:
     """Formats the counts of each phase and split, after Table 7.1 of the protocol."""
-    rows = [["phase, split", "examples", "tokens", "mean length", "cut off", "random B", "batch",
-             "steps/epoch"]]  # fmt: skip
+    rows = [["phase, split", "examples", "tokens", "mean length", "cut off",
+             *summarize_arrays(phases[0].train), "batch", "steps/epoch"]]  # fmt: skip
     splits = [
         (p, n, store) for p in phases for n, store in (("train", p.train), ("valid", p.valid))
     ]
     for phase, split, store in splits:
         meta = store.meta
-        text, labels = meta["num_text_tokens"] + meta["dropped_tokens"], meta["label_counts"]
+        text = meta["num_text_tokens"] + meta["dropped_tokens"]
         rows.append([
             f"{phase.max_len}, {split}",
             f"{len(store):,}",
             f"{meta['num_tokens']:,}",
             f"{meta['num_tokens'] / max(len(store), 1):.2f}",
             f"{meta['dropped_tokens'] / max(text, 1):.1%}",
-            f"{labels[1] / max(sum(labels), 1):.2%}" if labels else "",
+            *summarize_arrays(store).values(),
             str(phase.batch_size),
             f"{phase.steps_per_epoch:,}" if split == "train" else "",
         ])  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     return "\n".join("  ".join(row) for row in cells)
+
+
+def summarize_arrays(store: ExampleStore) -> dict[str, str]:
+    """Returns, for each array beside `formats.COMMON`, a share of 1s (labels) or a mean."""
+    found = {}
+    for name in (*store.meta["flat"], *store.meta["ragged"]):
+        if name in ALWAYS:
+            continue
+        if name in store.meta["ragged"]:
+            found[f"mean length of {name}"] = f"{np.diff(store.array(f'{name}_starts')).mean():.2f}"
+        elif store.array(name).dtype == np.int8:
+            found[f"{name} = 1"] = f"{np.mean(store.array(name) == 1):.2%}"
+        else:
+            found[f"mean {name}"] = f"{store.array(name).mean():.2f}"
+    return found
 
 
 def histogram(counts: list[int], bin_width: int) -> str:
@@ -83,8 +99,8 @@ def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> s
     """Formats a row of a batch from `ExampleStore.gather` as text."""
     length = int(batch["lengths"][row])
     facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
-    if "nsp_labels" in batch:
-        facts += f", {LABELS[int(batch['nsp_labels'][row])]}"
+    flat = (name for name in batch if batch[name].ndim == 1 and name not in ALWAYS | {"lengths"})
+    facts += "".join(f", {name} {int(batch[name][row])}" for name in flat)
     text = tokenizer.decode(batch["tokens"][row, :length])
     return "\n".join(
         [facts, *textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")]
@@ -105,9 +121,7 @@ def report(config: Config, data: Data, num_examples: int) -> str:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
         parts.append(f"Tokens in a training example of at most {phase.max_len}:\n{drawn}")
         count = min(num_examples, len(phase.train))
-        batch = phase.train.gather(
-            np.arange(count) * len(phase.train) // max(count, 1), phase.max_len
-        )
+        batch = phase.train.gather(np.arange(count) * len(phase.train) // max(count, 1))
         shown = [example(batch, row, data.tokenizer) for row in range(count)]
         title = f"Training examples of at most {phase.max_len} tokens:"
         parts += ["\n".join([title, *shown])] if shown else []
@@ -118,13 +132,11 @@ def main(argv: list[str]) -> None:
     """Reads the flags, prepares and prints."""
     del argv
     config = cli.read_config()
-    from scalelab import formats, objectives  # they import JAX, so after the flags
+    from scalelab import objectives  # imports JAX, so after the flags
 
     system = systems.load(config.system)
-    has_pairs = formats.load(config.data.format).HAS_PAIRS
-    objectives.check(
-        config.objectives, served=system.OBJECTIVES, causal=system.CAUSAL, has_pairs=has_pairs
-    )
+    names = list(config.objective_weights)
+    objectives.check(names, heads=system.HEADS, sees=system.SEES, format=config.data.format)
     if VERIFY.value:
         found = cache.verify(config.machine.cache_dir)
         damaged = {folder: problem for folder, problem in found.items() if problem is not None}

@@ -11,14 +11,17 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scalelab import formats
+from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config
 from scalelab.data import cache, store
+from scalelab.data.batches import Corrupt
 from scalelab.data.store import ExampleStore
-from scalelab.formats import Documents, Examples, Frame, draws
+from scalelab.formats import Documents, Examples, Specials, draws
 
 VERSION = 1  # of the split between the phases
 SENTENCES_FOR_RATIO = 200_000
@@ -33,6 +36,7 @@ class PhaseData:
     batch_size: int  # B
     train: ExampleStore  # of the phase's share of the training documents
     valid: ExampleStore  # of all validation documents, at the phase's length
+    corrupt: Corrupt | None = None  # the format's, applied to every batch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -46,7 +50,7 @@ class PhaseData:
 
 
 def make_phases(
-    config: Config, documents: dict[str, Documents], frame: Frame, key: object
+    config: Config, documents: dict[str, Documents], specials: Specials, key: object
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
@@ -57,14 +61,16 @@ def make_phases(
       ValueError: too few examples for one batch of a phase, or none for validation.
     """
     form, rate = formats.load(config.data.format), config.long.example_rate
-    build = functools.partial(form.build, frame=frame, short_rate=config.data.short_rate)
+    options = make_options(form, config.format_options)
+    choices: dict[str, Any] = {"specials": specials, "options": options}
+    build = functools.partial(form.build, **choices)
     shared_key = {
         "documents": key,
-        "frame": dataclasses.asdict(frame),
+        "specials": dataclasses.asdict(specials),
+        "options": choices["options"] and dataclasses.asdict(choices["options"]),
         "format": config.data.format,
         "version": [form.VERSION, VERSION],
         "store": store.VERSION,
-        "short_rate": config.data.short_rate,
     }
     lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 
@@ -83,31 +89,38 @@ def make_phases(
         def write(directory: Path) -> None:
             ids = training_ids()[place] if split == "train" else None
             examples = build(documents[split], max_len=max_len, seed=seed, document_ids=ids)
-            store.write(examples, directory)
+            store.write(examples, directory, getattr(form, "STORED", form.ARRAYS), max_len)
 
         whole_key = shared_key | own_key | {"split": split, "seed": seed}
         return ExampleStore.open(
             cache.entry(config.machine.cache_dir, "examples", whole_key, write)
         )
 
-    places = range(len(config.phases))
-    return tuple(_check(config, k, open_store("train", k), open_store("valid", k)) for k in places)
+    def open_phase(place: int) -> PhaseData:
+        max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
+        corrupt = getattr(form, "corrupt", None)
+        if corrupt is not None:
+            corrupt = functools.partial(corrupt, **choices, max_len=max_len)
+        stores = open_store("train", place), open_store("valid", place)
+        return _check(PhaseData(max_len, batch_size, *stores, corrupt))
+
+    return tuple(map(open_phase, range(len(config.phases))))
 
 
-def _check(config: Config, place: int, train: ExampleStore, valid: ExampleStore) -> PhaseData:
-    max_len, batch_size = config.phases[place].max_len, config.phases[place].batch_size
+def _check(phase: PhaseData) -> PhaseData:
+    max_len, batch_size, train = phase.max_len, phase.batch_size, phase.train
     if len(train) < batch_size:
         raise ValueError(
             f"the corpus is too small: it makes {len(train)} training examples of length"
             f" {max_len}, fewer than one batch of {batch_size}; use more text, a smaller"
             " batch_size, or --config.long.example_rate=0 for a single phase"
         )
-    if not len(valid):
+    if not len(phase.valid):
         raise ValueError(
             f"the validation split makes no example of length {max_len};"
             " use more text, or a larger --config.data.valid_rate"
         )
-    return PhaseData(max_len, batch_size, train, valid)
+    return phase
 
 
 def split_documents(

@@ -4,17 +4,16 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
-from scalelab.formats import Examples
+from scalelab.formats import Array, Examples, lengths_name
 
-VERSION = 2  # of the files
+VERSION = 3  # of the files
 META = "meta.json"
-FIELDS = ("boundaries", "num_bytes", "num_text_tokens", "nsp_labels")  # int32, one an example
 BIN_WIDTH = 16  # tokens, of the length histogram
 
 
@@ -55,11 +54,20 @@ def load_array(path: Path) -> np.ndarray:
     return array if array.size else np.asarray(array)
 
 
-def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> None:
-    """Writes chunks of examples of one format: a `.npy` file for each array, and `meta.json`."""
-    directory = Path(directory)
+def write(
+    examples: Iterator[Examples],
+    directory: str | os.PathLike[str],
+    arrays: Iterable[Array],
+    max_len: int,
+) -> None:
+    """Writes chunks of examples: `.npy` files for each declared array, and `meta.json`.
+
+    A ragged array X has the files X and X_starts.
+    """
+    directory, declared = Path(directory), tuple(arrays)
+    ragged = {a.name: a.shape(max_len, 1)[1] for a in declared if a.kind == "ragged"}
     writers: dict[str, ArrayWriter] = {}
-    num_tokens = dropped_tokens = 0
+    dropped_tokens = 0
     with contextlib.ExitStack() as stack:
 
         def append(name: str, values: np.ndarray, dtype: np.typing.DTypeLike) -> None:
@@ -68,29 +76,30 @@ def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> No
                 writers[name] = stack.enter_context(ArrayWriter(path, dtype))
             writers[name].append(values)
 
-        append("starts", np.zeros(1), np.int64)
+        for name in ragged:
+            append(f"{name}_starts", np.zeros(1), np.int64)
         for chunk in examples:
-            append("tokens", chunk.tokens, chunk.tokens.dtype)
-            append("starts", chunk.starts[1:] + num_tokens, np.int64)
-            for name in FIELDS:
-                values = getattr(chunk, name)
-                if values is not None:
-                    append(name, values, np.int32)
-            num_tokens += len(chunk.tokens)
+            for array in declared:
+                if array.kind == "flat":
+                    append(array.name, chunk.flat[array.name], array.dtype)
+                else:
+                    rows = chunk.ragged[array.name]
+                    append(array.name, rows.values, array.dtype or rows.values.dtype)
+                    before = writers[array.name].length - len(rows.values)
+                    append(f"{array.name}_starts", rows.starts[1:] + before, np.int64)
             dropped_tokens += int(chunk.dropped_tokens)
-    arrays = {name: load_array(directory / f"{name}.npy") for name in sorted(writers)}
-    labels = arrays.get("nsp_labels")
+    made = {name: load_array(directory / f"{name}.npy") for name in sorted(writers)}
+    lengths = np.diff(made["tokens_starts"])
     meta = {
         "dropped_tokens": dropped_tokens,
-        "num_bytes": int(np.sum(arrays.get("num_bytes", 0), dtype=np.int64)),
-        "num_text_tokens": int(np.sum(arrays.get("num_text_tokens", 0), dtype=np.int64)),
-        "label_counts": None if labels is None else np.bincount(labels, minlength=2).tolist(),
-        "num_examples": len(arrays["starts"]) - 1,
-        "num_tokens": num_tokens,
-        "length_histogram": np.bincount(
-            (np.diff(arrays["starts"]) - 1) // BIN_WIDTH, minlength=1
-        ).tolist(),
-        "arrays": list(arrays),
+        "num_bytes": int(np.sum(made.get("num_bytes", 0), dtype=np.int64)),
+        "num_text_tokens": int(np.sum(made.get("num_text_tokens", 0), dtype=np.int64)),
+        "num_examples": len(lengths),
+        "num_tokens": int(lengths.sum()),
+        "length_histogram": np.bincount((lengths - 1) // BIN_WIDTH, minlength=1).tolist(),
+        "files": list(made),
+        "flat": [array.name for array in declared if array.kind == "flat"],
+        "ragged": ragged,
     }
     (directory / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
@@ -98,13 +107,13 @@ def write(examples: Iterator[Examples], directory: str | os.PathLike[str]) -> No
 class ExampleStore:
     """The examples of one split and phase, opened for reading.
 
-    `meta` has num_examples, num_tokens (special ones included), num_text_tokens, num_bytes,
-    dropped_tokens, label_counts ([label 0, label 1] or None) and length_histogram (examples in bins
-    of BIN_WIDTH tokens, the first from 1).
+    `meta` has num_examples, flat (names), ragged (name -> longest row of a batch), and from `write`
+    num_tokens (special ones included), num_text_tokens, num_bytes, dropped_tokens and
+    length_histogram (examples in bins of BIN_WIDTH tokens, the first from 1).
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict) -> None:
-        """Wraps arrays: `tokens` flat, `starts` [n + 1], and the FIELDS that the format has."""
+        """Wraps the flat arrays X [n], and X flat with X_starts [n + 1] of the ragged ones."""
         self._arrays = arrays
         self.meta = meta
 
@@ -113,7 +122,7 @@ class ExampleStore:
         """Memory-maps the files that `write` left in `directory`."""
         directory = Path(directory)
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
-        arrays = {name: load_array(directory / f"{name}.npy") for name in meta["arrays"]}
+        arrays = {name: load_array(directory / f"{name}.npy") for name in meta["files"]}
         # A plain view: indexing a memory map costs several times as much.
         return cls({name: array.view(np.ndarray) for name, array in arrays.items()}, meta)
 
@@ -121,40 +130,47 @@ class ExampleStore:
         return self.meta["num_examples"]
 
     def array(self, name: str) -> np.ndarray:
-        """Returns an array as it is stored: "tokens", "starts", or one of FIELDS."""
+        """Returns an array as it is stored: a flat one, X or X_starts."""
         return self._arrays[name]
 
     def fingerprint(self) -> str:
         """Eight hexadecimal digits that change when the number or length of examples does."""
-        return f"{zlib.crc32(np.ascontiguousarray(self._arrays['starts'])):08x}"
+        return f"{zlib.crc32(np.ascontiguousarray(self._arrays['tokens_starts'])):08x}"
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Tokens of each example, special ones included: int64 [B]."""
-        starts = self._arrays["starts"]
+        starts = self._arrays["tokens_starts"]
         return starts[ids + 1] - starts[ids]
 
-    def gather(self, ids: np.ndarray, max_len: int) -> dict[str, np.ndarray]:
-        """Copies examples `ids` [B] into a padded batch; -1 makes a padding example of length 0.
+    def gather(self, ids: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
+        """Copies examples `ids` [B] into a batch as `formats.Array` describes it.
 
-        Returns:
-          `tokens` int32 [B, T = max_len], 0 beyond the length; `lengths` and the FIELDS that the
-          format has, all int32 [B].
+        An id of -1 makes a padding example of length 0. `length` is T of `tokens`; None: as
+        declared.
         """
         is_real = ids >= 0
         safe = np.where(is_real, ids, 0)
-        starts = self._arrays["starts"]
-        first = starts[safe]
-        lengths = np.where(is_real, starts[safe + 1] - first, 0)
-        if len(lengths) and lengths.max() > max_len:
-            raise ValueError(f"an example has {lengths.max()} tokens, the batch holds {max_len}")
-        tokens = np.zeros((len(ids), max_len), np.int32)
-        mask = np.arange(max_len) < lengths[:, None]
+        batch = {}
+        for name, longest in self.meta["ragged"].items():
+            width = longest if length is None or name != "tokens" else length
+            batch[name], batch[lengths_name(name)] = self._rows(name, safe, is_real, width)
+        for name in self.meta["flat"]:
+            batch[name] = np.where(is_real, self._arrays[name][safe], 0).astype(np.int32)
+        return batch
+
+    def _rows(
+        self, name: str, ids: np.ndarray, is_real: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of a ragged array, [B, width], and their lengths [B]."""
+        starts = self._arrays[f"{name}_starts"]
+        first = starts[ids]
+        lengths = np.where(is_real, starts[ids + 1] - first, 0)
+        if len(lengths) and lengths.max() > width:
+            raise ValueError(f"an example has {lengths.max()} {name}, the batch holds {width}")
+        rows = np.zeros((len(ids), width), np.int32)
+        mask = np.arange(width) < lengths[:, None]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         at = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
-        tokens[mask] = self._arrays["tokens"][at]
-        batch = {"tokens": tokens, "lengths": lengths.astype(np.int32)}
-        for name in FIELDS:
-            if name in self._arrays:
-                batch[name] = np.where(is_real, self._arrays[name][safe], 0).astype(np.int32)
-        return batch
+        rows[mask] = self._arrays[name][at]
+        return rows, lengths.astype(np.int32)

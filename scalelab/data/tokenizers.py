@@ -19,14 +19,14 @@ import tokenizers
 from tokenizers import processors
 
 import scalelab.data._vocabulary as _vocabulary
-from scalelab.formats import Frame
+from scalelab.formats import Frame, Specials
 from scalelab.helpers.names import nearest
 
 VERSION = "1"  # of the training; part of the cache's key
 KINDS = ("wordpiece", "bytebpe", "unigram", "bpe")
 MASK_IN_TEXT = {"lstrip": True}  # options of the mask token where text may spell it
 FILES = ("tokenizer.json", "special_tokens_map.json")  # they decide how text is read
-ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")  # beside sentinel_0, sentinel_1, ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,8 @@ class TokenizerSpec:
         if self.kind not in KINDS:
             raise ValueError(f"unknown tokenizer.kind {self.kind!r}: {nearest(self.kind, KINDS)}")
         roles = dict(self.special_tokens)
-        assert set(roles) <= set(ROLES), roles
+        others = [role for role in roles if role not in ROLES]
+        assert others == [f"sentinel_{k}" for k in range(len(others))], roles
         if self.kind != "bytebpe" and "unk" not in roles:
             raise ValueError(
                 f"tokenizer.kind={self.kind} needs a special token for unknown text, which this"
@@ -154,11 +155,12 @@ class Tokenizer:
         shutil.copytree(source, directory, dirs_exist_ok=True)
         self._backend.save(str(directory / "tokenizer.json"))
 
-    def find_frame(self, texts: Sequence[Sequence[str]]) -> Frame:
-        """Returns the ids of a system's frame; a foreign tokenizer without them gives its own."""
+    def specials(self, texts: Sequence[Sequence[str]]) -> Specials:
+        """Returns special ids with a system's frame; a foreign tokenizer without it has its own."""
         ids = [tuple(self._backend.token_to_id(text) for text in part) for part in texts]
         known = all(i is not None for part in ids for i in part)
-        return Frame(*ids) if known else self.frame()
+        frame = ids if known else dataclasses.astuple(self.frame())
+        return Specials(*frame, ids=self.special_ids)
 
     def frame(self) -> Frame:
         """Returns the ids that stand before, between and after two segments."""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.decode.loop import Continuation, State
-from scalelab.decode.prompts import pad
-from scalelab.decode.stepper import Stepper
+from scalelab.decode.prompts import fill, pad
+from scalelab.decode.stepper import Source, Stepper
 
 NEVER = -1e9  # of scores: worse than any text, and finite
 
@@ -30,29 +30,32 @@ def search(
     end_token: int | None,
     length_penalty: float = 1.0,
     rows: jax.sharding.Sharding | None = None,
+    sources: Sequence[np.ndarray] | None = None,
 ) -> list[list[Continuation]]:
     """Continues prompts, all at once.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1.
+      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
       num_beams: K.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
       end_token: ends a text; None: there is none.
       length_penalty: exponent of the length that divides log probabilities.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
+      sources: token ids of each prompt's source; None: the net has none.
 
     Returns:
       For each prompt K continuations, the best first. The score is the log probability divided by
       (number of tokens, the end token included) ** length_penalty.
 
     Raises:
-      ValueError: as for `prompts.check`; or there are fewer than 2 K tokens to choose from.
+      ValueError: as for `prompts.check` and `fill`; or there are fewer than 2 K tokens.
     """
-    tokens, lengths = jax.device_put(pad(prompts, max_new_tokens, max_len), rows)
+    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
+    (tokens, lengths), source = jax.device_put(padded, rows)
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
-    written, scores = jax.device_get(_search(stepper, tokens, lengths, *sizes))
+    written, scores = jax.device_get(_search(stepper, tokens, lengths, source, *sizes))
 
     def cut(row: np.ndarray, score: np.ndarray) -> Continuation:
         ends = np.flatnonzero(row == (-1 if end_token is None else end_token))
@@ -67,11 +70,12 @@ def _take_rows(x: jax.Array, places: jax.Array) -> jax.Array:
     return jax.vmap(lambda row, place: row[place])(x, places)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6, 7))
+@functools.partial(jax.jit, static_argnums=(4, 5, 6, 7, 8))
 def _search(
     stepper: Stepper,
     tokens: jax.Array,
     lengths: jax.Array,
+    source: Source | None,
     num_beams: int,
     max_new_tokens: int,
     max_len: int,
@@ -122,7 +126,7 @@ def _search(
     def continues(state: State) -> jax.Array:
         return (state["step"] < max_new_tokens) & ~jnp.all(state["done"])
 
-    cache = stepper.init_cache(num_prompts, min(prompt_len + max_new_tokens, max_len))
+    cache = stepper.init_cache(num_prompts, min(prompt_len + max_new_tokens, max_len), source)
     logits, cache = stepper(tokens, lengths, cache)
     if not 1 <= num_beams <= logits.shape[-1] // 2:
         raise ValueError(

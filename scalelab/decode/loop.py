@@ -11,8 +11,8 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.decode.choose import Rules, choose, repeats
-from scalelab.decode.prompts import pad
-from scalelab.decode.stepper import Stepper
+from scalelab.decode.prompts import fill, pad
+from scalelab.decode.stepper import Source, Stepper
 
 ENDINGS = ("length", "end", "repetition")
 State = dict[str, ArrayPytree]  # name -> array, or the cache
@@ -57,25 +57,29 @@ def generate(
     end_token: int | None,
     keys: jax.Array | None = None,
     rows: jax.sharding.Sharding | None = None,
+    sources: Sequence[np.ndarray] | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `prompts.check` does.
+    """Continues prompts, all at once; raises ValueError as `prompts.check` and `fill` do.
 
     Args:
       stepper: the net.
-      prompts: token ids, each [n], n >= 1.
+      prompts: token ids, each [n], n >= 1; behind a source, a start token is enough.
       rules: how tokens are chosen.
       max_new_tokens: limit of a continuation.
       max_len: positions that the net has.
       end_token: ends a text and is left out of it; None: there is none.
       keys: [B] random keys, see `text_keys`; needed where the temperature is not 0.
       rows: the sharding of arrays whose first axis is the prompts; None: one device.
+      sources: token ids of each prompt's source; None: the net has none.
     """
-    tokens, lengths = jax.device_put(pad(prompts, max_new_tokens, max_len), rows)
+    padded = pad(prompts, max_new_tokens, max_len), sources and fill(sources, max_len)
+    (tokens, lengths), source = jax.device_put(padded, rows)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
-        keys = jnp.broadcast_to(jax.random.key(0), len(prompts))
+        keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
     keys = jax.device_put(keys, rows)
-    found = _generate(stepper, tokens, lengths, keys, rules, max_new_tokens, max_len, end_token)
+    sizes = (max_new_tokens, max_len, end_token)
+    found = _generate(stepper, tokens, lengths, source, keys, rules, *sizes)
     return [
         Continuation(row[:count], ENDINGS[ending])
         for row, count, ending in zip(*jax.device_get(found), strict=True)
@@ -87,6 +91,7 @@ def _generate(
     stepper: Stepper,
     tokens: jax.Array,
     lengths: jax.Array,
+    source: Source | None,
     keys: jax.Array,
     rules: Rules,
     max_new_tokens: int,
@@ -125,7 +130,7 @@ def _generate(
     def continues(state: State) -> jax.Array:
         return (state["step"] < max_new_tokens) & jnp.any(state["ending"] == 0)
 
-    cache = stepper.init_cache(num_rows, min(prompt_len + max_new_tokens, max_len))
+    cache = stepper.init_cache(num_rows, min(prompt_len + max_new_tokens, max_len), source)
     logits, cache = stepper(tokens, lengths, cache)
     none = jnp.zeros((num_rows,), jnp.int32)
     state: State = dict(step=jnp.int32(0), chosen=none, count=none, ending=none, cache=cache)

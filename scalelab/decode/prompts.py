@@ -1,4 +1,4 @@
-"""Prompts of many lengths in one array, of few shapes: each shape is compiled once."""
+"""Texts of many lengths in one array, of few shapes: each shape is compiled once."""
 
 from collections.abc import Sequence
 
@@ -27,18 +27,28 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
 def pad(
     prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puts prompts into the rows of one array; arguments and errors are those of `check`.
+    """Puts prompts into the rows of one array, see `fill`; raises ValueError as `check` does."""
+    check(prompts, max_new_tokens, max_len)
+    return fill(prompts, max_len)
+
+
+def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Puts texts into the rows of one array.
 
     Returns:
-      [B, P] int32, zeros behind each prompt, and their lengths [B] int32. P is SHORTEST, doubled
+      [B, P] int32, zeros behind each text, and their lengths [B] int32. P is SHORTEST, doubled
       until it holds the longest, or max_len if that is less.
+
+    Raises:
+      ValueError: a text is longer than max_len.
     """
-    check(prompts, max_new_tokens, max_len)
-    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+    lengths = np.array([len(text) for text in texts], np.int32)
+    if lengths.max() > max_len:
+        raise ValueError(f"a text of {lengths.max()} tokens: the net has {max_len} positions")
     length = SHORTEST
     while length < lengths.max():
         length *= 2
-    tokens = np.zeros((len(prompts), min(length, max_len)), np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
+    tokens = np.zeros((len(texts), min(length, max_len)), np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text)] = text
     return tokens, lengths

@@ -2,9 +2,9 @@
 
 A step of a few tokens takes as long as reading the parameters from memory.
 
-- Layers stacked on one axis would be copied out of their stack in every step. Here each layer's
-  parameters and cache are arrays of their own; they are joined where the net is applied, and the
-  compiler cancels joining against the slices that an unrolled stack takes.
+- Parameters and caches stacked by layer would be copied out of their stack in every step. Here each
+  layer has arrays of its own; they are joined where the net is applied, and the compiler cancels
+  joining against the slices that an unrolled stack takes.
 - On CPU, a product of few rows with the table of tokens spends most of its time on rearranging the
   table. Here it is kept, once more, as blocks of columns that are read from front to back.
 """
@@ -14,11 +14,21 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import path_aware_map
 from flax.typing import ArrayPytree
 
-STACK = "stack"  # where nets keep parameters with a leading axis of layers
+from scalelab.nn import axes
+
 COLUMNS = 64  # of a block
-Cache = ArrayPytree  # of a net, see nets/decoder.py; `layers` is a list here
+Cache = ArrayPytree  # of a net, see nets/decoder.py; arrays in `layers` are Unstacked here
+Source = tuple[jax.Array, jax.Array]  # tokens [B, S] int32, lengths [B] int32
+
+
+@flax.struct.dataclass
+class Unstacked:
+    """An array [L, ...] as L arrays."""
+
+    parts: list[jax.Array]
 
 
 @flax.struct.dataclass
@@ -26,21 +36,25 @@ class Stepper:
     """A net with its parameters; `prepare` makes it.
 
     Attributes:
-      params: the net's parameters without its layers.
-      layers: the layers' parameters, one tree for each.
-      blocks: [V / COLUMNS, D, COLUMNS], the table of tokens; None: the net's own is used.
-      net: the unbound net, as in nets/decoder.py.
+      params: the net's parameters; those stacked by layers or groups are Unstacked.
+      blocks: [V / COLUMNS, E, COLUMNS], the table of tokens; None: the net's own is used.
+      net: the unbound net, as in nets/decoder.py or nets/encdec.py.
     """
 
     params: ArrayPytree
-    layers: list[ArrayPytree]
     blocks: jax.Array | None
     net: Any = flax.struct.field(pytree_node=False)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Cache:
-        """Returns the net's empty cache, with a list of the layers' caches as `layers`."""
-        cache = self.net.init_cache(batch_size, max_len)
-        return cache.replace(layers=_unstack(cache.layers))
+    def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
+        """Returns the cache of texts without tokens: with room for `max_len`, and of the source."""
+        if source is None:
+            cache = self.net.init_cache(batch_size, max_len)
+        else:
+            batch = {"source": source[0], "source_lengths": source[1]}
+            batch["examples"] = jnp.arange(batch_size)
+            variables = {"params": _stack(self.params)}
+            cache = self.net.apply(variables, batch, max_len, method="encode")
+        return cache.replace(layers=jax.tree.map(_unstack, cache.layers))
 
     def __call__(
         self, tokens: jax.Array, lengths: jax.Array, cache: Cache
@@ -57,11 +71,12 @@ class Stepper:
         """
         rows = jnp.arange(len(tokens))
         batch = {"tokens": tokens, "lengths": lengths, "examples": rows}
-        variables = {"params": self.params | {STACK: _stack(self.layers)}}
+        variables = {"params": _stack(self.params)}
         cache = cache.replace(layers=_stack(cache.layers))
         hidden, cache = self.net.apply(variables, batch, train=False, cache=cache)
         last = hidden[rows, lengths - 1]
-        return self._logits(variables, last), cache.replace(layers=_unstack(cache.layers))
+        cache = cache.replace(layers=jax.tree.map(_unstack, cache.layers))
+        return self._logits(variables, last), cache
 
     def _logits(self, variables: ArrayPytree, hidden: jax.Array) -> jax.Array:
         """Returns the scores of all tokens at hidden [B, D]."""
@@ -75,26 +90,38 @@ class Stepper:
 
 
 def prepare(net: Any, params: ArrayPytree) -> Stepper:
-    """Lays out a copy of the parameters of an unbound net, layers stacked on axis 0, for steps."""
-    outside_stack = {name: tree for name, tree in params.items() if name != STACK}
-    token = jnp.zeros((1, 1), jnp.int32)
-    batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
+    """Lays out a copy of the parameters of an unbound net for steps."""
+    one = jnp.zeros((1, 1), jnp.int32)
+    batch = {"tokens": one, "lengths": one[0] + 1, "examples": one[0]}
+    batch |= {"source": one, "source_lengths": one[0] + 1}
+
+    def features(net: Any) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        hidden, _ = net(batch, train=False)
+        return net.token_features(hidden)
 
     @jax.jit
     def table_in_blocks(params: ArrayPytree) -> jax.Array:
-        hidden, _ = net.apply({"params": params}, batch, train=False)
-        features, table, _ = net.apply({"params": params}, hidden, method="token_features")
-        padded = jnp.pad(table.astype(features.dtype), ((0, -len(table) % COLUMNS), (0, 0)))
+        features_, table, _ = net.apply({"params": params}, method=features)
+        padded = jnp.pad(table.astype(features_.dtype), ((0, -len(table) % COLUMNS), (0, 0)))
         return padded.reshape(-1, COLUMNS, table.shape[1]).transpose(0, 2, 1)
 
     blocks = table_in_blocks(params) if jax.default_backend() == "cpu" else None
-    return Stepper(outside_stack, _unstack(params[STACK]), blocks, net)
+    made = jax.eval_shape(lambda key: net.init(key, method=features), jax.random.key(0))
+    names = axes.names_by_path(made["params"])
+
+    def lay_out(path: tuple, leaf: jax.Array) -> jax.Array | Unstacked:
+        axis = names.get("/".join(path), ("",))[0]  # none for heads that score no tokens
+        return _unstack(leaf) if axis in (axes.LAYERS, axes.GROUPS) else leaf
+
+    return Stepper(path_aware_map(lay_out, params), blocks, net)
 
 
-def _unstack(stacked: ArrayPytree) -> list[ArrayPytree]:
-    num_layers = len(jax.tree.leaves(stacked)[0])
-    return [jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(num_layers)]
+def _unstack(stacked: jax.Array) -> Unstacked:
+    return Unstacked([stacked[i] for i in range(len(stacked))])
 
 
-def _stack(layers: list[ArrayPytree]) -> ArrayPytree:
-    return jax.tree.map(lambda *each: jnp.stack(each), *layers)
+def _stack(tree: ArrayPytree) -> ArrayPytree:
+    is_unstacked = lambda x: isinstance(x, Unstacked)  # noqa: E731
+    return jax.tree.map(
+        lambda x: jnp.stack(x.parts) if is_unstacked(x) else x, tree, is_leaf=is_unstacked
+    )

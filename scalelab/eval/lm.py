@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from scalelab.eval.likelihood import Documents, Reading
     from scalelab.runs.pretrained import Pretrained
 
-MEASURES = {"clm": "log-likelihood", "mlm": "pseudo-log-likelihood"}
-PERPLEXITY = {"clm": "perplexity", "mlm": "pseudo_perplexity"}
+MEASURES = {"next": "log-likelihood", "masked": "pseudo-log-likelihood"}
+PERPLEXITY = {"next": "perplexity", "masked": "pseudo_perplexity"}
 NUMBERS = (  # flag, default, help
     ("context", None, "tokens of a row, special ones included; default: the longest of training"),
     ("stride", None, "tokens by which a window moves on; default: half of those that it holds"),
@@ -79,12 +79,12 @@ def make_reading(opened: "Pretrained", context: int | None, stride: int | None) 
     from scalelab.eval.likelihood import Reading
 
     config, frame = opened.config, opened.tokenizer.frame()
-    if not MEASURES.keys() & set(config.objectives):
+    if opened.predicts is None:
         raise ValueError(
-            f"{opened.path} was trained on {config.objective!r}; expected clm or mlm, which predict"
-            " tokens"
+            f"{opened.path} was trained on {config.objective!r}, which predicts no tokens; expected"
+            " an objective that does, such as clm or mlm"
         )
-    causal = "clm" in config.objectives
+    causal = opened.predicts == "next"
     trained = max(phase.max_len for phase in config.phases)
     length = context or (trained if opened.step else config.net.max_len)  # an import has no steps
     if length > config.net.max_len:
@@ -164,7 +164,7 @@ def score_documents(nats: "np.ndarray", documents: "Documents") -> "pd.DataFrame
     return table
 
 
-def summarize(table: "pd.DataFrame", objective: str) -> dict[str, Any]:
+def summarize(table: "pd.DataFrame", predicts: str) -> dict[str, Any]:
     """Returns the numbers of all documents, given those of each and the net's objective.
 
     Raises:
@@ -182,7 +182,7 @@ def summarize(table: "pd.DataFrame", objective: str) -> dict[str, Any]:
         **total,
         "nll": nll,
         "loss": loss,
-        PERPLEXITY[objective]: math.exp(min(loss, 700.0)),
+        PERPLEXITY[predicts]: math.exp(min(loss, 700.0)),
         "bits_per_byte": bits_per_byte(loss, total["tokens"], total["bytes"]),
     }
 
@@ -195,7 +195,7 @@ def describe(facts: dict[str, Any], table: "pd.DataFrame", shown: int) -> str:
     masked = "pseudo_perplexity" in facts
     header = [*counts, *(("PLL/token", "pseudo-perplexity") if masked else ("loss", "perplexity"))]
     loss = -facts["loss"] if masked else facts["loss"]
-    perplexity = facts[PERPLEXITY["mlm" if masked else "clm"]]
+    perplexity = facts[PERPLEXITY["masked" if masked else "next"]]
     row = [f"{facts[count]:,}" for count in counts]
     row += [f"{loss:,.4f}", f"{perplexity:,.3f}", f"{facts['bits_per_byte']:,.4f}"]
     known = table[table["predicted"] > 0].sort_values(
@@ -248,11 +248,11 @@ def evaluate(given: argparse.Namespace) -> None:
         placed, documents.tokens, documents.starts, reading, given.batch_size
     )
     table = score_documents(nats, documents)
-    objective = "clm" if reading.mask_id is None else "mlm"
+    predicts = "next" if reading.mask_id is None else "masked"
     facts = {
         "status": "completed",
         "task": "lm",
-        "measure": MEASURES[objective],
+        "measure": MEASURES[predicts],
         "run": str(opened.path),
         "system": config.system,
         "step": opened.step,
@@ -260,7 +260,7 @@ def evaluate(given: argparse.Namespace) -> None:
         "split": given.split,
         "context": reading.context + reading.num_special,
         "stride": reading.stride,
-        **summarize(table, objective),
+        **summarize(table, predicts),
         "notes": notes(opened, documents),
         "seconds": time.perf_counter() - begun,
     }

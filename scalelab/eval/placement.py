@@ -47,7 +47,7 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
 
     def fresh(key: jax.Array) -> ArrayPytree:
         max_len = opened.config.short.max_len
-        return objectives.init_params(key, opened.net, opened.objectives, max_len=max_len)
+        return objectives.init_params(key, opened.net, opened.terms, max_len=max_len)
 
     mesh = sharding.make_mesh(tensor=tensor_parallel)
     boxed = jax.eval_shape(fresh, jax.random.key(0))

@@ -9,7 +9,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.objectives import xent
+from scalelab.objectives import Pass, xent
 
 Batch = dict[str, jax.Array]
 SHORTEST = 16  # tokens that a batch is padded to
@@ -29,8 +29,7 @@ def pad(rows: Sequence[np.ndarray], length: int, size: int) -> dict[str, np.ndar
     for i, row in enumerate(rows):
         tokens[i, : len(row)] = row
         lengths[i] = len(row)
-    examples = np.arange(size, dtype=np.int32)
-    return {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": examples}
+    return {"tokens": tokens, "lengths": lengths, "examples": np.arange(size, dtype=np.int32)}
 
 
 def log_chances(net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array) -> jax.Array:
@@ -65,7 +64,7 @@ def _features(
     """Returns features [B, P, D] at `places`, and the output table [V, D] and bias [V]."""
 
     def apply(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        hidden, _ = model(batch, train=False)
+        hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
         return model.token_features(jnp.take_along_axis(hidden, places[..., None], axis=1))
 
     return nn.apply(apply, net)({"params": params})

@@ -63,7 +63,7 @@ def losses(
     tokenizer = None if config.init is None else opened.tokenizer_dir  # the init run may be gone
     store = load_data(config, opened.system, tokenizer_dir=tokenizer).phases[0].valid
     ids, placed = opened.tokenizer.special_ids, placement.place(opened, tensor_parallel)
-    evaluate = jax.jit(step.make_eval_step(placed.net, opened.objectives))
+    evaluate = jax.jit(step.make_eval_step(placed.net, opened.terms))
     rng = np.random.default_rng(seed)
     sums = collections.defaultdict(lambda: np.zeros((2, 2)))
     chosen = np.arange(min(num_examples, len(store)), dtype=np.int32)

@@ -100,6 +100,7 @@ class ClassifierConfig:
     relation: str | None = None  # of a task's two texts
     frame: str | None = None  # "imported": that of an imported classifier's tokenizer
     feature_layers: int | None = None
+    system_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -117,7 +118,8 @@ class ClassifierConfig:
 
     def pretraining(self) -> Config:
         """Returns the config of a pre-training that could have made its net."""
-        made = pretrain_values(self.system, TASK) | {"net": dataclasses.asdict(self.net)}
+        own = {"net": dataclasses.asdict(self.net), "system_options": self.system_options}
+        made = pretrain_values(self.system, TASK) | own
         for phase in ("short", "long"):
             made[phase]["max_len"] = min(made[phase]["max_len"], self.net.max_len)
         return resolve(made)
@@ -183,11 +185,12 @@ def check_shapes(
     """
     count = 1 if config.regression else len(config.labels or ())
     module = systems.load(config.system)
-    body = systems.make_net(module, config.net, vocab_size=vocab_size)
-    head = make_head(config.head.kind, count, config.net.width, 0.0)
-    whole = Classifier(body, head, module.ADAPTATION.reads)
-    batch = objectives.example_batch(1, has_pairs=False)
-    init = functools.partial(whole.init, jax.random.key(0), batch, train=False)
+    body = systems.make_net(module, config.net, config.system_options, vocab_size=vocab_size)
+    adaptation = module.ADAPTATION
+    head = make_head(config.head.kind, count, config.net.width, 0.0, adaptation.activation)
+    whole = Classifier(body, head, adaptation.reads)
+    batch, key = objectives.example_batch(1, ()), jax.random.key(0)
+    init = functools.partial(whole.init, key, batch, objectives.Pass(key), train=False)
     made = flat(nn.unbox(jax.eval_shape(init)["params"]))
     expected = {name: x.shape for name, x in made.items()}
     there = {name: np.shape(x) for name, x in given.items()}

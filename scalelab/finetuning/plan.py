@@ -42,7 +42,8 @@ def plan(
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
-    A recipe's max_len is lowered to the net's positions, and its lm_weight to 0 on a frozen net.
+    Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
+    to the net's positions, and its lm_weight to 0 on a frozen net.
 
     Raises:
       ValueError: a field cannot be set so, or does not fit the net.
@@ -53,16 +54,17 @@ def plan(
     if start.classifier is not None:
         values = with_head_kind(values, start.classifier.kind)
     recipe, opened = recipes.get(values["recipe"]), start.opened
-    own = {k: v for k, v in recipe.tasks.get(task.name, {}).items() if k not in options.fixed}
+    own = recipes.own_fields(opened.system, recipe, task.name)
+    own = {name: value for name, value in own.items() if name not in options.fixed}
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
         planned["max_len"] = min(planned["max_len"], opened.config.net.max_len)
     if planned["feature_layers"] and "lm_weight" not in fixed:
         planned["lm_weight"] = 0.0
-    if "lm_weight" in fixed and planned["lm_weight"] and not opened.system.CAUSAL:
+    if "lm_weight" in fixed and planned["lm_weight"] and opened.predicts != "next":
         raise ValueError(
-            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a causal language"
-            f" model, and {opened.config.system} is none; set --config.lm_weight=0"
+            f"{task.title}: config.lm_weight = {planned['lm_weight']} needs a net trained on"
+            f" the next token, and this {opened.config.system} is none; set --config.lm_weight=0"
         )
     return planned, {k: points for k, points in recipe.grid.items() if k not in fixed}
 

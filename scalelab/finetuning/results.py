@@ -229,7 +229,7 @@ def remarks(run: TaskRun) -> list[str]:
     lines += [run.head_note] if run.head_note else []
     if not config.epochs:
         lines.append(f"{title} scored as it was imported, without fine-tuning")
-    elif own := beyond_recipe(config, run.task.name):
+    elif own := beyond_recipe(config, run.start.opened.system, run.task.name):
         fields = ", ".join(f"{k} {'off' if v is None else v}" for k, v in own.items())
         lines.append(f"{title}: other than recipe {config.recipe} has it: {fields}")
     cut = [
@@ -242,10 +242,10 @@ def remarks(run: TaskRun) -> list[str]:
     return lines
 
 
-def beyond_recipe(config: FinetuneConfig, task: str) -> dict[str, Any]:
+def beyond_recipe(config: FinetuneConfig, system: object, task: str) -> dict[str, Any]:
     """Returns the fields that differ from the recipe's for a task; not those of its grid."""
     recipe = recipes.get(config.recipe)
-    own = {**recipe.fields, **recipe.tasks.get(task, {})}
+    own = {**recipe.fields, **recipes.own_fields(system, recipe, task)}
     plain = settings(resolve(override(dataclasses.asdict(FinetuneConfig()), own)))
     grid = {name.removeprefix("optim.") for name in recipe.grid}
     return {

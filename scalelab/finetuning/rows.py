@@ -12,6 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from scalelab.finetuning.step import Params
 from scalelab.tasks.examples import TaskExamples
@@ -24,10 +25,11 @@ MULTIPLE = 128
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NamedRows:
-    """The named rows of a table of `num_rows` rows: ids [K], ascending."""
+    """The named rows of the table of `num_rows` tokens at `path`: ids [K], ascending."""
 
     ids: np.ndarray
     num_rows: int
+    path: str
 
     @property
     def size(self) -> int:
@@ -46,34 +48,31 @@ class NamedRows:
 
     def narrow(self, params: Params) -> Params:
         """Returns parameters with the narrow table, [size, D]."""
-        table = token_table(params)
+        table = self.table(params)
         ones = jnp.ones((self.size - len(self.ids), table.shape[1]), table.dtype)
-        return _with_table(params, jnp.concatenate([table[self.ids], ones]))
+        return self._with_table(params, jnp.concatenate([table[self.ids], ones]))
 
     def widen(self, params: Params, first: np.ndarray) -> Params:
         """Returns parameters with the whole table; `first` [V, D] is that of the beginning."""
-        narrow = token_table(params)
+        narrow = self.table(params)
         table = jnp.asarray(first) * narrow[len(self.ids)]
-        return _with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))
+        return self._with_table(params, table.at[self.ids].set(narrow[: len(self.ids)]))
+
+    def table(self, params: Params) -> jax.Array:
+        """Returns the table [V, E] of {"body", "head"}."""
+        return flatten_dict(params, sep="/")[self.path]
+
+    def _with_table(self, params: Params, table: jax.Array) -> Params:
+        return unflatten_dict(flatten_dict(params, sep="/") | {self.path: table}, sep="/")
 
 
 def find(
-    examples: list[TaskExamples], num_rows: int, width: int, num_steps: int
+    examples: list[TaskExamples], path: str, num_rows: int, width: int, num_steps: int
 ) -> NamedRows | None:
     """Finds the rows that all examples name; None where training only them would not pay."""
     if float(num_steps) * width * num_rows < WORTH:
         return None
     counts = sum(np.bincount(e.rows.array("tokens"), minlength=num_rows) for e in examples)
-    rows = NamedRows(np.flatnonzero(counts), num_rows)
+    rows = NamedRows(np.flatnonzero(counts), num_rows, path)
     saved = float(num_steps) * width * (num_rows - rows.size)
     return rows if saved >= WORTH else None
-
-
-def token_table(params: Params) -> jax.Array:
-    """Returns the token table [V, D] of {"body", "head"}."""
-    return params["body"]["embed"]["tokens"]["table"]
-
-
-def _with_table(params: Params, table: jax.Array) -> Params:
-    embed = params["body"]["embed"] | {"tokens": {"table": table}}
-    return params | {"body": params["body"] | {"embed": embed}}

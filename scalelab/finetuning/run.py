@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import ArrayPytree
 
-from scalelab import objectives as objectives_lib
-from scalelab import sharding, systems
+from scalelab import objectives, sharding, systems
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.data.tokenizers import digest as tokenizer_digest
 from scalelab.finetuning import rows
@@ -89,9 +88,10 @@ class TaskRun:
         self.num_steps = max(1, round(config.epochs * self.steps_per_epoch))
         # The rows of the token table that are trained, None for all; the learner of these.
         self.rows, self.trained = None, self.learner
-        if not (self.learner.objectives or config.feature_layers):  # which train all rows, or none
+        if not (self.learner.terms or config.feature_layers):  # which train all rows, or none
             read = [e for e in (self.train, *self.dev.values()) if e is not None]
-            self.rows = rows.find(read, num_rows, opened.config.net.width, self.num_steps)
+            path, width = f"body/{self.learner.net.body.TOKEN_TABLE}", opened.config.net.width
+            self.rows = rows.find(read, path, num_rows, width, self.num_steps)
         if self.rows is not None:
             self.trained = self._learner(self.learner.net.num_orders, self.rows.size)
 
@@ -101,22 +101,20 @@ class TaskRun:
         pretraining, optim = opened.config, config.optim
         sizes = dataclasses.replace(pretraining.net, dropout_rate=config.dropout_rate)
         body = systems.make_net(
-            opened.system, sizes, vocab_size=num_rows, remat=pretraining.machine.remat
+            opened.system,
+            sizes,
+            pretraining.system_options,
+            vocab_size=num_rows,
+            remat=pretraining.machine.remat,
         )
-        head = config.head
-        objectives = ()
-        if config.lm_weight and opened.system.CAUSAL:
-            objectives = objectives_lib.make(
-                pretraining.objectives,
-                vocab_size=pretraining.tokenizer.vocab_size,
-                special_ids=self.tokenizer.special_ids,
-                mask_rate=pretraining.mask_rate,
-            )
+        head, adaptation = config.head, opened.system.ADAPTATION
+        num_outputs, rate = self.task.num_outputs, head.dropout_rate
+        terms = opened.terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,
-                make_head(head.kind, self.task.num_outputs, sizes.width, head.dropout_rate),
-                opened.system.ADAPTATION.reads,
+                make_head(head.kind, num_outputs, sizes.width, rate, adaptation.activation),
+                adaptation.reads,
                 num_orders,
             ),
             adamw.adamw(
@@ -127,10 +125,11 @@ class TaskRun:
                 clip_norm=optim.clip_norm,
             ),
             self.task.regression,
-            objectives,
+            terms,
             config.lm_weight,
             config.feature_layers,
             optim.layer_decay,
+            sizes.num_layers,
             pretrained_head=head.pretrained,
             keep_best=config.patience is not None,
         )
@@ -205,17 +204,19 @@ class TaskRun:
         return self.predict(lambda batch: program.predict(*placed, batch), split)[0]
 
     def flops(self, params: Params, length: int) -> float:
-        """Returns the FLOPs of a training step on a batch padded to `length`."""
-        opened, net = self.start.opened, self.learner.net
-        return flops.count_forward(
-            params["body"],
-            width=opened.config.net.width,
-            num_layers=opened.config.net.num_layers,
-            batch_size=self.config.batch_size * net.num_orders,
-            length=length,
-            predicted=length - 1 if self.learner.objectives else 0,
-            causal=opened.system.CAUSAL,
-        ).train
+        """Returns the FLOPs of a training step on a batch padded to `length`.
+
+        Args:
+          params: of a seed in training, which may have few rows of the token table.
+          length: T.
+        """
+        size = self.config.batch_size * self.learner.net.num_orders
+        forward = functools.partial(self.trained.scores, train=True)
+        batch = jax.eval_shape(lambda: objectives.example_batch(length, (), size))
+        return flops.of_program(
+            lambda params, batch, key: forward(params, batch, rng=key), params, batch,
+            jax.random.key(0),
+        ).train  # fmt: skip
 
     # --- The seeds' folders ----------------
 
@@ -241,6 +242,7 @@ class TaskRun:
             "tokenizer_digest": self.tokenizer_digest,
             "mnli_first": self.start.mnli_first,
             "net": dataclasses.asdict(opened.config.net) | {"dropout_rate": config["dropout_rate"]},
+            "system_options": dict(opened.config.system_options),
             "data": {k: v for k, v in self.splits.digests.items() if k not in self.splits.test},
             **config,
             "machine": machine,

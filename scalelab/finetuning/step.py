@@ -7,7 +7,7 @@ batches over the data and fsdp axes.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import flax
 import flax.linen as nn
@@ -19,9 +19,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
 from scalelab.nets.classifier import Classifier
+from scalelab.nn import axes
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
 from scalelab.nn.stack import STATES
-from scalelab.objectives import Objective, example_batch, named_key
+from scalelab.objectives import Pass, Term, apply_objectives, example_batch, named_key
 from scalelab.optim import adamw
 from scalelab.runs import vmapped
 
@@ -50,11 +51,12 @@ class FinetuneStep:
     net: Classifier  # unbound
     tx: optax.GradientTransformation  # at learning rate 1
     regression: bool  # whether the loss is the squared error of a score, not cross-entropy
-    objectives: tuple[Objective, ...] = ()  # of pre-training, trained beside the task
+    terms: tuple[Term, ...] = ()  # of pre-training, trained beside the task
     lm_weight: float = 0.0  # their weight, lambda in Radford et al. 2018, equation 5
     # Top layers that the head reads side by side while the net is frozen; None: off.
     feature_layers: int | None = None
     layer_decay: float | None = None  # see optim.adamw.layerwise_factors; None: off
+    num_layers: int = 0  # of the net, for layer_decay
     # Whether the head's first layer starts from the pooler that NSP has trained, as in Devlin et
     # al. 2019, where there is one and it fits.
     pretrained_head: bool = False
@@ -86,8 +88,9 @@ class FinetuneStep:
 
     def fresh(self, key: jax.Array) -> Params:
         """Returns new parameters of body and head, boxed with the names of their axes."""
-        batch = example_batch(2, has_pairs=False, batch_size=self.net.num_orders)
-        params = self.net.init(key, batch, train=False, objectives=self.objectives)["params"]
+        batch = example_batch(2, (), batch_size=self.net.num_orders)
+        variables = self.net.init(key, batch, self.terms, Pass(key), method=_classify_and_predict)
+        params = variables["params"]
         if self.feature_layers:
             hidden = self._features({"body": nn.unbox(params["body"])}, batch)
             params["head"] = self.net.init(key, hidden, batch, train=False, method="classify")[
@@ -116,13 +119,17 @@ class FinetuneStep:
         self, params: Params, batch: Batch, *, train: bool, rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, Metrics]]:
         """Returns scores [B, C] of a batch, and the terms of the auxiliary objectives."""
-        rngs = {} if rng is None else {"dropout": rng}
+        ctx = Pass(jax.random.key(0) if rng is None else rng, train=train)
+        rngs = {"dropout": ctx.key("dropout")} if train else {}
         if self.feature_layers:
             hidden = self._features(params, batch)
             given = {"params": {"head": params["head"]}}, hidden, batch
             return self.net.apply(*given, train=train, method="classify", rngs=rngs), {}
-        beside = self.objectives if train else ()
-        return self.net.apply({"params": params}, batch, train=train, objectives=beside, rngs=rngs)
+        return self.net.apply(
+            {"params": params}, batch, self.terms if train else (), ctx,
+            method=_classify_and_predict,
+            rngs=rngs,
+        )  # fmt: skip
 
     def train_step(
         self, state: FinetuneState, batch: Batch, learning_rate: jax.Array
@@ -136,9 +143,7 @@ class FinetuneStep:
         rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
         def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
-            scores, terms = self.scores(
-                params | state.fixed, batch, train=True, rng=named_key(rng, "dropout")
-            )
+            scores, terms = self.scores(params | state.fixed, batch, train=True, rng=rng)
             total = jnp.sum(losses(scores, batch["labels"], self.regression) * batch["weights"])
             weight = jnp.sum(batch["weights"])
             pairs = {"loss": (total, weight)}
@@ -153,7 +158,11 @@ class FinetuneStep:
         updates, opt_state = self.tx.update(grads, state.opt_state, state.params)
         if self.layer_decay is not None:
             factors = adamw.layerwise_factors(
-                state.params, self.net.body.stack.num_layers, self.layer_decay
+                state.params,
+                axes.names_by_path(jax.eval_shape(self.fresh, jax.random.key(0))),
+                self.num_layers,
+                self.layer_decay,
+                [f"body/{path}" for path in self.net.body.EMBEDDING],
             )
             updates = jax.tree.map(jnp.multiply, updates, factors)
         params = jax.tree.map(lambda p, u: p + learning_rate * u, state.params, updates)
@@ -165,6 +174,14 @@ class FinetuneStep:
         """Returns scores [B, C] without dropout."""
         with nn.logical_axis_rules(sharding.activation_rules()):
             return self.scores(params | fixed, batch, train=False)[0]
+
+
+def _classify_and_predict(
+    net: Classifier, batch: Batch, terms: Sequence[Term], ctx: Pass
+) -> tuple[jax.Array, dict[str, Metrics]]:
+    """Returns the scores of a bound classifier, and the losses of objectives on its body."""
+    scores = net(batch, ctx, train=ctx.train)
+    return scores, apply_objectives(net.body, batch, terms, ctx)
 
 
 _init = jax.jit(FinetuneStep.fresh, static_argnums=0)
@@ -228,10 +245,12 @@ def losses(scores: jax.Array, labels: jax.Array, regression: bool) -> jax.Array:
     return -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
 
 
-def make_head(kind: str, num_outputs: int, width: int, dropout_rate: float) -> nn.Module:
+def make_head(
+    kind: str, num_outputs: int, width: int, dropout_rate: float, activation: str
+) -> nn.Module:
     """Makes a classifier's head: "double", with a layer of this width between, or "single"."""
     if kind == "double":
-        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT)
+        return TwoLayerHead(num_outputs, width, dropout_rate, HEAD_INIT, activation)
     return OneLayerHead(num_outputs, dropout_rate, HEAD_INIT)
 
 

@@ -1,8 +1,9 @@
 """Formats: how documents become examples. One module each, found by name."""
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Protocol, cast
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -42,51 +43,102 @@ class Frame:
     end: tuple[int, ...] = ()  # after the last segment
 
 
-@dataclasses.dataclass
-class Examples:
-    """A chunk of finished examples; all arrays but the first two are int32 [num_examples].
+@dataclasses.dataclass(frozen=True)
+class Specials:
+    """The special ids that a format may put into examples: a frame, and all ids by role."""
 
-    A boundary is the index in the example where segment B begins, or the example's length where
-    there is one segment. A label is 0 where B follows A, 1 where B is random.
+    begin: tuple[int, ...] = ()  # these three as in `Frame`
+    between: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)  # role -> id
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """Ids of the roles sentinel_0, sentinel_1, ..., in this order."""
+        roles = map("sentinel_{}".format, itertools.count())
+        return tuple(self.ids[role] for role in itertools.takewhile(self.ids.__contains__, roles))
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array of a format: one number an example (flat) or one row an example (ragged).
+
+    A batch has a flat array as int32 [B], and a ragged one as int32 [B, T], 0 behind each row, with
+    the lengths of the rows as int32 [B] under `lengths_name`.
     """
 
-    tokens: np.ndarray  # flat ids, special ones included, in the dtype of the documents
-    starts: np.ndarray  # [num_examples + 1] int64, offsets into `tokens`
-    boundaries: np.ndarray
-    num_bytes: np.ndarray  # source bytes covered; a cut sentence counts pro rata, rounded
-    num_text_tokens: np.ndarray  # tokens that are not special
-    nsp_labels: np.ndarray | None  # None where the format makes no pairs
+    name: str
+    kind: Literal["flat", "ragged"] = "flat"
+    dtype: str | None = "int32"  # on disk; int8: a label; None: the documents' type of token
+    length: Callable[[int], int] | None = None  # max_len -> T of a ragged array; None: max_len
+
+    def shape(self, max_len: int, batch_size: int) -> tuple[int, ...]:
+        """Returns [B] or [B, T]."""
+        if self.kind == "flat":
+            return (batch_size,)
+        return batch_size, self.length(max_len) if self.length else max_len
+
+
+# Every format has these: the main text, its source bytes (a cut sentence counts pro rata, rounded),
+# and its tokens that are not special.
+COMMON = (Array("tokens", "ragged", None), Array("num_bytes"), Array("num_text_tokens"))
+
+
+def lengths_name(name: str) -> str:
+    """Returns the name in a batch of the row lengths of the ragged array `name`."""
+    return "lengths" if name == "tokens" else f"{name}_lengths"
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, laid end to end."""
+
+    values: np.ndarray
+    starts: np.ndarray  # [num_examples + 1] int64, offsets into `values`, from 0
+
+
+@dataclasses.dataclass
+class Examples:
+    """A chunk of finished examples, by the names of the declared arrays."""
+
+    ragged: dict[str, Ragged]
+    flat: dict[str, np.ndarray]  # [num_examples] each
     dropped_tokens: int  # text tokens that were cut off in this chunk
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.ragged["tokens"].starts) - 1
 
 
 class Format(Protocol):
-    """A module of this room."""
+    """A module of this room.
+
+    It may export `Options`, a frozen dataclass with defaults (config.format_options). Where rows
+    change at random in each epoch, it exports `corrupt(batch, *, seed, epochs, examples, specials,
+    options, max_len)`, a pure function of seed, epochs [B] and examples [B] (index in the store, -1
+    for padding) that returns a batch of ARRAYS, and STORED, the arrays on disk if they are others.
+    """
 
     VERSION: int  # part of the cache's key; to be raised when the output changes
-    HAS_PAIRS: bool  # whether examples have two segments and a label
+    ARRAYS: tuple[Array, ...]  # of a batch; COMMON among them
 
     def build(
         self,
         documents: Documents,
         *,
-        frame: Frame,
+        specials: Specials,
         max_len: int,
         seed: int,
         document_ids: np.ndarray | None = None,
-        short_rate: float = 0.1,
+        options: Any = None,
     ) -> Iterator[Examples]:
         """Yields chunks of finished examples, a pure function of its arguments.
 
         Args:
           documents: one split.
-          frame: special ids around the text and between its parts.
+          specials: special ids around the text and between its parts.
           max_len: tokens of the longest example, special ones included.
           seed: of all choices; unused where nothing is random.
           document_ids: which documents, in the order of their indices; None: all.
-          short_rate: share of examples with a shorter target, where the format has targets.
+          options: the module's `Options`; None if it has none.
 
         Raises:
           ValueError: `max_len` leaves no room for text, or the documents do not suit the format.
@@ -97,3 +149,9 @@ class Format(Protocol):
 def load(name: str) -> Format:
     """Imports the format module `name`; raises ValueError if there is no such format."""
     return cast(Format, names.load_module("formats", name))
+
+
+def declarations(array: str) -> dict[str, Array]:
+    """Returns how each format that has the array `array` declares it: format -> declaration."""
+    found = {name: load(name).ARRAYS for name in names.module_names("formats")}
+    return {name: a for name, arrays in found.items() for a in arrays if a.name == array}

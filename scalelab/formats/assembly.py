@@ -1,11 +1,11 @@
 """Shared by the formats: walking over documents, and copying planned pieces into examples."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Frame
+from scalelab.formats import Documents, Examples, Ragged, Specials
 
 SENTENCES_PER_CHUNK = 1 << 18  # planned at once
 TOKENS_PER_CHUNK = 1 << 22  # copied at once
@@ -76,9 +76,9 @@ def split_into_chunks(documents: Documents, document_ids: np.ndarray) -> Iterato
     yield from (ids for ids in np.split(document_ids, cuts) if len(ids))
 
 
-def room_for_text(frame: Frame, max_len: int, num_pieces: int, at_least: int) -> int:
+def room_for_text(specials: Specials, max_len: int, num_pieces: int, at_least: int) -> int:
     """Returns how many tokens of text fit beside the special ones; ValueError below `at_least`."""
-    special = len(frame.begin) + (num_pieces - 1) * len(frame.between) + len(frame.end)
+    special = len(specials.begin) + (num_pieces - 1) * len(specials.between) + len(specials.end)
     if max_len - special < at_least:
         raise ValueError(
             f"max_len = {max_len} leaves {max_len - special} tokens for text beside {special}"
@@ -90,15 +90,16 @@ def room_for_text(frame: Frame, max_len: int, num_pieces: int, at_least: int) ->
 def assemble(
     documents: Documents,
     plan: Plan,
-    frame: Frame,
+    specials: Specials,
     byte_offsets: np.ndarray,
     dropped_tokens: int,
-    nsp_labels: np.ndarray | None = None,
+    flat: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[Examples]:
     """Copies planned pieces: begin, piece, between, piece, ..., end.
 
     `byte_offsets` is from `count_bytes_before`. Yields chunks of about TOKENS_PER_CHUNK tokens, at
-    least one; the first carries `dropped_tokens`, the text tokens that the plan leaves out.
+    least one, with the arrays of `formats.COMMON` and of `flat` [num_examples]; the first carries
+    `dropped_tokens`, the text tokens that the plan leaves out.
     """
     piece_ends = np.cumsum(plan.num_pieces)
     text_ends = np.cumsum(plan.length)
@@ -109,23 +110,16 @@ def assemble(
         lo = int(piece_ends[begin - 1]) if begin else 0
         hi = int(piece_ends[end - 1]) if end else 0
         part = Plan(plan.num_pieces[begin:end], plan.first[lo:hi], plan.length[lo:hi])
-        labels = None if nsp_labels is None else nsp_labels[begin:end].astype(np.int32)
-        yield _copy(
-            documents, part, frame, byte_offsets, dropped_tokens if begin == 0 else 0, labels
-        )
+        made = _copy(documents, part, specials, byte_offsets, dropped_tokens if begin == 0 else 0)
+        made.flat.update((name, values[begin:end]) for name, values in (flat or {}).items())
+        yield made
 
 
 def _copy(
-    documents: Documents,
-    plan: Plan,
-    frame: Frame,
-    byte_offsets: np.ndarray,
-    dropped_tokens: int,
-    nsp_labels: np.ndarray | None,
+    documents: Documents, plan: Plan, specials: Specials, byte_offsets: np.ndarray, dropped: int
 ) -> Examples:
-    num_begin, num_between, num_end = len(frame.begin), len(frame.between), len(frame.end)
-    piece_ends = np.cumsum(plan.num_pieces)
-    opens = piece_ends - plan.num_pieces  # each example's first piece
+    num_begin, num_between, num_end = map(len, (specials.begin, specials.between, specials.end))
+    opens = np.cumsum(plan.num_pieces) - plan.num_pieces  # each example's first piece
     is_open = np.zeros(len(plan.first), bool)
     is_open[opens] = True
     is_close = np.roll(is_open, -1)
@@ -139,23 +133,15 @@ def _copy(
     ]
     starts = np.concatenate([[0], ends[is_close]]).astype(np.int64)
     for at, ids in (
-        (starts[:-1], frame.begin),
-        (text_at[~is_open] - num_between, frame.between),
-        (starts[1:] - num_end, frame.end),
+        (starts[:-1], specials.begin),
+        (text_at[~is_open] - num_between, specials.between),
+        (starts[1:] - num_end, specials.end),
     ):
         for offset, token in enumerate(ids):
             tokens[at + offset] = token
-    one_segment = nsp_labels is None
-    boundaries = np.diff(starts) if one_segment else text_at[opens + 1] - starts[:-1]
-    return Examples(
-        tokens=tokens,
-        starts=starts,
-        boundaries=boundaries.astype(np.int32),
-        num_bytes=_bytes(documents, plan, opens, byte_offsets),
-        num_text_tokens=_sums(plan.length, opens),
-        nsp_labels=nsp_labels,
-        dropped_tokens=dropped_tokens,
-    )
+    num_bytes = _bytes(documents, plan, opens, byte_offsets)
+    flat = {"num_bytes": num_bytes, "num_text_tokens": _sums(plan.length, opens)}
+    return Examples({"tokens": Ragged(tokens, starts)}, flat, dropped)
 
 
 def _bytes(

@@ -14,24 +14,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Frame, assembly
+from scalelab.formats import COMMON, Documents, Examples, Specials, assembly
 
 VERSION = 1
-HAS_PAIRS = False
+ARRAYS = COMMON
 
 
 def build(
     documents: Documents,
     *,
-    frame: Frame,
+    specials: Specials,
     max_len: int,
     seed: int = 0,
     document_ids: np.ndarray | None = None,
-    short_rate: float = 0.1,
+    options: None = None,
 ) -> Iterator[Examples]:
     """Formats documents as `formats.Format.build` says; nothing here is random."""
-    del seed, short_rate
-    room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
+    del seed, options
+    room = assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
     for ids in assembly.split_into_chunks(documents, assembly.select(documents, document_ids)):
         block = assembly.lay_out(documents, ids)
@@ -44,5 +44,5 @@ def build(
         first = np.asarray(documents.sentence_starts)[block.sentences[at]]
         plan = assembly.Plan(np.ones(len(at), np.int64), first, length)
         yield from assembly.assemble(
-            documents, plan, frame, byte_offsets, int((available - length).sum())
+            documents, plan, specials, byte_offsets, int((available - length).sum())
         )

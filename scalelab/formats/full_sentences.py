@@ -1,8 +1,7 @@
 """FULL-SENTENCES: contiguous sentences up to the maximum length, across documents.
 
 After Liu et al. 2019 ("RoBERTa", section 4.2). It is DOC-SENTENCES but for one thing, so that the
-two can be compared: where a document ends, the frame's `between` follows and the next document goes
-on.
+two can be compared: where a document ends, `between` follows and the next document goes on.
 
 - An example is `begin` text `end`; the text of two documents in it is separated by `between`.
 - The sentence that does not fit is cut there and its remainder dropped: `dropped_tokens` counts it.
@@ -16,24 +15,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Frame, assembly
+from scalelab.formats import COMMON, Documents, Examples, Specials, assembly
 
 VERSION = 1
-HAS_PAIRS = False
+ARRAYS = COMMON
 
 
 def build(
     documents: Documents,
     *,
-    frame: Frame,
+    specials: Specials,
     max_len: int,
     seed: int = 0,
     document_ids: np.ndarray | None = None,
-    short_rate: float = 0.1,
+    options: None = None,
 ) -> Iterator[Examples]:
     """Formats documents as `formats.Format.build` says; nothing here is random."""
-    del seed, short_rate
-    room = assembly.room_for_text(frame, max_len, num_pieces=1, at_least=1)
+    del seed, options
+    room = assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     byte_offsets = assembly.count_bytes_before(documents)
     starts = np.asarray(documents.sentence_starts)
     chunks = list(assembly.split_into_chunks(documents, assembly.select(documents, document_ids)))
@@ -43,13 +42,13 @@ def build(
         sentences = np.concatenate([waiting, block.sentences])
         is_first = np.concatenate([waiting_first, block.document_begins == np.arange(len(block))])
         lengths = starts[sentences + 1] - starts[sentences]
-        at, end, kept = _pack(lengths, is_first, room, len(frame.between))
+        at, end, kept = _pack(lengths, is_first, room, len(specials.between))
         if number + 1 < len(chunks):  # the last example may go on in the next chunk
             begin = at[-1] if len(at) else 0
             waiting, waiting_first = sentences[begin:], is_first[begin:]
             at, end, kept = at[:-1], end[:-1], kept[:-1]
         plan, dropped = _plan(starts, sentences, lengths, is_first, at, end, kept)
-        yield from assembly.assemble(documents, plan, frame, byte_offsets, dropped)
+        yield from assembly.assemble(documents, plan, specials, byte_offsets, dropped)
 
 
 def _pack(

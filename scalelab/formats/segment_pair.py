@@ -40,70 +40,34 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scalelab.formats import Documents, Examples, Frame, assembly, draws
+from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly
+from scalelab.formats.pairs import Choices, Pairs, Rates, choose_pairs, cut_spans, fit, segments
 
 VERSION = 1
-HAS_PAIRS = True
+ARRAYS = (
+    *COMMON,
+    Array("second_starts"),  # index in the example where B begins
+    Array("random_second", dtype="int8"),  # label: 1 where B is random, 0 where it follows A
+)
 SENTENCES_FOR_BALANCE = 400_000
 BALANCED = 2e-4  # share of label 1 away from one half
-CHOICES = ("is_short", "target", "split", "label", "only", "other_document", "other_sentence")
 
 
 @dataclasses.dataclass(frozen=True)
-class Rates:
-    """Probabilities of label 1 where there is a choice, and of keeping an only sentence."""
+class Options:
+    """Options of the format."""
 
-    random: float
-    only: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Examples before a random B is known; all [num_examples], places are counted in the block.
-
-    A is the sentences [first, middle), B of label 0 is [middle, end).
-    """
-
-    sentences: np.ndarray  # index in the split of the first sentence used up: addresses the choices
-    first: np.ndarray
-    middle: np.ndarray
-    end: np.ndarray
-    target: np.ndarray  # tokens
-    labels: np.ndarray
-    is_repeated: np.ndarray  # A was used before
-    is_only: np.ndarray  # A is its document
-
-
-class Choices:
-    """A stream of random numbers for each choice, addressed by the example's first sentence."""
-
-    def __init__(self, seed: int, room: int, short_rate: float) -> None:
-        self.room = room  # tokens of text in an example
-        self._short_rate = short_rate
-        self._keys = {name: draws.key(seed, place) for place, name in enumerate(CHOICES)}
-
-    def uniform(self, name: str, sentences: np.ndarray) -> np.ndarray:
-        """Uniform in [0, 1)."""
-        return draws.uniform(self._keys[name], sentences)
-
-    def below(self, name: str, sentences: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-        """Integer in [0, limit)."""
-        return draws.below(self._keys[name], sentences, limit)
-
-    def target(self, sentences: np.ndarray) -> np.ndarray:
-        """Tokens that an example aims at."""
-        is_short = self.uniform("is_short", sentences) < self._short_rate
-        return np.where(is_short, 2 + self.below("target", sentences, self.room - 1), self.room)
+    short_rate: float = 0.1  # share of examples with a random shorter target
 
 
 def build(
     documents: Documents,
     *,
-    frame: Frame,
+    specials: Specials,
     max_len: int,
     seed: int,
     document_ids: np.ndarray | None = None,
-    short_rate: float = 0.1,
+    options: Options | None = None,
 ) -> Iterator[Examples]:
     """Formats documents into labelled pairs as `formats.Format.build` says.
 
@@ -114,7 +78,7 @@ def build(
       ValueError: no room for two tokens of text; fewer than two documents have text; or no document
         has two sentences.
     """
-    room = assembly.room_for_text(frame, max_len, num_pieces=2, at_least=2)
+    room = assembly.room_for_text(specials, max_len, num_pieces=2, at_least=2)
     ids = assembly.select(documents, document_ids)
     ids = ids[np.diff(documents.document_starts)[ids] > 0]
     if len(ids) < 2:
@@ -122,69 +86,16 @@ def build(
             f"segment_pair takes a random B from another document, but only {len(ids)} of them"
             " has text; use more text, or the format doc_sentences"
         )
-    choices = Choices(seed, room, short_rate)
+    choices = Choices(seed, room, (options or Options()).short_rate)
     rates = balance(documents, ids, choices)
     byte_offsets = assembly.count_bytes_before(documents)
     for chunk in assembly.split_into_chunks(documents, ids):
         block = assembly.lay_out(documents, chunk)
         pairs = choose_pairs(block, cut_spans(block, choices), choices, rates)
         plan, labels, dropped = _plan(documents, ids, block, pairs, rates, choices)
-        yield from assembly.assemble(documents, plan, frame, byte_offsets, dropped, labels)
-
-
-def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts documents into spans: the first sentence of each, and the one after its last."""
-    # A span is cut from every sentence; then the chain of those that follow each other is kept.
-    ends = _cut(block, np.arange(len(block)), block.document_ends, choices)[0]
-    first = assembly.follow(ends)
-    return first, ends[first]
-
-
-def choose_pairs(
-    block: assembly.Block, spans: tuple[np.ndarray, np.ndarray], choices: Choices, rates: Rates
-) -> Pairs:
-    """Decides target, A, label, and a B that follows, of every example of a block."""
-    (here, stop), rounds = spans, []
-    while len(here):  # one round makes one example from each span that is not used up
-        pairs, used = _choose_round(block, here, stop, choices, rates)
-        rounds.append(pairs)
-        here, stop = used[used < stop], stop[used < stop]
-    fields = [field.name for field in dataclasses.fields(Pairs)]
-    joined = Pairs(*(np.concatenate([getattr(pairs, name) for pairs in rounds]) for name in fields))
-    order = np.argsort(joined.sentences)
-    return Pairs(*(getattr(joined, name)[order] for name in fields))
-
-
-def _cut(
-    block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where the sentences from `here` reach a target drawn for each, or `stop`; and the target."""
-    target = choices.target(block.sentences[here])
-    end = np.searchsorted(block.offsets, block.offsets[here] + target)
-    return np.minimum(np.maximum(end, here + 2), stop), target
-
-
-def _choose_round(
-    block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices, rates: Rates
-) -> tuple[Pairs, np.ndarray]:
-    """Makes the next example of each span [here, stop); returns also where each is used up to."""
-    sentences = block.sentences[here]
-    end, target = _cut(block, here, stop, choices)
-    is_single = end - here == 1
-    is_only = is_single & (block.document_ends[here] - block.document_begins[here] == 1)
-    labels = is_only | (choices.uniform("label", sentences) < rates.random)
-    is_repeated = is_single & ~labels
-    # Sentences before the single one that fit the target with it, at least one.
-    earliest = np.searchsorted(block.offsets, block.offsets[end] - target)
-    earliest = np.clip(earliest, block.document_begins[here], np.maximum(here - 1, 0))
-    num_choices = np.where(is_repeated, here - earliest, np.maximum(end - here - 1, 1))
-    num_a = 1 + choices.below("split", sentences, num_choices)
-    first = np.where(is_repeated, here - num_a, here)
-    middle = first + num_a
-    pairs = Pairs(
-        sentences, first, middle, end, target, labels.astype(np.int32), is_repeated, is_only
-    )
-    return pairs, np.where(labels, middle, end)
+        second_starts = len(specials.begin) + plan.length[::2] + len(specials.between)
+        flat = {"second_starts": second_starts, "random_second": labels}
+        yield from assembly.assemble(documents, plan, specials, byte_offsets, dropped, flat)
 
 
 def balance(documents: Documents, ids: np.ndarray, choices: Choices) -> Rates:
@@ -234,14 +145,11 @@ def _plan(
     choices: Choices,
 ) -> tuple[assembly.Plan, np.ndarray, int]:
     """Chooses the random B and cuts what is too long: pieces, labels, dropped tokens."""
-    starts = np.asarray(documents.sentence_starts)
-    keep = ~pairs.is_only | (choices.uniform("only", pairs.sentences) < rates.only)
-    left_out = int((block.offsets[pairs.middle] - block.offsets[pairs.first])[~keep].sum())
-    pairs = Pairs(*(getattr(pairs, field.name)[keep] for field in dataclasses.fields(Pairs)))
+    pairs, left_out = pairs.select(
+        block, ~pairs.is_only | (choices.uniform("only", pairs.sentences) < rates.only)
+    )
     is_random = pairs.labels == 1
-    first_a = starts[block.sentences[pairs.first]]
-    length_a = block.offsets[pairs.middle] - block.offsets[pairs.first]
-    first_b, length_b = first_a + length_a, block.offsets[pairs.end] - block.offsets[pairs.middle]
+    first_a, length_a, first_b, length_b = segments(documents, block, pairs)
     first_b[is_random], length_b[is_random] = _random_segments(
         documents,
         ids,
@@ -249,9 +157,7 @@ def _plan(
         np.maximum(pairs.target - length_a, 1)[is_random],
         choices,
     )
-    room = choices.room
-    kept_a = np.minimum(length_a, np.maximum(room - length_b, room - room // 2))
-    kept_b = np.minimum(length_b, room - kept_a)
+    kept_a, kept_b = fit(length_a, length_b, choices.room)
     cut = (length_a - kept_a)[~pairs.is_repeated].sum() + (length_b - kept_b)[~is_random].sum()
     plan = assembly.Plan(
         num_pieces=np.full(len(kept_a), 2),

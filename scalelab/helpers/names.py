@@ -31,7 +31,7 @@ def brief(value: object) -> str:
 
 
 # Modules of a room that its choices share; none of them is a choice.
-SHARED = {"formats": ("assembly", "draws"), "objectives": ("xent",)}
+SHARED = {"formats": ("assembly", "draws", "pairs"), "objectives": ("xent",)}
 
 
 def module_names(room: str) -> list[str]:

@@ -31,7 +31,8 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
     """Reads the fields that a map names.
 
     Returns:
-      Sizes by the names of mapping.Field.name, the dropout rate, and remarks for the user.
+      Sizes and options by the names of mapping.Field.name, the dropout rate, and remarks for the
+      user.
 
     Raises:
       ValueError: a field has a value that our net cannot take.
@@ -49,7 +50,7 @@ def read_fields(family: Map, config: Mapping[str, Any]) -> tuple[dict[str, int],
         )
     sizes: dict[str, int] = {}
     rates: dict[str, float] = {}
-    for field in family.fields:
+    for field in (*family.fields, *family.options):
         value = config.get(field.key)
         value = field.default if value is None else value
         if field.name == "dropout_rate":
@@ -111,6 +112,20 @@ def read_classes(config: Mapping[str, Any], num_classes: int) -> tuple[list[str]
     return [str(names[key]) for key in keys], num_classes == 1
 
 
+def list_wrong_options(family: Map, options: Mapping[str, Any]) -> list[str]:
+    """Returns what no class of the family can have of a run's system_options, in words."""
+    wrong = [
+        f"its system_options.{name} is {options[name]!r}, and the class needs {value!r}"
+        for name, value in family.required.items()
+        if options[name] != value
+    ]
+    return wrong + [
+        f"its system_options.{field.name} is None, and the class needs a number"
+        for field in family.options
+        if options[field.name] is None and field.none is None
+    ]
+
+
 def make_config(
     family: Map,
     architecture: Architecture,
@@ -124,7 +139,7 @@ def make_config(
     Args:
       family: the map.
       architecture: the class.
-      fields: values by the names of mapping.Field.name.
+      fields: sizes by the names of mapping.Field.name, and the run's system_options.
       token_ids: id of each special role: pad, bos, eos.
       labels: names of a classifier's classes; None for other nets.
       regression: True if the classifier is a regression, with one score.
@@ -144,7 +159,12 @@ def make_config(
         value = made.setdefault(fixed.key, fixed.values[0])
         if value not in fixed.values:
             wrong.append(f"its {fixed.key} would be {value!r}, but {fixed.why}")
-    made |= {field.key: fields[field.name] + field.offset for field in family.fields}
+    wrong += list_wrong_options(family, fields)
+    for field in (*family.fields, *family.options):
+        value = fields[field.name]
+        if value is None and field.none is not None:
+            value = fields[field.none]
+        made[field.key] = None if value is None else value + field.offset
     free = any(field.name == "ffn_width" for field in family.fields)
     if not free and fields["ffn_width"] != 4 * fields["width"]:
         wrong.append(f"its feed-forward width is {4 * fields['width']}, not {fields['ffn_width']}")

@@ -30,6 +30,7 @@ class Sizes:
       vocab_size: V, the number of ids that the tokenizer uses.
       vocab_rows: rows of their vocabulary tables, V and padding.
       num_segments: S, rows of their segment table.
+      num_groups: number of groups of layers that share parameters.
     """
 
     num_heads: int
@@ -37,6 +38,7 @@ class Sizes:
     vocab_size: int
     vocab_rows: int
     num_segments: int = 1
+    num_groups: int = 1
 
 
 def _split(sizes: Sizes, x: np.ndarray) -> np.ndarray:
@@ -110,10 +112,10 @@ LOSSY = {"vocabulary", "behind_padding"}  # the second function may not restore 
 
 
 def _layers(rows: Iterable[Row], sizes: Sizes) -> Iterator[tuple[Row, int, tuple[str, ...]]]:
-    """Yields each row once for each of its layers, with the tensor names."""
+    """Yields each row once for each of its layers or groups, with the tensor names."""
     for row in rows:
-        for i in range(sizes.num_layers if row.by_layer else 1):
-            yield row, i, tuple(name.format(i) for name in row.tensors)
+        for i in range(getattr(sizes, row.stacked) if row.stacked else 1):
+            yield row, i, tuple(name.format(i, group=i) for name in row.tensors)
 
 
 def _apply(transform: Function, sizes: Sizes, arrays: Arrays) -> Arrays:
@@ -152,8 +154,9 @@ def to_parameters(
             made = _apply(forward, sizes, tensors)
             for path, x in zip(row.paths, made, strict=True):
                 if i == 0:
-                    flat[path] = np.empty((sizes.num_layers,) * row.by_layer + x.shape, x.dtype)
-                place = flat[path][i if row.by_layer else ...]
+                    lead = (getattr(sizes, row.stacked),) if row.stacked else ()
+                    flat[path] = np.empty(lead + x.shape, x.dtype)
+                place = flat[path][i if row.stacked else ...]
                 if place.shape != x.shape:
                     raise ValueError("the layer before it has another shape")
                 place[...] = x
@@ -169,7 +172,7 @@ def to_tensors(rows: Iterable[Row], flat: Mapping[str, np.ndarray], sizes: Sizes
     """Converts our parameters to tensors, by their names in the map; inverts `to_parameters`."""
     found: Flat = {}
     for row, i, names in _layers(rows, sizes):
-        arrays = tuple(np.asarray(flat[p][i] if row.by_layer else flat[p]) for p in row.paths)
+        arrays = tuple(np.asarray(flat[p][i] if row.stacked else flat[p]) for p in row.paths)
         made = _apply(TRANSFORMS[row.transform][1], sizes, arrays)
         found |= {n: np.ascontiguousarray(x) for n, x in zip(names, made, strict=True)}
     return found

@@ -2,6 +2,8 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +25,7 @@ from scalelab.runs import json_files, pretrained, records
 from scalelab.runs.records import RunRecord
 
 PADDING = "<|padding|>"  # a new token of classifiers with the frame of an import
-PIPELINES = {"mlm": "fill-mask", "clm": "text-generation", "classify": "text-classification"}
+PIPELINES = {"masked": "fill-mask", "next": "text-generation"}  # by what a class predicts
 
 
 @dataclasses.dataclass
@@ -35,6 +37,7 @@ class ExportedRun:
 
     run: RunRecord
     net: Net
+    options: Mapping[str, Any]
     family: Map
     architecture: Architecture
     flat: convert.Flat
@@ -45,7 +48,9 @@ class ExportedRun:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
 
-def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> list[str]:
+def run(
+    source: pathlib.Path, to: pathlib.Path, dtype: str | None = None, part: str | None = None
+) -> list[str]:
     """Exports a run.
 
     Args:
@@ -53,6 +58,7 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
       to: the folder to write; files of an earlier export there are replaced, others stay.
       dtype: "float32", "float16" or "bfloat16" of the stored tensors; None: the dtypes that an
         imported checkpoint had, else float32.
+      part: which of the run's nets, as its system names them (`systems.Part`); None: the first.
 
     Returns:
       Lines for the user.
@@ -62,33 +68,67 @@ def run(source: pathlib.Path, to: pathlib.Path, dtype: str | None = None) -> lis
     """
     place = output_folder.check(to, "--to", replace=True)
     opened = records.read_run(source, metrics=False)
-    exported = (_open_net if opened.task is None else _open_classifier)(opened)
+    exported = _open_net(opened, part) if opened.task is None else _open_classifier(opened, part)
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
     name = exported.architecture.name
     lines = [f"{to}: {name}; load it with {name}.from_pretrained({str(to)!r})", *exported.remarks]
-    if "mlm" not in exported.architecture.heads:  # users of an MLM write the mask into texts
+    if exported.architecture.predicts != "masked":  # else users write the mask into texts
         lines.append("note: special tokens inside a text are tokenized as plain text")
     return lines
 
 
-def _open_net(run: RunRecord) -> ExportedRun:
+def _open_net(run: RunRecord, part: str | None) -> ExportedRun:
     opened = pretrained.load(run.folder)
-    family = maps.load(opened.config.system)
+    family, net, options = (
+        maps.load(opened.config.system), opened.config.net, opened.config.system_options
+    )  # fmt: skip
     params = traverse_util.flatten_dict(opened.params, sep="/")
     flat = {name: np.asarray(x) for name, x in params.items()}
+    parts = systems.parts(opened.system, net, options)
+    if part is not None and part not in parts:
+        has = f"the parts {', '.join(parts)}" if parts else "one net"
+        raise ValueError(f"--part={part}: the run in {run.folder} has {has}")
+    remarks = []
+    if parts:
+        name = part or next(iter(parts))
+        net, options, flat = _cut(parts[name], net, options, flat)
+        others = ", ".join(f"--part={other}" for other in parts if other != name)
+        remarks.append(f"this is the {name} of the run; {others} writes its other net")
     for a in family.variants:
-        if {path for row in family.rows(a) for path in row.paths} == flat.keys():
-            net = opened.config.net
-            return ExportedRun(run, net, family, a, flat, opened.tokenizer, opened.step)
+        if _paths(family, a) == flat.keys():
+            return ExportedRun(
+                run, net, options, family, a, flat, opened.tokenizer, opened.step, remarks=remarks
+            )
+    wrong = config_json.list_wrong_options(family, opened.config.system_options)
+    reasons = "".join(f"{reason}; " for reason in wrong)
     raise ValueError(
         f"transformers has no class for a {opened.config.system} with {opened.config.objective};"
-        f" its classes are {', '.join(a.name for a in family.architectures)}"
+        f" {reasons}its classes are {', '.join(a.name for a in family.architectures)}"
     )
 
 
-def _open_classifier(run: RunRecord) -> ExportedRun:
+def _paths(family: Map, architecture: Architecture) -> set[str]:
+    return {path for row in family.rows(architecture) for path in row.paths}
+
+
+def _cut(
+    part: systems.Part, net: Net, options: Mapping[str, object], flat: convert.Flat
+) -> tuple[Net, Mapping[str, object], convert.Flat]:
+    """Returns sizes, options and parameters of a part; a classifier's head stays."""
+    cut = {}
+    for path, x in flat.items():
+        top, slash, rest = path.partition("/")
+        name = part.paths.get(top, "head" if top == "head" else None)
+        if name is not None:
+            cut[name + slash + rest] = x
+    return dataclasses.replace(net, **part.net), {**options, **part.options}, cut
+
+
+def _open_classifier(run: RunRecord, part: str | None) -> ExportedRun:
     path = run.folder
+    if part is not None:
+        raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one net")
     config = json_files.fill(ClassifierConfig, run.config, path / "config.json")
     family, kind = maps.load(config.system), config.head.kind
     architecture = next(a for a in family.architectures if a.classifies)
@@ -112,7 +152,14 @@ def _open_classifier(run: RunRecord) -> ExportedRun:
     count = imported.check_shapes(path, config, flat, tokenizer.vocab_size)
     labels = list(config.class_names or [f"LABEL_{i}" for i in range(count)])
     step = run.result.steps if run.result else 0
-    return ExportedRun(run, config.net, family, architecture, flat, tokenizer, step, config, labels)
+    net, options = config.net, config.pretraining().system_options
+    for body in list(systems.parts(systems.load(config.system), net, options).values())[:1]:
+        net, options, flat = _cut(body, net, options, flat)
+    fitting = (a for a in family.variants if a.classifies and _paths(family, a) == flat.keys())
+    architecture = next(fitting, architecture)
+    return ExportedRun(
+        run, net, options, family, architecture, flat, tokenizer, step, config, labels
+    )
 
 
 def _reads_as_imported(config: ClassifierConfig) -> bool:
@@ -125,14 +172,16 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
     net, classifier = exported.net, exported.classifier
     ids = exported.tokenizer.special_ids
     facts, originals = side_files.load_source(run.folder)
-    count = len(exported.flat["embed/tokens/table"])
+    count = len(exported.flat[family.token_table])
     given = {"vocab_rows": count} | facts.sizes
+    if "num_groups" in exported.options:
+        given["num_groups"] = exported.options["num_groups"]
     sizes = convert.Sizes(net.num_heads, net.num_layers, vocab_size=count, **given)
     frame = pad = None
     module = systems.load(family.system)
     if classifier and not _reads_as_imported(classifier):
         frame = (module.ADAPTATION.begin, module.ADAPTATION.between, module.ADAPTATION.end)
-    if classifier and module.CAUSAL and classifier.task != TASK:
+    if classifier and module.SEES == "left" and classifier.task != TASK:
         # The class reads the last token that is not padding, so no text may end in padding's id.
         pad = frame[0][0] if frame else PADDING
     roles = {role: exported.tokenizer.token(i) for role, i in ids.items()}
@@ -141,17 +190,18 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str | None) -> None:
         ids = ids | {"pad": exported.tokenizer.with_added([pad]).token_id(pad)}
         # A new token gets a row of zeros, which nothing reads.
         sizes = dataclasses.replace(sizes, vocab_rows=max(sizes.vocab_rows, ids["pad"] + 1))
-    _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
     fields = dataclasses.asdict(net) | {"ffn_width": net.ffn_width or 4 * net.width}
     fields |= {"vocab_size": sizes.vocab_rows, "num_segments": sizes.num_segments}
+    fields |= exported.options
     regression = classifier is not None and classifier.regression
     config = config_json.make_config(family, architecture, fields, ids, exported.labels, regression)
     write_json(to / "config.json", config | facts.fields)
+    _write_tensors(exported, to, dtype, sizes, facts.dtypes, originals)
     tokenizer_lib.export(
         run.folder / "tokenizer",
         to,
         roles,
-        special_as_text="mlm" not in architecture.heads,
+        special_as_text=architecture.predicts != "masked",
         inputs=family.inputs,
         max_len=net.max_len,
         frame=frame,
@@ -205,9 +255,12 @@ def _round(name: str, x: np.ndarray, dtype: str) -> np.ndarray:
 def _make_card(exported: ExportedRun) -> str:
     """Makes the model card: the run's card below the fields that the hub reads."""
     architecture = exported.architecture
-    pipeline = "".join(
-        f"pipeline_tag: {name}\n" for head, name in PIPELINES.items() if head in architecture.heads
+    pipeline = (
+        "text-classification"
+        if architecture.classifies
+        else PIPELINES.get(architecture.predicts or "")
     )
+    pipeline = f"pipeline_tag: {pipeline}\n" if pipeline else ""
     tags = f"tags:\n- scalelab\n- {exported.family.system}\n"
     return f"---\nlibrary_name: transformers\n{pipeline}{tags}---\n\n" + card.write(
         exported.run.folder,

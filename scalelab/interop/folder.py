@@ -106,7 +106,7 @@ class Folder:
     """A checkpoint in Hugging Face layout.
 
     Attributes:
-      fields: its sizes, by the names of mapping.Field.name.
+      fields: its sizes and options, by the names of mapping.Field.name.
       params: our parameters by path.
       facts: facts of the checkpoint that `params` does not hold.
       originals: tensors that `params` cannot restore bit for bit, by their names in the map.
@@ -165,10 +165,11 @@ def open_folder(path: pathlib.Path) -> Folder:
     family = config_json.find_map(config)
     fields, dropout_rate, remarks = config_json.read_fields(family, config)
     tensors = Tensors(path)
-    if fields["num_layers"] > len(tensors.dtypes):
+    num_layers, num_groups = fields["num_layers"], fields.get("num_groups")
+    if (num_groups or num_layers) > len(tensors.dtypes):
         raise ValueError(
-            f"config.json contradicts the tensors: {fields['num_layers']:,} layers, but only"
-            f" {len(tensors.dtypes)} tensors"
+            f"config.json contradicts the tensors: {num_groups or num_layers:,} layers with"
+            f" parameters, but only {len(tensors.dtypes)} tensors"
         )
     texts = tokenizer.read(path)
     used, rows = texts.vocab_size, fields["vocab_size"]
@@ -182,7 +183,9 @@ def open_folder(path: pathlib.Path) -> Folder:
             f"the vocabulary is cut from {rows} to {used} rows: the tokenizer uses no other id"
         )
     num_segments = fields.get("num_segments", 1)
-    sizes = convert.Sizes(fields["num_heads"], fields["num_layers"], used, rows, num_segments)
+    sizes = convert.Sizes(
+        fields["num_heads"], num_layers, used, rows, num_segments, num_groups or 1
+    )
     tied = config.get("tie_word_embeddings") is not False
     architecture, names, unused = _match(family, tied, tensors, sizes)
     if not tied and architecture.scores_tokens and not architecture.untied:

@@ -29,6 +29,10 @@ def main(argv: list[str] | None = None) -> None:
         help="dtype of the stored tensors; the last two round. Default: the dtypes of the imported"
         " checkpoint, else float32",
     )
+    out.add_argument(
+        "--part",
+        help="which net of a run with several, such as generator; default: the one for tasks",
+    )
     arguments = made.parse_args(argv)
     malloc.return_freed()
     with cli.one_message("nothing was left behind"):
@@ -39,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             from scalelab.interop import exporting
 
-            lines = exporting.run(arguments.run, arguments.to, arguments.dtype)
+            lines = exporting.run(arguments.run, arguments.to, arguments.dtype, arguments.part)
     print("\n".join(lines))
 
 

@@ -12,13 +12,12 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from scalelab import objectives, state
-from scalelab.config.pretraining import Shape, resolve
+from scalelab import formats, objectives, state, systems
+from scalelab.config.pretraining import Net, Shape, resolve
 from scalelab.finetuning import imported
 from scalelab.interop import config_json, output_folder, side_files
 from scalelab.interop import folder as folder_lib
 from scalelab.interop.folder import Folder
-from scalelab.interop.mapping import OUTPUT
 from scalelab.resources import flops
 from scalelab.runs import environment, json_files, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
@@ -70,10 +69,14 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
 def _pretrain_values(opened: Folder) -> dict[str, Any]:
     """Returns the config of a pre-training that could have made the checkpoint."""
     values = imported.pretrain_values(opened.family.system, CORPUS)
-    heads, max_len = opened.architecture.heads, opened.fields["max_len"]
-    values["objective"] = "+".join(head for head in heads if head != OUTPUT)
-    values["data"]["format"] = "segment_pair" if "nsp" in heads else "doc_sentences"
+    names, max_len = opened.architecture.heads, opened.fields["max_len"]
+    values["objective"] = "+".join(names)
+    needed = [array for name in names for array in objectives.load(name).NEEDS]
+    able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
+    values["data"]["format"] = next(iter(able))
     values["net"] |= _net_values(opened)
+    values["system_options"] = _options(opened)
+    values["objective_options"] = dict(opened.architecture.objective_options)
     values["tokenizer"] = {
         "kind": opened.tokenizer.kind,
         "vocab_size": opened.tokenizer.vocab_size,
@@ -93,9 +96,18 @@ def _net_values(opened: Folder) -> dict[str, Any]:
     }
 
 
+def _options(opened: Folder) -> dict[str, Any]:
+    """Returns the options of the system that the classes need, and those of config.json."""
+    family = opened.family
+    return dict(family.required) | {
+        field.name: opened.fields[field.name] for field in family.options
+    }
+
+
 def _classifier_values(opened: Folder) -> dict[str, Any]:
     """Returns the fields of a fine-tuning's config that a checkpoint determines."""
-    family, rate = opened.family, opened.dropout_rate
+    family, dropout = opened.family, opened.family.head_dropout
+    default = opened.dropout_rate if dropout.default is None else dropout.default
     num_classes = len(opened.params["head/out/bias"])
     labels, regression = config_json.read_classes(opened.config, num_classes)
     return {
@@ -105,9 +117,10 @@ def _classifier_values(opened: Folder) -> dict[str, Any]:
         "init": "none",
         "mnli_first": False,
         "net": _net_values(opened),
+        "system_options": _options(opened),
         "head": {
             "kind": family.head_kind,
-            "dropout_rate": config_json.read_rate(opened.config, "classifier_dropout", rate),
+            "dropout_rate": config_json.read_rate(opened.config, dropout.key, default),
             "pretrained": False,
         },
         "labels": labels,
@@ -125,7 +138,7 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
         return
     config = resolve(values)
     model = state.make_model(config, opened.tokenizer.special_ids)
-    made = objectives.abstract_params(model.net, model.objectives, max_len=config.short.max_len)
+    made = objectives.abstract_params(model.net, model.terms, max_len=config.short.max_len)
     expected = {k: x.shape for k, x in traverse_util.flatten_dict(made, sep="/").items()}
     wrong = [
         f"{name}: expected {expected.get(name)}, found {x.shape}"
@@ -155,11 +168,12 @@ def _write(
     checkpoints.close()
     side_files.save_source(workdir, opened.facts, opened.originals)
     net = values["net"]
+    module = systems.load(values["system"])
     shape = Shape(net["num_heads"], net["width"], net["num_layers"])
     common = {
         "system": values["system"],
         "shape": shape,
-        "n_model": shape.n_model,
+        "n_model": systems.n_model(module, Net(**net), values["system_options"]),
         "seed": 0,
         "params": flops.count_parameters(tree),
         "imported": origin,

@@ -1,8 +1,9 @@
 """The records of a family's map, which is only data: how scalelab stands in `transformers`."""
 
 import dataclasses
+from collections.abc import Mapping
 
-OUTPUT = "output"  # the head of an architecture with a separate output table
+OUTPUT = "output"  # the extra of an architecture with a separate output table
 Value = str | int | float | bool | None  # of a field of config.json
 
 
@@ -12,7 +13,8 @@ class Row:
 
     Attributes:
       paths: paths in our parameter tree, such as "embed/tokens/table".
-      tensors: tensor names; "{}" stands for the layer number, an index on axis 0 of a parameter.
+      tensors: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
+        layers that share parameters: an index on axis 0 of a parameter.
       transform: a name in convert.TRANSFORMS.
     """
 
@@ -21,9 +23,10 @@ class Row:
     transform: str = "same"
 
     @property
-    def by_layer(self) -> bool:
-        """True if there is one set of tensors for each layer."""
-        return any("{}" in name for name in self.tensors)
+    def stacked(self) -> str | None:
+        """The number of sets of tensors, a field of convert.Sizes; None if there is one."""
+        marks = {"{}": "num_layers", "{group}": "num_groups"}
+        return next((size for mark, size in marks.items() if mark in self.tensors[0]), None)
 
 
 def row(path: str, tensor: str, transform: str = "same") -> Row:
@@ -52,16 +55,18 @@ class Field:
 
     Attributes:
       name: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
-        num_segments.
+        num_segments; in Map.options an option of the system.
       key: its name in config.json.
       default: the default of `transformers`; None for ffn_width means 4 * width.
       offset: the value in config.json minus the value in our config.
+      none: the field that an option None equals; None: exports refuse that option None.
     """
 
     name: str
     key: str
     default: int | float | None
     offset: int = 0
+    none: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,15 +93,21 @@ class Architecture:
     Attributes:
       name: the class.
       heads: names in Map.heads: objectives that an import can be trained on, or "classify".
+      predicts: "next" or "masked": the tokens that its head scores; None: it scores none.
+      objective_options: options of an import's objectives.
+      extras: what this variant has beside its heads: OUTPUT, and names in Map.extras.
     """
 
     name: str
     heads: tuple[str, ...]
+    predicts: str | None = None
+    objective_options: tuple[tuple[str, Value], ...] = ()
+    extras: tuple[str, ...] = ()
 
     @property
     def untied(self) -> bool:
         """True if it scores tokens with a separate output table."""
-        return OUTPUT in self.heads
+        return OUTPUT in self.extras
 
     @property
     def classifies(self) -> bool:
@@ -106,7 +117,7 @@ class Architecture:
     @property
     def scores_tokens(self) -> bool:
         """True if it has a head that predicts tokens."""
-        return bool({"mlm", "clm"} & {*self.heads})
+        return self.predicts is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +129,10 @@ class Map:
       model_type: its name in config.json.
       prefix: the beginning of the body's tensor names.
       fields: config fields with a counterpart in our config.
+      options: config fields with a counterpart among the system's options.
+      required: other options of the system and the values that its classes need.
+      extras: names in `heads` of rows that a net of any class has or lacks.
+      head_dropout: the dropout rate of a classifier's head; default None: that of the net.
       fixed: config fields that must have one value.
       body: rows of the body.
       heads: rows of each head; "classify" has paths below head/, outside the net.
@@ -146,13 +161,24 @@ class Map:
     buffers: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     last_shift: str | None = None
+    options: tuple[Field, ...] = ()
+    required: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    extras: tuple[str, ...] = ()
+    head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
 
     @property
     def variants(self) -> tuple[Architecture, ...]:
-        """The architectures, then the untied variants of architectures that score tokens."""
-        scoring = [a for a in self.architectures if a.scores_tokens]
-        untied = [dataclasses.replace(a, heads=(*a.heads, OUTPUT)) for a in scoring]
-        return (*self.architectures, *untied)
+        """The architectures without and with each extra; those that score tokens untied, too."""
+        found = list(self.architectures)
+        for extra in (*self.extras, OUTPUT):
+            able = [a for a in found if extra != OUTPUT or a.scores_tokens]
+            found += [dataclasses.replace(a, extras=(*a.extras, extra)) for a in able]
+        return tuple(found)
+
+    @property
+    def token_table(self) -> str:
+        """Path of our table of tokens: that of the body's first row over the vocabulary."""
+        return next(r.paths[0] for r in self.body if r.transform == "vocabulary")
 
     def rows(self, architecture: Architecture) -> tuple[Row, ...]:
         """Returns the rows of the body and heads of an architecture.
@@ -161,7 +187,8 @@ class Map:
         net of `transformers` computes with the first name of each pair.
         """
         heads = self.heads | {OUTPUT: (row("output_embed/table", self.tied[0][0], "vocabulary"),)}
-        rows = self.body + tuple(r for head in architecture.heads for r in heads[head])
+        names = architecture.heads + architecture.extras
+        rows = self.body + tuple(r for name in names for r in heads[name])
         if not architecture.untied:
             return rows
         own = {(original,): (name,) for name, original in self.tied[1:]}

@@ -1,6 +1,5 @@
 """A pre-trained net with a head for a labelled task."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import jax
@@ -10,15 +9,12 @@ from flax import linen as nn
 from scalelab.nn.masks import Context, Mask
 
 Batch = dict[str, jax.Array]
-Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
 
 
-class HasTerms(Protocol):
-    """The part of an objective that a classifier calls, see `objectives.Objective`."""
+class States(Protocol):
+    """The part of `objectives.Pass` that a classifier calls."""
 
-    name: str
-
-    def terms(self, model: nn.Module, hidden: jax.Array, batch: Batch) -> Pairs: ...  # noqa: D102
+    def hidden(self, net: nn.Module, batch: Batch) -> jax.Array: ...  # noqa: D102
 
 
 class Classifier(nn.Module):
@@ -36,22 +32,15 @@ class Classifier(nn.Module):
     reads: str
     num_orders: int = 1
 
-    def __call__(
-        self, batch: Batch, *, train: bool, objectives: Sequence[HasTerms] = ()
-    ) -> tuple[jax.Array, dict[str, Pairs]]:
-        """Scores examples.
+    def __call__(self, batch: Batch, ctx: States, *, train: bool) -> jax.Array:
+        """Scores examples: [B, C] float32.
 
         Args:
-          batch: tokens [B * num_orders, T], lengths, examples, and boundaries of the same rows.
+          batch: tokens [B * num_orders, T], lengths, examples, and second_starts of the same rows.
+          ctx: computes the states of the body, and keeps them for objectives beside the task.
           train: whether dropout is on.
-          objectives: of pre-training, to be trained beside the task.
-
-        Returns:
-          Scores [B, C] float32, and objective name -> {"loss": (sum, weight)}.
         """
-        hidden, _ = self.body(batch, train=train)
-        terms = {o.name: o.terms(self.body, hidden, batch) for o in objectives}
-        return self.classify(hidden, batch, train=train), terms
+        return self.classify(ctx.hidden(self.body, batch), batch, train=train)
 
     def classify(self, hidden: jax.Array, batch: Batch, *, train: bool) -> jax.Array:
         """Scores [B, C] of hidden states [B * num_orders, T, F]."""

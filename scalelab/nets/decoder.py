@@ -4,9 +4,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.nn.masks import Context, Mask
+from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
 
@@ -16,24 +17,29 @@ class DecoderCache:
     """What earlier calls leave for later ones.
 
     Attributes:
-      layers: caches of the layers, stacked on axis 0.
+      layers: caches of the layers: in all arrays, axis 0 is the layers and axis 1 the examples.
       lengths: [B] int32, tokens seen so far in each example.
+      source_lengths: [B] int32, tokens of each source; None: there is no source.
     """
 
-    layers: nn.Module
+    layers: ArrayPytree
     lengths: jax.Array
+    source_lengths: jax.Array | None = None
 
 
 class Decoder(nn.Module):
     """Embeddings -> causal layers -> hidden states, and the head on them.
 
     Attributes:
-      embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
+      embed: (batch, ctx) -> [B, T, D], with a token table [V, E] at `tokens.table`.
       stack: (carry, ctx, cache) -> (carry, cache).
-      token_head: hidden -> (features, bias) for the table that scores tokens.
+      token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       norm: after the last layer; None: nothing (post-norm families).
       output_embed: the table that scores tokens; None: that of `embed` (tied).
     """
+
+    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
     stack: nn.Module
@@ -41,13 +47,19 @@ class Decoder(nn.Module):
     norm: nn.Module | None = None
     output_embed: nn.Module | None = None
 
-    def init_cache(self, batch_size: int, max_len: int) -> DecoderCache:
-        """An empty cache for `max_len` tokens an example."""
-        layers = self.stack.init_cache(batch_size, max_len)
+    def init_cache(self, batch_size: int, max_len: int, *source_len: int) -> DecoderCache:
+        """An empty cache for `max_len` tokens an example, and for the source if there is one."""
+        layers = self.stack.init_cache(batch_size, max_len, *source_len)
         return DecoderCache(layers=layers, lengths=jnp.zeros((batch_size,), jnp.int32))
 
     def __call__(
-        self, batch: Batch, *, train: bool, cache: DecoderCache | None = None
+        self,
+        batch: Batch,
+        *,
+        train: bool,
+        cache: DecoderCache | None = None,
+        step: Step = None,
+        source: jax.Array | None = None,
     ) -> tuple[jax.Array, DecoderCache | None]:
         """Computes hidden states.
 
@@ -56,26 +68,31 @@ class Decoder(nn.Module):
             earlier calls, and lengths counts the new ones alone: prompts may differ in length.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
+          step: of the training, for layers that depend on it.
+          source: [B, S, D], of batch["source_lengths"] [B]; None: the cache has it, if any.
 
         Returns:
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
-        tokens, lengths = batch["tokens"], batch["lengths"]
-        positions = jnp.arange(tokens.shape[1])[None]
-        mask = Mask(lengths=lengths, causal=True)
+        positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
+        mask, layers = Mask(lengths=lengths, causal=True), None
+        source_lengths = None if source is None else batch["source_lengths"]
         if cache is not None:
-            positions = positions + cache.lengths[:, None]
-            lengths = cache.lengths + lengths
+            positions, lengths = positions + cache.lengths[:, None], cache.lengths + lengths
             mask = Mask(lengths=lengths, query_positions=positions, causal=True)
-        ctx = Context(mask=mask, positions=positions, examples=batch["examples"], train=train)
-        layers = None if cache is None else cache.layers
+            layers, source_lengths = cache.layers, cache.source_lengths
+        seen = None if source_lengths is None else Mask(lengths=source_lengths)
+        ctx = Context(
+            mask=mask, positions=positions, examples=batch["examples"], source=source,
+            source_mask=seen, step=step, train=train,
+        )  # fmt: skip
         hidden, layers = self.stack(self.embed(batch, ctx), ctx, layers)
         if self.norm is not None:
             hidden = self.norm(hidden)
-        return hidden, None if cache is None else DecoderCache(layers=layers, lengths=lengths)
+        return hidden, None if cache is None else DecoderCache(layers, lengths, source_lengths)
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
+        """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias

@@ -6,7 +6,7 @@ from flax import linen as nn
 from flax.typing import ArrayPytree
 
 from scalelab.nn.heads import tied_logits
-from scalelab.nn.masks import Context, Mask
+from scalelab.nn.masks import Context, Mask, Step
 
 Batch = dict[str, jax.Array]
 
@@ -15,12 +15,15 @@ class Encoder(nn.Module):
     """Embeddings -> layers -> hidden states, and the heads on them.
 
     Attributes:
-      embed: (batch, ctx) -> [B, T, D], with a token table at `tokens.table`.
+      embed: (batch, ctx) -> [B, T, D], with a token table [V, E] at `tokens.table`.
       stack: (carry, ctx, cache) -> (carry, cache).
-      token_head: hidden -> (features, bias) for the table that scores tokens.
+      token_head: hidden -> (features [..., E], bias) for the table that scores tokens.
       pair_head: hidden [B, T, D] -> [B, C]; None: the family has none.
       output_embed: the table that scores tokens; None: that of `embed` (tied).
     """
+
+    EMBEDDING = ("embed",)  # paths of what turns tokens into vectors
+    TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module
     stack: nn.Module
@@ -29,14 +32,15 @@ class Encoder(nn.Module):
     output_embed: nn.Module | None = None
 
     def __call__(
-        self, batch: Batch, *, train: bool, cache: ArrayPytree = None
+        self, batch: Batch, *, train: bool, cache: ArrayPytree = None, step: Step = None
     ) -> tuple[jax.Array, ArrayPytree]:
         """Computes hidden states.
 
         Args:
-          batch: tokens [B, T], lengths [B], examples [B]; boundaries [B] where there are segments.
+          batch: tokens [B, T], lengths [B], examples [B]; second_starts [B] where there are pairs.
           train: whether dropout is on (needs the random key "dropout").
           cache: must be None: an encoder has no use for one.
+          step: of the training, for layers that depend on it.
 
         Returns:
           [B, T, D] in the compute dtype, and None.
@@ -47,13 +51,14 @@ class Encoder(nn.Module):
             mask=Mask(lengths=batch["lengths"]),
             positions=jnp.arange(tokens.shape[1])[None],
             examples=batch["examples"],
+            step=step,
             train=train,
         )
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """What scores tokens at hidden [..., D]: features [..., D], table [V, D], bias [V]|None."""
+        """What scores tokens at hidden [..., D]: features [..., E], table [V, E], bias [V]|None."""
         features, bias = self.token_head(hidden)
         output = self.embed.tokens if self.output_embed is None else self.output_embed
         return features, output.table, bias
@@ -69,7 +74,5 @@ class Encoder(nn.Module):
           ValueError: the family has no head for pairs.
         """
         if self.pair_head is None:
-            raise ValueError(
-                "this net has no pair head; build a system whose OBJECTIVES name 'nsp'"
-            )
+            raise ValueError("this net has no pair head; build a system whose HEADS name 'pair'")
         return self.pair_head(hidden)

@@ -1,5 +1,9 @@
 """Multi-head attention (Vaswani et al. 2017, 3.2) over an explicit cache."""
 
+import dataclasses
+from collections.abc import Callable
+from typing import Union
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -7,14 +11,18 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.nn import axes
-from scalelab.nn.axes import constrain
+from scalelab.nn.axes import constrain, part, useful
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.product import product
 
 # Finite, so that a row in which nothing may be seen (a padding example) gives no NaN.
 MASKED_SCORE = -1e30
+
+# (query [B, T, N, K], keys [B, S, N, K], ctx) -> scores [B, N, T, S] float32.
+Score = Callable[[jax.Array, jax.Array, Context], jax.Array]
+Heads = Union["SelfAttention", "CrossAttention"]
 
 
 @flax.struct.dataclass
@@ -55,6 +63,48 @@ def head_size(width: int, num_heads: int) -> int:
     return width // num_heads
 
 
+def _init_cache(module: Heads, batch_size: int, length: int) -> KeyValueCache:
+    shape = (batch_size, module.num_heads, length, module.head_size)
+    return KeyValueCache(jnp.zeros(shape, module.dtype), jnp.zeros(shape, module.dtype))
+
+
+def _project(module: Heads, name: str, x: jax.Array) -> jax.Array:
+    """Maps x [B, T, D] to the heads' queries, keys or values [B, T, N, K]."""
+    out_axes, out_shape = (axes.HEADS, axes.HEAD_SIZE), (module.num_heads, module.head_size)
+    given = module.kernel_init, module.dtype, module.bias_init
+    y = Linear((axes.WIDTH,), out_axes, out_shape, *given, name=name)(x)
+    return constrain(y, axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
+
+
+def _attend(
+    module: Heads, x: jax.Array, found: KeyValueCache, place: str, ctx: Context
+) -> jax.Array:
+    """Attends from x [B, T, D] to keys and values with axes `place`, "bsnk" or "bnsk" (a cache's).
+
+    The mask and bias of ctx apply. Returns [B, T, D].
+    """
+    query = _project(module, "query", x)
+    needed = useful(0.5 if ctx.mask.causal else 1.0)
+    with part("attention"), needed:
+        if module.score is None:
+            scores = product(f"btnk,{place}->bnts", query, found.keys) * module.head_size**-0.5
+        else:
+            keys = found.keys if place == "bsnk" else found.keys.swapaxes(1, 2)
+            scores = module.score(query, keys, ctx)
+    if ctx.bias is not None:
+        scores = scores + ctx.bias
+    allowed = ctx.mask.dense(*scores.shape[2:])
+    if allowed is not None:
+        scores = jnp.where(allowed, scores, MASKED_SCORE)
+    weights = jax.nn.softmax(scores, axis=-1).astype(module.dtype)
+    weights = Dropout(module.dropout_rate, name="dropout")(weights, ctx)
+    with part("attention"), needed:
+        mixed = jnp.einsum(f"bnts,{place}->btnk", weights, found.values)
+    in_axes, out_axes = (axes.HEADS, axes.HEAD_SIZE), (axes.WIDTH,)
+    given = module.out_kernel_init, module.dtype, module.bias_init
+    return Linear(in_axes, out_axes, (x.shape[-1],), *given, name="out")(mixed)
+
+
 class SelfAttention(nn.Module):
     """Softmax attention of a sequence to itself.
 
@@ -65,6 +115,8 @@ class SelfAttention(nn.Module):
       kernel_init: initialiser of the query, key and value kernels.
       out_kernel_init: initialiser of the output kernel.
       dtype: dtype of the computation; scores and softmax are float32.
+      score: see Score, without parameters; None: scaled dot product.
+      bias_init: initialiser of all biases; None: no biases.
     """
 
     num_heads: int
@@ -73,17 +125,12 @@ class SelfAttention(nn.Module):
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    score: Score | None = None
+    bias_init: nn.initializers.Initializer | None = ZEROS
 
     def init_cache(self, batch_size: int, max_len: int) -> KeyValueCache:
         """An empty cache for `max_len` tokens."""
-        shape = (batch_size, self.num_heads, max_len, self.head_size)
-        return KeyValueCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
-
-    def _project(self, name: str, x: jax.Array) -> jax.Array:
-        shape = (self.num_heads, self.head_size)
-        out_axes = (axes.HEADS, axes.HEAD_SIZE)
-        y = Linear((axes.WIDTH,), out_axes, shape, self.kernel_init, self.dtype, name=name)(x)
-        return constrain(y, axes.BATCH, axes.LENGTH, axes.HEADS, axes.HEAD_SIZE)
+        return _init_cache(self, batch_size, max_len)
 
     @nn.compact
     def __call__(
@@ -99,27 +146,47 @@ class SelfAttention(nn.Module):
         Returns:
           [B, T, D] and the cache with x written in.
         """
-        query, keys, values = (self._project(name, x) for name in ("query", "key", "value"))
-        place = "bsnk"
+        keys, values = (_project(self, name, x) for name in ("key", "value"))
+        found, place = KeyValueCache(keys, values), "bsnk"
         if cache is not None:
             cache = cache.write(keys, values, ctx.positions)
-            keys, values, place = cache.keys, cache.values, "bnsk"
-        scores = product(f"btnk,{place}->bnts", query, keys) * self.head_size**-0.5
-        if ctx.bias is not None:
-            scores = scores + ctx.bias
-        allowed = ctx.mask.dense(*scores.shape[2:])
-        if allowed is not None:
-            scores = jnp.where(allowed, scores, MASKED_SCORE)
-        weights = jax.nn.softmax(scores, axis=-1).astype(self.dtype)
-        weights = Dropout(self.dropout_rate, name="dropout")(weights, ctx)
-        mixed = jnp.einsum(f"bnts,{place}->btnk", weights, values)
-        out_axes, out_shape = (axes.WIDTH,), (x.shape[-1],)
-        out = Linear(
-            (axes.HEADS, axes.HEAD_SIZE),
-            out_axes,
-            out_shape,
-            self.out_kernel_init,
-            self.dtype,
-            name="out",
-        )
-        return out(mixed), cache
+            found, place = cache, "bnsk"
+        return _attend(self, x, found, place, ctx), cache
+
+
+class CrossAttention(nn.Module):
+    """Softmax attention of a sequence to a source (Vaswani et al. 2017, 3.2.3).
+
+    Attributes: those of SelfAttention.
+    """
+
+    num_heads: int
+    head_size: int
+    dropout_rate: float
+    kernel_init: nn.initializers.Initializer
+    out_kernel_init: nn.initializers.Initializer
+    dtype: DTypeLike = jnp.float32
+    score: Score | None = None
+    bias_init: nn.initializers.Initializer | None = ZEROS
+
+    def init_cache(self, batch_size: int, source_len: int) -> KeyValueCache:
+        """An empty cache for a source of `source_len` tokens."""
+        return _init_cache(self, batch_size, source_len)
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, ctx: Context, cache: KeyValueCache | None
+    ) -> tuple[jax.Array, KeyValueCache | None]:
+        """Attends from x [B, T, D] to ctx.source [B, S, D], and puts its keys into the cache.
+
+        Where ctx has no source, the cache has its keys. Returns [B, T, D] and the cache.
+        """
+        found, place = cache, "bnsk"
+        if ctx.source is not None:
+            keys, values = (_project(self, name, ctx.source) for name in ("key", "value"))
+            found, place = KeyValueCache(keys, values), "bsnk"
+            if cache is not None:
+                cache = KeyValueCache(keys.swapaxes(1, 2), values.swapaxes(1, 2))
+        assert found is not None and ctx.source_mask is not None, "cross-attention needs a source"
+        ctx = dataclasses.replace(ctx, mask=ctx.source_mask, bias=None)
+        return _attend(self, x, found, place, ctx), cache

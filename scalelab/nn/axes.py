@@ -1,18 +1,28 @@
-"""Logical names of array axes, and arrays that carry them.
+"""Names that a net writes into its program: of array axes, and of its parts.
 
-Nets speak these names; the table in `scalelab/sharding.py` maps them to the mesh.
+The table in `scalelab/sharding.py` maps axes to the mesh. `scalelab/resources/flops.py` counts
+matrix products by part. Products without a part belong to the head: objectives and classifiers run
+outside the parts that nets mark.
 """
+
+import contextlib
+import re
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 from flax import linen as nn
 from flax.linen.spmd import with_logical_constraint, with_logical_partitioning
+from flax.traverse_util import flatten_dict
+from flax.typing import ArrayPytree
 
 LAYERS = "layers"  # the stacked axis 0 of every parameter inside the layer stack
+GROUPS = "groups"  # the axis 0 of parameters that layers share, one entry a group of layers
 VOCAB = "vocab"
 POSITIONS = "positions"  # rows of a position table
 SEGMENTS = "segments"  # rows of a segment table
 WIDTH = "width"
-TRANSFORM = "transform"  # the output side of a width-to-width kernel in a head
+TRANSFORM = "transform"  # the output side of a width-to-width kernel
 HEADS = "heads"
 HEAD_SIZE = "head_size"
 FFN = "ffn"
@@ -22,9 +32,13 @@ BATCH = "batch"  # activations only
 LENGTH = "length"  # activations only
 
 ALL = frozenset(
-    (LAYERS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
+    (LAYERS, GROUPS, VOCAB, POSITIONS, SEGMENTS, WIDTH, TRANSFORM, HEADS)
     + (HEAD_SIZE, FFN, CLASSES, NORM, BATCH, LENGTH)
 )
+
+PARTS = ("body", "attention", "head", "embedding")
+_MARK = re.compile(r"part:(\w+)")
+_SHARE = re.compile(r"useful:([\d.e-]+)")
 
 
 def parameter(
@@ -48,6 +62,37 @@ def parameter(
     return value  # pyright: ignore[reportReturnType]: Flax takes it out of its box
 
 
+def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
+    """Returns the axis names of boxed parameters, by path: "embed/tokens/table"."""
+    boxes: dict[str, Any] = flatten_dict(params, sep="/")  # pyright: ignore[reportArgumentType]
+    return {path: box.names for path, box in boxes.items()}
+
+
 def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Asks for an activation to be laid out as its axis names say; does nothing without a mesh."""
     return with_logical_constraint(x, names)
+
+
+def part(name: str) -> contextlib.AbstractContextManager[object]:
+    """Marks what is traced inside as one of PARTS; the innermost mark decides."""
+    assert name in PARTS, name
+    return jax.named_scope(f"part:{name}")
+
+
+def useful(share: float) -> contextlib.AbstractContextManager[object]:
+    """Marks the share of the products inside that the result needs.
+
+    Dense causal attention computes twice the scores that it uses; the literature counts half.
+    """
+    return jax.named_scope(f"useful:{share!r}")
+
+
+def innermost_part(scopes: Iterable[str]) -> tuple[str, float]:
+    """Returns the part that scopes name, outermost first, and the product of their shares."""
+    found, share = "head", 1.0
+    for scope in scopes:
+        if mark := _MARK.search(scope):
+            found = mark[1]
+        if mark := _SHARE.search(scope):
+            share *= float(mark[1])
+    return found, share

@@ -6,7 +6,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.nn import axes
-from scalelab.nn.axes import constrain, parameter
+from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
 
@@ -54,15 +54,16 @@ def output_table(
 
 
 class InputEmbed(nn.Module):
-    """Sum of token, position and segment embeddings, then norm, then dropout.
+    """Sum of token, position and segment embeddings, then norm, dropout and projection.
 
     Attributes:
-      tokens: ids [B, T] -> [B, T, D], with a `table` for tied output.
-      positions: positions [B or 1, T] -> [B or 1, T, D].
-      segments: segment ids [B, T] -> [B, T, D]; None: no segments.
+      tokens: ids [B, T] -> [B, T, E], with a `table` for tied output.
+      positions: positions [B or 1, T] -> [B or 1, T, E].
+      segments: segment ids [B, T] -> [B, T, E]; None: no segments.
       norm: None: no norm.
       dropout_rate: after the norm.
       dtype: dtype of the result.
+      projection: [B, T, E] -> [B, T, D], after the dropout (Lan et al. 2020, 3.1); None: E = D.
     """
 
     tokens: nn.Module
@@ -71,17 +72,24 @@ class InputEmbed(nn.Module):
     segments: nn.Module | None = None
     norm: nn.Module | None = None
     dtype: DTypeLike = jnp.float32
+    projection: nn.Module | None = None
 
     def setup(self) -> None:
         """Makes the dropout."""
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
-        """Embeds batch["tokens"]; segment 1 begins at batch["boundaries"]. Returns [B, T, D]."""
-        x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
-        if self.segments is not None:
-            x = x + self.segments((ctx.positions >= batch["boundaries"][:, None]).astype(jnp.int32))
-        if self.norm is not None:
-            x = self.norm(x)
-        x = self.dropout(x.astype(self.dtype), ctx)
+        """Embeds batch["tokens"]: [B, T, D]; segment 1 begins at batch["second_starts"], if any."""
+        with part("embedding"):
+            x = self.tokens(batch["tokens"]) + self.positions(ctx.positions)
+            if self.segments is not None:
+                ids = jnp.zeros_like(ctx.positions)
+                if "second_starts" in batch:
+                    ids = (ctx.positions >= batch["second_starts"][:, None]).astype(jnp.int32)
+                x = x + self.segments(ids)
+            if self.norm is not None:
+                x = self.norm(x)
+            x = self.dropout(x.astype(self.dtype), ctx)
+            if self.projection is not None:
+                x = self.projection(x)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH)

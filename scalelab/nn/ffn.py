@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
-from scalelab.nn.linear import Linear
+from scalelab.nn.linear import ZEROS, Linear
 
 
 def gelu_exact(x: jax.Array) -> jax.Array:
@@ -34,6 +34,7 @@ class FeedForward(nn.Module):
       kernel_init: initialiser of the first kernel.
       out_kernel_init: initialiser of the second kernel.
       dtype: dtype of the computation.
+      bias_init: initialiser of both biases; None: no biases.
     """
 
     ffn_width: int
@@ -41,29 +42,18 @@ class FeedForward(nn.Module):
     kernel_init: nn.initializers.Initializer
     out_kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    bias_init: nn.initializers.Initializer | None = ZEROS
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps x [B, T, D] to [B, T, D]."""
-        inner = Linear(
-            (axes.WIDTH,),
-            (axes.FFN,),
-            (self.ffn_width,),
-            self.kernel_init,
-            self.dtype,
-            name="inner",
-        )
-        outer = Linear(
-            (axes.FFN,),
-            (axes.WIDTH,),
-            (x.shape[-1],),
-            self.out_kernel_init,
-            self.dtype,
-            name="outer",
-        )
+        inner = (axes.WIDTH,), (axes.FFN,), (self.ffn_width,), self.kernel_init
+        outer = (axes.FFN,), (axes.WIDTH,), (x.shape[-1],), self.out_kernel_init
+        given = self.dtype, self.bias_init
+        h = Linear(*inner, *given, name="inner")(x)
         # The backward pass needs the activation's input and output. What lies between is four times
         # the size of the residual stream: a loop of layers does not keep it; without a loop XLA
         # does, which on CPU takes no longer than computing it again (benchmarks/RESULTS.md).
-        h = jax.checkpoint(self.activation, prevent_cse=False)(inner(x))
+        h = jax.checkpoint(self.activation, prevent_cse=False)(h)
         h = constrain(h, axes.BATCH, axes.LENGTH, axes.FFN)
-        return outer(h)
+        return Linear(*outer, *given, name="outer")(h)

@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 from scalelab.nn import axes
 from scalelab.nn.axes import parameter
 from scalelab.nn.dropout import Dropout
+from scalelab.nn.ffn import gelu_exact
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 
@@ -48,6 +49,7 @@ class TransformHead(nn.Module):
       norm: the norm after the activation.
       kernel_init: initialiser of the kernel.
       dtype: dtype of the computation.
+      width: E, that of the table of tokens; None: D.
     """
 
     vocab_size: int
@@ -55,11 +57,12 @@ class TransformHead(nn.Module):
     norm: nn.Module
     kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    width: int | None = None
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Maps hidden [..., D] to features [..., D] and the bias [V] of the scores."""
-        out_axes, out_shape = (axes.TRANSFORM,), (hidden.shape[-1],)
+        """Maps hidden [..., D] to features [..., E] and the bias [V] of the scores."""
+        out_axes, out_shape = (axes.TRANSFORM,), (self.width or hidden.shape[-1],)
         dense = Linear(
             (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="dense"
         )
@@ -95,20 +98,25 @@ class FirstTokenHead(nn.Module):
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 
 
+ACTIVATIONS = {"tanh": jnp.tanh, "gelu": gelu_exact}  # of TwoLayerHead
+
+
 class TwoLayerHead(nn.Module):
-    """Dropout, affine map, tanh, dropout, affine map to classes (protocol, "Fine-tuning").
+    """Dropout, affine map, activation, dropout, affine map to classes (protocol, "Fine-tuning").
 
     Attributes:
       num_classes: C.
       width: of the layer between.
       dropout_rate: before each map.
       kernel_init: initialiser of both kernels.
+      activation: a name in ACTIVATIONS.
     """
 
     num_classes: int
     width: int
     dropout_rate: float
     kernel_init: nn.initializers.Initializer
+    activation: str = "tanh"
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
@@ -116,7 +124,8 @@ class TwoLayerHead(nn.Module):
         out_axes = (axes.TRANSFORM,)
         dense = Linear((axes.WIDTH,), out_axes, (self.width,), self.kernel_init, name="dense")
         x = Dropout(self.dropout_rate, name="dropout")(vectors.astype(jnp.float32), ctx)
-        x = Dropout(self.dropout_rate, name="dropout_out")(jnp.tanh(dense(x)), ctx)
+        x = ACTIVATIONS[self.activation](dense(x))
+        x = Dropout(self.dropout_rate, name="dropout_out")(x, ctx)
         classes = (axes.CLASSES,), (self.num_classes,)
         return Linear((axes.WIDTH,), *classes, self.kernel_init, name="out")(x)
 

@@ -1,4 +1,9 @@
-"""Transformer layers, one Module for each place of the norms; signature (carry, ctx, cache)."""
+"""Transformer layers, one Module for each place of the norms; signature (carry, ctx, cache).
+
+The cache of a layer with cross-attention is a pair: of its attention, and of its cross-attention.
+"""
+
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -8,6 +13,12 @@ from scalelab.nn import axes
 from scalelab.nn.axes import constrain
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.masks import Context
+
+
+def _init_cache(layer: Any, batch_size: int, max_len: int, *source_len: int) -> ArrayPytree:
+    own = layer.attention.init_cache(batch_size, max_len)
+    cross = layer.cross_attention
+    return own if cross is None else (own, cross.init_cache(batch_size, *source_len))
 
 
 class PostNorm(nn.Module):
@@ -21,6 +32,8 @@ class PostNorm(nn.Module):
       attention_norm: applied after the attention's residual sum.
       ffn_norm: applied after the feed-forward residual sum.
       dropout_rate: on the output of each sublayer.
+      cross_attention: as `attention`, between it and the network; None: the layer sees no source.
+      cross_norm: applied as `attention_norm`, for the cross-attention.
     """
 
     attention: nn.Module
@@ -28,23 +41,32 @@ class PostNorm(nn.Module):
     attention_norm: nn.Module
     ffn_norm: nn.Module
     dropout_rate: float
+    cross_attention: nn.Module | None = None
+    cross_norm: nn.Module | None = None
 
     def setup(self) -> None:
-        """Makes the dropouts of the two sublayers."""
+        """Makes the dropouts of the sublayers."""
         self.attention_dropout = Dropout(self.dropout_rate)
+        self.cross_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
-        """The attention's empty cache."""
-        return self.attention.init_cache(batch_size, max_len)
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to carry [B, T, D]."""
-        mixed, cache = self.attention(carry, ctx, cache)
+        own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
+        mixed, own = self.attention(carry, ctx, own)
         x = self.attention_norm(carry + self.attention_dropout(mixed, ctx))
+        if self.cross_attention is not None:
+            assert self.cross_norm is not None, "cross_attention needs cross_norm"
+            mixed, cross = self.cross_attention(x, ctx, cross)
+            x = self.cross_norm(x + self.cross_dropout(mixed, ctx))
         x = self.ffn_norm(x + self.ffn_dropout(self.ffn(x), ctx))
+        cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
 
@@ -59,6 +81,8 @@ class PreNorm(nn.Module):
       attention_norm: applied to the attention's input.
       ffn_norm: applied to the feed-forward network's input.
       dropout_rate: on the output of each sublayer.
+      cross_attention: as `attention`, between it and the network; None: the layer sees no source.
+      cross_norm: applied as `attention_norm`, for the cross-attention.
     """
 
     attention: nn.Module
@@ -66,21 +90,30 @@ class PreNorm(nn.Module):
     attention_norm: nn.Module
     ffn_norm: nn.Module
     dropout_rate: float
+    cross_attention: nn.Module | None = None
+    cross_norm: nn.Module | None = None
 
     def setup(self) -> None:
-        """Makes the dropouts of the two sublayers."""
+        """Makes the dropouts of the sublayers."""
         self.attention_dropout = Dropout(self.dropout_rate)
+        self.cross_dropout = Dropout(self.dropout_rate)
         self.ffn_dropout = Dropout(self.dropout_rate)
 
-    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
-        """The attention's empty cache."""
-        return self.attention.init_cache(batch_size, max_len)
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """An empty cache for sizes B and T, and S where there is cross-attention."""
+        return _init_cache(self, *sizes)
 
     def __call__(
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
         """Applies the layer to carry [B, T, D]."""
-        mixed, cache = self.attention(self.attention_norm(carry), ctx, cache)
+        own, cross = (cache, None) if self.cross_attention is None else cache or (None, None)
+        mixed, own = self.attention(self.attention_norm(carry), ctx, own)
         x = carry + self.attention_dropout(mixed, ctx)
+        if self.cross_attention is not None:
+            assert self.cross_norm is not None, "cross_attention needs cross_norm"
+            mixed, cross = self.cross_attention(self.cross_norm(x), ctx, cross)
+            x = x + self.cross_dropout(mixed, ctx)
         x = x + self.ffn_dropout(self.ffn(self.ffn_norm(x)), ctx)
+        cache = own if self.cross_attention is None else (own, cross)
         return constrain(x, axes.BATCH, axes.LENGTH, axes.WIDTH), cache

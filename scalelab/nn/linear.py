@@ -9,6 +9,8 @@ from jax.typing import DTypeLike
 
 from scalelab.nn.axes import parameter
 
+ZEROS = nn.initializers.zeros_init()
+
 
 @jax.custom_vjp
 def rows_times_kernel(rows: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -47,8 +49,9 @@ class Linear(nn.Module):
       in_axes: logical names of the contracted axes, the last ones of x.
       out_axes: logical names of the new axes.
       out_shape: sizes of the new axes.
-      kernel_init: initialiser of the kernel; the bias starts at zero.
+      kernel_init: initialiser of the kernel.
       dtype: dtype of the computation; parameters are float32.
+      bias_init: initialiser of the bias; None: no bias.
     """
 
     in_axes: tuple[str, ...]
@@ -56,6 +59,7 @@ class Linear(nn.Module):
     out_shape: tuple[int, ...]
     kernel_init: nn.initializers.Initializer
     dtype: DTypeLike = jnp.float32
+    bias_init: nn.initializers.Initializer | None = ZEROS
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -63,13 +67,15 @@ class Linear(nn.Module):
         num_in = len(self.in_axes)
         names, shape = self.in_axes + self.out_axes, x.shape[-num_in:] + self.out_shape
         kernel = parameter(self, "kernel", self.kernel_init, names, shape)
-        zeros = nn.initializers.zeros_init()
-        bias = parameter(self, "bias", zeros, self.out_axes, self.out_shape)
         # One product of two matrices, whatever the number of axes: XLA on CPU transposes and copies
         # the gradients of anything else.
         rows = x.shape[: x.ndim - num_in]
         size_in, size_out = math.prod(x.shape[-num_in:]), math.prod(self.out_shape)
         flat = x.reshape(-1, size_in).astype(self.dtype)
         y = rows_times_kernel(flat, kernel.reshape(size_in, size_out).astype(self.dtype))
+        y = y.reshape(rows + self.out_shape)
+        if self.bias_init is None:
+            return y
+        bias = parameter(self, "bias", self.bias_init, self.out_axes, self.out_shape)
         # Added in float32, as the bias is: its gradient then sums over all rows in float32.
-        return (y.reshape(rows + self.out_shape) + bias).astype(self.dtype)
+        return (y + bias).astype(self.dtype)

@@ -4,6 +4,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+Step = jax.Array | None  # int32 [], training steps taken so far; None: not known
+
 
 @flax.struct.dataclass
 class Mask:
@@ -79,14 +81,18 @@ class Mask:
 
 @flax.struct.dataclass
 class Context:
-    """What every layer may need to know of the batch besides its input; broadcast to all layers.
+    """What every layer may need to know besides its input; the same for all but `layer`.
 
     Attributes:
       mask: who may attend to whom.
       positions: [B, T] int32, position of each token in its sequence (or cache); [1, T] where all
         examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
-      bias: added to attention scores, broadcastable to [B, N, T, S]; None: nothing.
+      bias: added to the scores of self-attention, broadcastable to [B, N, T, S]; None: nothing.
+      source: [B, S, D], what cross-attention reads; None: its cache has it, or there is none.
+      source_mask: which of it may be seen; None: there is no source.
+      step: int32 [], number of the training step; None outside training.
+      layer: int32 [], index of the layer, set by the stack.
       train: True turns dropout on.
     """
 
@@ -94,4 +100,8 @@ class Context:
     positions: jax.Array
     examples: jax.Array
     bias: jax.Array | None = None
+    source: jax.Array | None = None
+    source_mask: Mask | None = None
+    step: Step = None
+    layer: jax.Array | None = None
     train: bool = flax.struct.field(pytree_node=False, default=False)

@@ -1,5 +1,7 @@
 """The layer stack: one layer scanned over parameters that are stacked on axis 0."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -8,6 +10,7 @@ from flax.typing import ArrayPytree
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 from scalelab.nn.masks import Context
+from scalelab.nn.sharing import SHARED, Apply, Sharing, create, join, split
 
 # What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
 REMAT_POLICIES = {
@@ -34,22 +37,24 @@ STATES = "states"  # the collection into which each layer puts its result, where
 
 
 class Stack(nn.Module):
-    """`num_layers` copies of one layer, each with its own parameters.
+    """`num_layers` applications of one layer, each with its own parameters or sharing them.
 
     Attributes:
       layer: (carry, ctx, cache) -> (carry, cache).
       num_layers: L.
       remat: name of a policy in REMAT_POLICIES.
+      sharing: which parameters layers share; None: none.
     """
 
     layer: nn.Module
     num_layers: int
     remat: str = "none"
+    sharing: Sharing | None = None
 
-    def init_cache(self, batch_size: int, max_len: int) -> ArrayPytree:
-        """The layer's empty cache, stacked on axis 0."""
-        cache = self.layer.init_cache(batch_size, max_len)
-        return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), cache)
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """Returns the layer's empty cache for `sizes`, stacked on axis 0."""
+        one = self.layer.init_cache(*sizes)
+        return jax.tree.map(lambda x: jnp.zeros((self.num_layers, *x.shape), x.dtype), one)
 
     def __call__(
         self, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
@@ -58,7 +63,7 @@ class Stack(nn.Module):
 
         Args:
           carry: any pytree, such as [B, T, D].
-          ctx: the same for all layers.
+          ctx: the same for all layers, each of which gets its index as `layer`.
           cache: None, or a pytree with leading axis L.
 
         Returns:
@@ -69,29 +74,48 @@ class Stack(nn.Module):
             raise ValueError(
                 f"unknown remat policy {self.remat!r}: {nearest(self.remat, REMAT_POLICIES)}"
             )
-
-        policy = REMAT_POLICIES[self.remat]
         # With a cache, too: a step of one token takes as long as reading the parameters does, and a
         # loop would first copy them out of their stack.
         unrolled = not in_a_loop(self.num_layers, self.remat) or cache is not None
+        scan = _scan(self, unrolled, self.sharing)
+        arguments = self.layer, carry, ctx, jnp.arange(self.num_layers), cache
+        if self.sharing is not None:
+            if self.is_initializing() and "params" not in self.layer.variables:
+                create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
+            scan = split(scan, self.sharing)
+        with axes.part("body"):
+            return scan(*arguments)
 
-        def apply(
-            layer: nn.Module, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
-        ) -> tuple[ArrayPytree, ArrayPytree]:
-            carry, cache = layer(carry, ctx, cache)
-            layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
-            return carry, cache
 
-        if policy is not None:
-            apply = nn.remat(apply, policy=policy, prevent_cse=unrolled)
-        scan = nn.scan(
-            apply,
-            variable_axes={"params": 0, STATES: 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
-            out_axes=0,
-            length=self.num_layers,
-            unroll=self.num_layers if unrolled else 1,
-            metadata_params={nn.PARTITION_NAME: axes.LAYERS},
-        )
-        return scan(self.layer, carry, ctx, cache)
+def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
+    """Returns (layer, carry, ctx, layer indices, cache) -> (carry, cache) over all layers."""
+
+    def apply(
+        layer: nn.Module, carry: ArrayPytree, ctx: Context, cache: ArrayPytree
+    ) -> tuple[ArrayPytree, ArrayPytree]:
+        carry, cache = layer(carry, ctx, cache)
+        layer.sow(STATES, "carry", carry, reduce_fn=lambda _, new: new, init_fn=lambda: None)
+        return carry, cache
+
+    def apply_at(
+        layer: nn.Module, carry: ArrayPytree, ctx: Context, index: jax.Array, cache: ArrayPytree
+    ) -> tuple[ArrayPytree, ArrayPytree]:
+        own = apply
+        if shared is not None:
+            own = join(apply, shared.group(index, stack.num_layers))
+        return own(layer, carry, dataclasses.replace(ctx, layer=index), cache)
+
+    policy = REMAT_POLICIES[stack.remat]
+    if policy is not None:
+        apply_at = nn.remat(apply_at, policy=policy, prevent_cse=unrolled)
+    return nn.scan(
+        apply_at,
+        variable_axes={"params": 0, STATES: 0},
+        variable_broadcast=False if shared is None else SHARED,
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast, 0, 0),  # pyright: ignore[reportArgumentType]
+        out_axes=0,
+        length=stack.num_layers,
+        unroll=stack.num_layers if unrolled else 1,
+        metadata_params={nn.PARTITION_NAME: axes.LAYERS},
+    )

@@ -1,93 +1,156 @@
 """Objectives: what is minimised on a batch. Each file is one; none knows a net's inside."""
 
+import dataclasses
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple, Protocol, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
+from scalelab import formats
+from scalelab.config.fields import make_options
+from scalelab.formats import Array
 from scalelab.helpers.names import load_module, module_names, nearest
 
 Batch = dict[str, jax.Array]
 Pairs = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, weight)
+CARRIED = "carried"  # the Flax collection of state beside the parameters
+
+
+@dataclasses.dataclass
+class Pass:
+    """What an objective may use in one forward pass, besides net and batch.
+
+    Attributes:
+      rng: key of the step, or of the draw of an evaluation; see `key`.
+      step: int32 [], the number of the training step; None in an evaluation.
+      train: whether dropout is on.
+      accuracy: whether to add accuracies, which cost an argmax over the vocabulary.
+      frozen: name -> parameters of another run's net, which `Setting.frozen` has.
+    """
+
+    rng: jax.Array
+    step: jax.Array | None = None
+    train: bool = False
+    accuracy: bool = False
+    frozen: Mapping[str, ArrayPytree] = dataclasses.field(default_factory=dict)
+    _computed: dict[tuple[str, int], tuple[Any, Batch]] = dataclasses.field(default_factory=dict)
+
+    def key(self, name: str) -> jax.Array:
+        """Returns a random key of that name, in training and evaluation."""
+        return named_key(self.rng, name)
+
+    def hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
+        """Returns the states [B, T, D] of a bound net on a batch, computed once."""
+        return self._states("__call__", model, batch)[0]
+
+    def token_hidden(self, model: nn.Module, batch: Batch) -> jax.Array:
+        """Returns the states that score tokens, which mostly are the same."""
+        if hasattr(model, "token_states"):
+            return self._states("token_states", model, batch)
+        return self.hidden(model, batch)
+
+    def _states(self, method: str, model: nn.Module, batch: Batch) -> Any:
+        key = method, id(batch)
+        if key not in self._computed:
+            made = getattr(model, method)(batch, train=self.train, step=self.step)
+            self._computed[key] = made, batch  # kept, so that no other batch gets its id
+        return self._computed[key][0]
 
 
 class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
-    metric: str  # of `Objective.terms`: "loss" or "accuracy"
+    metric: str  # of `Objective.losses`: "loss" or "accuracy"
     value: float | None  # None: the unigram entropy of the training text
     margin: float
 
 
 class Objective(Protocol):
-    """A frozen dataclass; all methods but `num_predicted` are device code.
+    """A frozen dataclass; its methods are device code.
 
     Attributes:
       name: of its module.
-      needs_pairs: whether examples must be pairs of segments with labels.
-      samples: whether `prepare` draws at random, so that an evaluation averages several draws.
+      samples: whether it draws at random, so that an evaluation averages several draws.
+      predicts: "next" or "masked" where the loss is a mean over tokens, else None.
     """
 
     name: ClassVar[str]
-    needs_pairs: ClassVar[bool]
     samples: ClassVar[bool]
-
-    def num_predicted(self, length: int) -> int:
-        """Returns the positions of an example that pass through the token head, for FLOPs."""
-        ...
+    predicts: ClassVar[str | None]
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Adds what the objective needs to the batch.
+        """Changes the batch that all objectives of a pass see, such as by masks.
 
         Random draws are keyed by example, so that splitting a batch cannot move them.
         """
         ...
 
-    def weight(self, batch: Batch) -> jax.Array:
-        """Counts the predictions of a prepared batch: float32 [], without padding examples."""
-        ...
-
-    def terms(
-        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
-    ) -> Pairs:
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns {"loss": (sum, weight), ...}: float32 sums over the batch and their weights.
+
+        Weights must not depend on parameters; padding examples have none.
 
         Args:
           model: the bound net, see `systems.System`.
-          hidden: [B, T, D].
-          batch: a prepared batch.
-          accuracy: adds "accuracy", which costs an argmax over the vocabulary.
+          batch: prepared by every objective.
+          ctx: the rest.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What objectives are made from; each uses what it needs.
+
+    Attributes:
+      vocab_size: V.
+      special_ids: role (pad, mask, ...) -> token id.
+      mask_rate: share of tokens to predict.
+      frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
+    """
+
+    vocab_size: int
+    special_ids: Mapping[str, int]
+    mask_rate: float
+    frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
 
 
 class ObjectiveModule(Protocol):
-    """What a module in `objectives/` exports.
+    """What a module in `objectives/` exports; perhaps a frozen dataclass `Options`, too.
 
     Attributes:
-      NEEDS_PAIRS: whether examples must be pairs of segments with labels.
-      NEEDS_CAUSAL: whether the net must (True) or must not (False) be causal; None: either.
+      NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
+      HEADS: heads that the net must have, see `systems.System`.
+      SEES: what a position of the net must see, "left" or "both"; None: either.
       BASELINE: the trivial baseline.
     """
 
-    NEEDS_PAIRS: bool
-    NEEDS_CAUSAL: bool | None
+    NEEDS: tuple[str, ...]
+    HEADS: tuple[str, ...]
+    SEES: str | None
     BASELINE: Baseline
 
     @staticmethod
-    def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> Objective:
-        """Makes the objective, which ignores the arguments that it has no use for.
-
-        Args:
-          vocab_size: V.
-          special_ids: role (pad, mask, ...) -> token id.
-          mask_rate: share of tokens to predict.
-        """
+    def make(setting: Setting, options: Any) -> Objective:
+        """Makes the objective; `options` are its Options, or None."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A summand of the loss: weight * the mean of the objective's loss."""
+
+    objective: Objective
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The objective's name."""
+        return self.objective.name
 
 
 def load(name: str) -> ObjectiveModule:
@@ -105,82 +168,114 @@ def load_baselines() -> dict[str, Baseline]:
 
 
 def make(
-    names: Iterable[str], *, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float
-) -> tuple[Objective, ...]:
-    """Makes the objectives whose losses are summed; arguments as of `ObjectiveModule.make`."""
+    weights: Mapping[str, float],
+    setting: Setting,
+    options: Mapping[str, object] = {},  # noqa: B006
+) -> tuple[Term, ...]:
+    """Makes the terms of the loss.
+
+    Args:
+      weights: name -> weight, such as config.objective_weights.
+      setting: what they are made from.
+      options: config.objective_options; each takes its own.
+    """
+    modules = {name: load(name) for name in weights}
     return tuple(
-        load(name).make(vocab_size=vocab_size, special_ids=special_ids, mask_rate=mask_rate)
-        for name in names
+        Term(module.make(setting, make_options(module, options)), weights[name])
+        for name, module in modules.items()
     )
 
 
-def check(
-    names: tuple[str, ...], *, served: tuple[str, ...], causal: bool, has_pairs: bool
-) -> None:
+def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:
     """Refuses objectives that this net or format cannot serve.
 
     Args:
       names: the objectives whose losses are to be summed.
-      served: the system's OBJECTIVES.
-      causal: the system's CAUSAL.
-      has_pairs: the format's HAS_PAIRS.
+      heads: the system's HEADS.
+      sees: the system's SEES.
+      format: name of the format.
 
     Raises:
-      ValueError: an unknown or repeated objective, or one that cannot work here, with the reason.
+      ValueError: an unknown objective, or one that cannot work here, with the reason.
     """
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"expected different objectives joined by '+', got {'+'.join(names)!r}")
     for name in names:
         module = load(name)
-        if module.NEEDS_PAIRS and not has_pairs:
+        for array in module.NEEDS:
+            if format not in (able := formats.declarations(array)):
+                raise ValueError(
+                    f"objective {name!r} needs the array {array!r}, which the format {format!r} "
+                    f"does not make; set data.format to one that does ({', '.join(able)}) or leave "
+                    "the objective out"
+                )
+        if module.SEES not in (None, sees):
             raise ValueError(
-                f"objective {name!r} predicts a label of a pair of segments, but the format makes "
-                "no pairs; use data.format=segment_pair or leave the objective out"
+                f"objective {name!r} needs a net whose positions see {module.SEES!r}, and those of"
+                f" this system see {sees!r}"
             )
-        if module.NEEDS_CAUSAL is not None and module.NEEDS_CAUSAL != causal:
-            needed, got = ("", "sees both sides") if module.NEEDS_CAUSAL else ("not ", "is causal")
+        if missing := [head for head in module.HEADS if head not in heads]:
             raise ValueError(
-                f"objective {name!r} needs a net that is {needed}causal, and this one {got}; "
-                f"this system serves: {', '.join(served)}"
-            )
-        if name not in served:
-            raise ValueError(
-                f"this system does not serve objective {name!r}: {nearest(name, served)}"
+                f"objective {name!r} needs a head {missing[0]!r}, and this system has"
+                f" {', '.join(heads)}: {nearest(missing[0], heads)}"
             )
 
 
-def example_batch(max_len: int, has_pairs: bool, batch_size: int = 1) -> dict[str, jax.Array]:
-    """Returns a batch of zeros with the fields that every batch has, for tracing."""
-    names = ["lengths", "boundaries", "num_bytes", "num_text_tokens", "examples"]
-    batch = {
-        name: jnp.zeros((batch_size,), jnp.int32) for name in names + ["nsp_labels"] * has_pairs
-    }
-    return batch | {"tokens": jnp.zeros((batch_size, max_len), jnp.int32)}
+def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) -> Batch:
+    """Returns a batch of zeros with `formats.COMMON` and more arrays, for tracing."""
+    shapes: dict[str, tuple[int, ...]] = {"examples": (batch_size,)}
+    for array in (*formats.COMMON, *arrays):
+        shapes[array.name] = array.shape(max_len, batch_size)
+        if array.kind == "ragged":
+            shapes[formats.lengths_name(array.name)] = (batch_size,)
+    return {name: jnp.zeros(shape, jnp.int32) for name, shape in shapes.items()}
+
+
+def needed_arrays(terms: Iterable[Term]) -> list[Array]:
+    """Returns the arrays that objectives need, as the first format that has them declares them."""
+    names = dict.fromkeys(name for term in terms for name in load(term.name).NEEDS)
+    return [next(iter(formats.declarations(name).values())) for name in names]
 
 
 def apply_objectives(
-    model: nn.Module, batch: Batch, objectives: Iterable[Objective], *, train: bool, accuracy: bool
+    model: nn.Module, batch: Batch, terms: Iterable[Term], ctx: Pass
 ) -> dict[str, Pairs]:
-    """Runs a bound model once and every objective on its hidden states.
+    """Returns the losses of every objective by its name, given a bound net and a prepared batch."""
+    return {term.name: term.objective.losses(model, batch, ctx) for term in terms}
+
+
+def forward(
+    net: nn.Module,
+    params: ArrayPytree,
+    batch: Batch,
+    terms: Iterable[Term],
+    ctx: Pass,
+    carried: ArrayPytree = None,
+) -> tuple[dict[str, Pairs], ArrayPytree]:
+    """Applies the objectives to an unbound net; returns their losses, and the new carried state.
 
     Args:
-      model: the bound net, see systems/__init__.py.
-      batch: prepared by every objective.
-      objectives: the objectives.
-      train: whether dropout is on.
-      accuracy: whether to compute accuracies, which cost an argmax over the vocabulary.
-
-    Returns:
-      objective name -> {"loss": (sum, weight), ...}.
+      net: unbound.
+      params: its parameters.
+      batch: prepared.
+      terms: the objectives.
+      ctx: what they may use; it has the key of dropout.
+      carried: the collection CARRIED of the net before the pass.
     """
-    hidden, _ = model(batch, train=train)
-    return {o.name: o.terms(model, hidden, batch, accuracy=accuracy) for o in objectives}
+    found, changed = net.apply(
+        {"params": params, CARRIED: carried or {}},
+        batch,
+        tuple(terms),
+        ctx,
+        method=apply_objectives,
+        rngs={"dropout": ctx.key("dropout")} if ctx.train else {},
+        mutable=[CARRIED],
+    )
+    return found, changed.get(CARRIED, {})
 
 
-def prepare(batch: Batch, objectives: Iterable[Objective], rng: jax.Array) -> Batch:
+def prepare(batch: Batch, terms: Iterable[Term], rng: jax.Array) -> Batch:
     """Lets every objective prepare the batch, each with a key of its own."""
-    for objective in objectives:
-        batch = objective.prepare(batch, named_key(rng, objective.name))
+    for term in terms:
+        batch = term.objective.prepare(batch, named_key(rng, term.name))
     return batch
 
 
@@ -189,33 +284,47 @@ def named_key(rng: jax.Array, name: str) -> jax.Array:
     return jax.random.fold_in(rng, zlib.crc32(name.encode()) & 0x7FFFFFFF)
 
 
-def init_params(
-    key: jax.Array, net: nn.Module, objectives: Iterable[Objective], *, max_len: int
-) -> ArrayPytree:
-    """Initialises the parameters that the objectives use, boxed with the names of their axes.
+def init_variables(
+    key: jax.Array,
+    net: nn.Module,
+    terms: Iterable[Term],
+    *,
+    max_len: int,
+    batch_size: int = 1,
+    frozen: Mapping[str, ArrayPytree] | None = None,
+) -> dict[str, ArrayPytree]:
+    """Initialises the variables that the objectives use, boxed with the names of their axes.
 
     Args:
       key: of the run.
       net: the unbound net.
-      objectives: what is trained.
+      terms: what is trained; only parameters that it uses come to exist.
       max_len: length of the example to trace with, at most the net's positions.
+      batch_size: B, on which carried state may depend.
+      frozen: as in `Pass`.
+
+    Returns:
+      {"params": ..., CARRIED: ...}; the second is {} for most nets.
     """
-    objectives = tuple(objectives)
-    batch = prepare(example_batch(max_len, any(o.needs_pairs for o in objectives)), objectives, key)
+    terms = tuple(terms)
+    batch = prepare(example_batch(max_len, needed_arrays(terms), batch_size), terms, key)
+    ctx = Pass(key, jnp.zeros((), jnp.int32), frozen=frozen or {})
     variables = net.init(
-        {"params": named_key(key, "params")},
-        batch,
-        objectives,
-        train=False,
-        accuracy=False,
-        method=apply_objectives,
+        {"params": named_key(key, "params")}, batch, terms, ctx, method=apply_objectives
     )
-    return variables["params"]
+    return {name: variables.get(name, {}) for name in ("params", CARRIED)}
 
 
-def abstract_params(
-    net: nn.Module, objectives: Iterable[Objective], *, max_len: int
+def init_params(
+    key: jax.Array, net: nn.Module, terms: Iterable[Term], *, max_len: int
 ) -> ArrayPytree:
-    """Returns shapes and types of the parameters, unboxed; arguments as of `init_params`."""
-    init = lambda key: nn.unbox(init_params(key, net, objectives, max_len=max_len))  # noqa: E731
-    return jax.eval_shape(init, jax.random.key(0))
+    """Initialises the parameters alone; see `init_variables`."""
+    return init_variables(key, net, terms, max_len=max_len)["params"]
+
+
+def abstract_params(net: nn.Module, terms: Iterable[Term], *, max_len: int) -> ArrayPytree:
+    """Returns shapes and types of the parameters, without making them; see `init_params`."""
+    made = tuple(terms)
+    return jax.eval_shape(
+        lambda key: nn.unbox(init_params(key, net, made, max_len=max_len)), jax.random.key(0)
+    )

@@ -5,20 +5,19 @@ the first token of an example has no loss term.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from scalelab.objectives import Baseline, xent
+from scalelab.nn.axes import useful
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 
-NEEDS_PAIRS = False
-NEEDS_CAUSAL = True
+NEEDS: tuple[str, ...] = ()
+HEADS = ("token",)
+SEES = "left"
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
-
-Batch = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,35 +25,30 @@ class CLM:
     """Next-token prediction; see `scalelab.objectives` for the methods."""
 
     name: ClassVar[str] = "clm"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
     samples: ClassVar[bool] = False
+    predicts: ClassVar[str | None] = "next"
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Returns the batch as it is."""
         del rng
         return batch
 
-    def num_predicted(self, length: int) -> int:
-        """Positions of an example of `length` that are predicted."""
-        return length - 1
-
-    def weight(self, batch: Batch) -> jax.Array:
-        """Tokens that have one before them."""
-        return jnp.sum(jnp.maximum(batch["lengths"] - 1, 0)).astype(jnp.float32)
-
-    def terms(
-        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
-    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of token t + 1 at hidden state t of [B, T, D]."""
         tokens, lengths = batch["tokens"], batch["lengths"]
+        num_places = tokens.shape[1]
         # The last column predicts nothing; keeping it keeps T a round number.
         targets = jnp.roll(tokens, -1, axis=1)
-        weights = (jnp.arange(tokens.shape[1]) < lengths[:, None] - 1).astype(jnp.float32)
-        features, table, bias = model.token_features(hidden)
-        return xent.token_cross_entropy(features, table, bias, targets, weights, accuracy=accuracy)
+        weights = (jnp.arange(num_places) < lengths[:, None] - 1).astype(jnp.float32)
+        hidden = ctx.token_hidden(model, batch)
+        with useful((num_places - 1) / num_places):
+            features, table, bias = model.token_features(hidden)
+            return xent.token_cross_entropy(
+                features, table, bias, targets, weights, accuracy=ctx.accuracy
+            )
 
 
-def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> CLM:
-    """Makes the objective; it needs none of the arguments."""
-    del vocab_size, special_ids, mask_rate
+def make(setting: Setting, options: None = None) -> CLM:
+    """Makes the objective."""
+    del setting, options
     return CLM()

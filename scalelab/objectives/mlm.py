@@ -8,7 +8,6 @@ Devlin et al. 2019, 3.1: of the n tokens that are not special, ceil(0.15 n) are 
 import dataclasses
 import fractions
 import math
-from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
@@ -16,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from scalelab.objectives import Baseline, xent
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 
-NEEDS_PAIRS = False
-NEEDS_CAUSAL = False
+NEEDS: tuple[str, ...] = ()
+HEADS = ("token",)
+SEES = "both"
 BASELINE = Baseline("loss", None, 0.5)  # half a nat asks for some use of the context
 
 MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stays
-
-Batch = dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +41,8 @@ class MLM:
     special_ids: tuple[int, ...]
     mask_rate: float = 0.15
     name: ClassVar[str] = "mlm"
-    needs_pairs: ClassVar[bool] = NEEDS_PAIRS
     samples: ClassVar[bool] = True
+    predicts: ClassVar[str | None] = "masked"
 
     def num_chosen(self, max_len: int) -> np.ndarray:
         """How many of n = 0 ... max_len tokens are chosen; exact where floats would round up."""
@@ -57,7 +55,10 @@ class MLM:
         Returns:
           The batch with masked tokens, and with mlm_positions, mlm_targets int32 and mlm_weights
           float32, all [B, P], P = ceil(mask_rate * T); unused places have position 0 and weight 0.
+          A batch that has masks stays as it is.
         """
+        if "mlm_positions" in batch:
+            return batch
         keys = jax.vmap(lambda example: jax.random.fold_in(rng, example))(batch["examples"])
         mask_batch = jax.vmap(self._mask_example)
         tokens, positions, targets, weights = mask_batch(batch["tokens"], batch["lengths"], keys)
@@ -89,47 +90,42 @@ class MLM:
 
     def _random_tokens(self, key: jax.Array, size: int) -> jax.Array:
         """Draws `size` ids, uniform over the vocabulary without its special tokens."""
-        specials = sorted(set(self.special_ids))
-        ids = jax.random.randint(key, (size,), 0, self.vocab_size - len(specials))
-        for special in specials:
-            ids = ids + (ids >= special)
-        return ids
+        return self.ordinary(jax.random.randint(key, (size,), 0, self.num_ordinary))
 
-    def num_predicted(self, length: int) -> int:
-        """P, positions of an example of `length` that are predicted."""
-        return int(self.num_chosen(length)[-1])
+    @property
+    def num_ordinary(self) -> int:
+        """The size of the vocabulary without its special tokens."""
+        return self.vocab_size - len(set(self.special_ids))
 
-    def weight(self, batch: Batch) -> jax.Array:
-        """Chosen tokens."""
-        return jnp.sum(batch["mlm_weights"])
+    def ordinary(self, ranks: jax.Array) -> jax.Array:
+        """Returns the ids of ordinary tokens, given their ranks in [0, num_ordinary)."""
+        for special in sorted(set(self.special_ids)):
+            ranks = ranks + (ranks >= special)
+        return ranks
 
-    def terms(
-        self, model: nn.Module, hidden: jax.Array, batch: Batch, *, accuracy: bool = False
-    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Loss (and accuracy) of the chosen tokens; the head runs only on P of T positions."""
-        chosen = jnp.take_along_axis(hidden, batch["mlm_positions"][..., None], axis=1)
+        places = batch["mlm_positions"][..., None]
+        chosen = jnp.take_along_axis(ctx.token_hidden(model, batch), places, axis=1)
         features, table, bias = model.token_features(chosen)
+        targets, weights = batch["mlm_targets"], batch["mlm_weights"]
         return xent.token_cross_entropy(
-            features, table, bias, batch["mlm_targets"], batch["mlm_weights"], accuracy=accuracy
+            features, table, bias, targets, weights, accuracy=ctx.accuracy
         )
 
 
-def make(*, vocab_size: int, special_ids: Mapping[str, int], mask_rate: float) -> MLM:
+def make(setting: Setting, options: None = None) -> MLM:
     """Makes the objective.
-
-    Args:
-      vocab_size: V.
-      special_ids: role -> id of every special token; needs the role "mask".
-      mask_rate: share of tokens to predict, in (0, 1).
 
     Raises:
       ValueError: no mask token, or a rate outside (0, 1).
     """
-    if "mask" not in special_ids:
+    ids, rate = setting.special_ids, setting.mask_rate
+    if "mask" not in ids:
         raise ValueError(
             "objective 'mlm' needs a mask token, but the special tokens have the roles "
-            f"{', '.join(special_ids) or 'none'}; add one with the role 'mask' to SPECIAL_TOKENS"
+            f"{', '.join(ids) or 'none'}; add one with the role 'mask' to SPECIAL_TOKENS"
         )
-    if not 0 < mask_rate < 1:
-        raise ValueError(f"mask_rate must lie between 0 and 1, got {mask_rate}")
-    return MLM(vocab_size, special_ids["mask"], tuple(special_ids.values()), mask_rate)
+    if not 0 < rate < 1:
+        raise ValueError(f"mask_rate must lie between 0 and 1, got {rate}")
+    return MLM(setting.vocab_size, ids["mask"], tuple(ids.values()), rate)

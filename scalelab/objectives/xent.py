@@ -11,11 +11,12 @@ import contextlib
 import contextvars
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 
+from scalelab.nn.axes import useful
 from scalelab.nn.product import product
 
 # Scores that are held at a time on one device. With fewer, products are smaller and the table's
@@ -75,6 +76,30 @@ def token_cross_entropy(
     return {"loss": (normaliser - jnp.sum(own * weights), weight)} | terms
 
 
+def class_cross_entropy(
+    logits: jax.Array, labels: jax.Array, counts: jax.Array, *, accuracy: bool = False
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Cross-entropy of classes.
+
+    Args:
+      logits: [B, C] float32.
+      labels: [B] int32.
+      counts: [B] bool, False for examples that do not count.
+      accuracy: whether to compute the share of labels with the highest score as well.
+
+    Returns:
+      {"loss": (sum, weight)} and, if asked for, "accuracy".
+    """
+    weights = counts.astype(jnp.float32)
+    weight = jnp.sum(weights)
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+    terms = {"loss": (jnp.sum(losses * weights), weight)}
+    if accuracy:
+        hits = jnp.argmax(logits, axis=-1) == labels
+        terms["accuracy"] = (jnp.sum(hits * weights), weight)
+    return terms
+
+
 def _chunked(x: jax.Array, size: int) -> jax.Array:
     """Cuts [B, T, ...] along T into [T / size, B, size, ...], padded with zeros."""
     padded = jnp.pad(x, [(0, 0), (0, -x.shape[1] % size)] + [(0, 0)] * (x.ndim - 2))
@@ -120,7 +145,8 @@ def weighted_logsumexp(
         return total + jnp.sum(lse * chunk_weights), None
 
     chunks = _chunked(features, size), _chunked(weights, size)
-    return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
+    with useful(length / (len(chunks[1]) * size)):  # the rest is padding
+        return jax.lax.scan(add, jnp.zeros((), jnp.float32), chunks)[0]
 
 
 def _forward(
@@ -218,6 +244,57 @@ def _backward(grads: tuple, cotangent: jax.Array) -> tuple:
 
 
 weighted_logsumexp.defvjp(_forward, _backward)
+
+
+def token_log_probs(
+    features: jax.Array, table: jax.Array, bias: jax.Array | None, targets: jax.Array
+) -> jax.Array:
+    """Log-probabilities [B, T] of targets [B, T] under softmax(features @ table.T + bias).
+
+    The backward pass computes the scores again, chunk by chunk.
+    """
+
+    def log_probs(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
+        scores = _scores(chunk[0], table, bias)
+        own = jnp.take_along_axis(scores, chunk[1][..., None], axis=-1)[..., 0]
+        return own - jax.nn.logsumexp(scores, axis=-1)
+
+    return _map_chunks(jax.checkpoint(log_probs), features, targets, table.shape[0])
+
+
+def sample_tokens(
+    features: jax.Array, table: jax.Array, bias: jax.Array | None, uniforms: jax.Array
+) -> jax.Array:
+    """Draws a token [B, T] int32 from softmax(features @ table.T + bias) at each position.
+
+    Args:
+      features: [B, T, D].
+      table: [V, D].
+      bias: [V] or None.
+      uniforms: [B, T] in [0, 1): the token is where the cumulative distribution exceeds it.
+    """
+
+    def sample(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
+        cumulative = jnp.cumsum(jax.nn.softmax(_scores(chunk[0], table, bias)), axis=-1)
+        # Rounded sums may end below 1, so the draw is scaled by what they end at.
+        drawn = (chunk[1] * cumulative[..., -1])[..., None]
+        return jnp.minimum(jnp.sum(cumulative <= drawn, axis=-1), table.shape[0] - 1)
+
+    return jax.lax.stop_gradient(_map_chunks(sample, features, uniforms, table.shape[0]))
+
+
+def _map_chunks(
+    fn: Callable[[tuple[jax.Array, jax.Array]], jax.Array],
+    features: jax.Array,
+    beside: jax.Array,
+    vocab_size: int,
+) -> jax.Array:
+    """Applies fn to chunks of positions of [B, T, D] and [B, T]; returns [B, T]."""
+    batch_size, length = beside.shape
+    size = chunk_size(batch_size, length, vocab_size)
+    chunks = _chunked(features, size), _chunked(beside, size)
+    with useful(length / (len(chunks[1]) * size)):  # the rest is padding
+        return _joined(jax.lax.map(fn, chunks), length)
 
 
 def _normaliser_and_best(

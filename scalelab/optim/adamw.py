@@ -7,13 +7,16 @@ two or more" would decay it. A schedule cannot tell its clock: steps, tokens, FL
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from scalelab.helpers.names import nearest
+from scalelab.nn import axes
+from scalelab.nn.sharing import Sharing
 
 NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
 
@@ -119,26 +122,42 @@ def get_schedule(name: str) -> Schedule:
     return SCHEDULES[name]
 
 
-def layerwise_factors(params: optax.Params, num_layers: int, decay: float) -> optax.Params:
+def layerwise_factors(
+    params: optax.Params,
+    names: Mapping[str, tuple[str, ...]],
+    num_layers: int,
+    decay: float,
+    embedding: Sequence[str],
+) -> optax.Params:
     """Factors of the learning rate (Clark et al. 2020, ELECTRA, appendix B).
 
     The head has factor 1, layer l of L, counted from 0 at the input, decay^(L - l), and the
-    embeddings have decay^(L + 1). What stands between the last layer and the head has 1.
+    embeddings have decay^(L + 1). What stands between the last layer and the head has 1. A
+    parameter that several layers share has the mean of their factors: the paper has no such
+    parameters, this rule is ours.
 
     Args:
-      params: {"body": a net's parameters, "head": ...}; layers stacked on axis 0.
-      num_layers: L.
+      params: the parameters.
+      names: axis names of each parameter by path; axes.LAYERS and axes.GROUPS tell the layers.
+      num_layers: L of the shared parameters and the embeddings.
       decay: in (0, 1].
+      embedding: paths of the subtrees that turn tokens into vectors.
 
     Returns:
       A tree like `params`: float32 arrays that broadcast to the parameters.
     """
-    by_layer = decay ** (num_layers - jnp.arange(num_layers, dtype=jnp.float32))
 
     def factor(path: jax.tree_util.KeyPath, leaf: jax.Array) -> jax.Array:
         name = parameter_name(path)
-        if name.startswith("body/stack/"):
-            return by_layer.reshape(-1, *(1 for _ in leaf.shape[1:]))
-        return jnp.float32(decay ** (num_layers + 1) if name.startswith("body/embed/") else 1.0)
+        if (axis := names[name][0]) in (axes.LAYERS, axes.GROUPS):
+            size = len(leaf)
+            depth = size if axis == axes.LAYERS else num_layers
+            factors = decay ** (depth - jnp.arange(depth, dtype=jnp.float32))
+            if axis == axes.GROUPS:
+                group_of = np.array([Sharing(size).group(layer, depth) for layer in range(depth)])
+                factors = jnp.stack([factors[group_of == group].mean() for group in range(size)])
+            return factors.reshape(-1, *(1 for _ in leaf.shape[1:]))
+        below = any(name.startswith(f"{part}/") for part in embedding)
+        return jnp.float32(decay ** (num_layers + 1) if below else 1.0)
 
     return jax.tree_util.tree_map_with_path(factor, params)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from scalelab import objectives, sharding, state, step
+from scalelab import formats, objectives, sharding, state, step
 from scalelab.config.pretraining import Config
 from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
@@ -26,7 +26,6 @@ class Phase:
 
     batch_size: int
     length: int  # tokens of every example, padding included
-    predicted: int  # positions of an example that pass through the token head
     forward: Flops
 
 
@@ -45,39 +44,35 @@ class Blueprint(Model):
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] in the abstract, as training gives it to the step."""
-        pairs = any(objective.needs_pairs for objective in self.objectives)
-        return jax.eval_shape(lambda: objectives.example_batch(length, pairs, batch_size))
+        arrays = formats.load(self.config.data.format).ARRAYS
+        return jax.eval_shape(lambda: objectives.example_batch(length, arrays, batch_size))
 
     def random_batch(self, length: int, batch_size: int) -> dict[str, np.ndarray]:
         """A batch of full length, its tokens random but for the special ones."""
         first, last = len(self.system.SPECIAL_TOKENS), self.config.tokenizer.vocab_size
-        full = np.full(batch_size, length, np.int32)
-        known = {
-            "tokens": np.random.default_rng(0).integers(
-                first, last, (batch_size, length), np.int32
-            ),
-            "lengths": full,
-            "boundaries": full // 2,
-            "examples": np.arange(batch_size, dtype=np.int32),
-        }
-        shapes = self.batch(length, batch_size)
-        return {k: known.get(k, np.zeros(v.shape, v.dtype)) for k, v in shapes.items()}
+        rng, shapes = np.random.default_rng(0), self.batch(length, batch_size)
+        made = {name: np.zeros(array.shape, array.dtype) for name, array in shapes.items()}
+        made["examples"] = np.arange(batch_size, dtype=np.int32)
+        for name, array in shapes.items():
+            if array.ndim == 2:
+                made[name] = rng.integers(first, last, array.shape, np.int32)
+                made[formats.lengths_name(name)][:] = array.shape[1]
+        return made
 
     def compile(self, length: int, batch_size: int, mesh: Mesh) -> jax.stages.Compiled:
         """Compiles the training step for a batch: run(state, batch, learning_rate)."""
         placed = sharding.shardings(self.boxed, mesh)
         made = step.make_train_step(
-            self.net, self.objectives, self.tx, self.config.machine.num_microbatches
+            self.net, self.terms, self.tx, self.config.machine.num_microbatches
         )
         return step.compile_train(made, mesh, placed, self.state, self.batch(length, batch_size))
 
     def start(self, mesh: Mesh) -> TrainState:
         """A fresh state on the devices."""
-        made, _ = state.create(
-            self.net, self.objectives, self.tx,
-            max_len=self.config.short.max_len, seed=self.config.seed, mesh=mesh,
-        )  # fmt: skip
-        return made
+        sizes = vars(self.config.short)
+        return state.create(
+            self.net, self.terms, self.tx, **sizes, seed=self.config.seed, mesh=mesh
+        )[0]
 
 
 def draw(config: Config) -> Blueprint:
@@ -86,16 +81,15 @@ def draw(config: Config) -> Blueprint:
     Raises:
       ValueError: system, objective and format do not go together, or heads do not divide width.
     """
-    model, max_len = state.make_model(config), config.short.max_len
+    model, sizes = state.make_model(config), vars(config.short)
     boxed = jax.eval_shape(
-        lambda key: state.fresh(key, model.net, model.objectives, model.tx, max_len=max_len),
+        lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
         jax.random.key(0),
     )
-    params = jax.eval_shape(nn.unbox, boxed.params)
-    costs = flops.count_phases(params, model.objectives, config, causal=model.system.CAUSAL)
+    now = jax.eval_shape(nn.unbox, boxed)
+    costs = flops.count_phases(now.params, model.net, model.terms, config, now.carried, now.frozen)
     phases = tuple(
-        Phase(p.batch_size, p.max_len, flops.count_predicted(model.objectives, p.max_len), cost)
-        for p, cost in zip(config.phases, costs, strict=True)
+        Phase(p.batch_size, p.max_len, cost) for p, cost in zip(config.phases, costs, strict=True)
     )
     return Blueprint(**vars(model), config=config, boxed=boxed, phases=phases)
 

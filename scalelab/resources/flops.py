@@ -1,29 +1,35 @@
-"""Parameters and FLOPs of a system, one named term a line.
+"""Parameters and FLOPs, counted from the program.
 
 A multiply-add counts as two FLOPs. Matrix products only: softmax, norms and element-wise work are
 left out, as everywhere in the literature. The backward pass costs twice the forward pass.
 """
 
 import dataclasses
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 from flax.typing import ArrayPytree
+from jax.extend import core
 
+from scalelab import objectives
 from scalelab.config.pretraining import Config
-from scalelab.objectives import Objective
+from scalelab.nn.axes import PARTS, innermost_part
+from scalelab.objectives import Batch, Pass, Term
 
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """Forward FLOPs of one batch."""
+    """Forward FLOPs of one batch, by the part of the net (`nn.axes.part`)."""
 
     body: float  # projections and FFN of all layers, 2 * n_model per position (F = 4H)
     attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
-    head: float  # transforms and vocabulary logits, on the positions they run on
+    head: float  # all products outside the other parts: transforms and vocabulary logits
     embedding: float = 0.0  # look-ups are copies, not products
 
     @property
@@ -37,74 +43,86 @@ class Flops:
         return 3.0 * self.forward
 
 
-PARTS = ("body", "attention", "head", "embedding")
-
-
 def count_parameters(params: ArrayPytree) -> int:
     """Every parameter of a tree, of concrete or abstract arrays."""
     return int(sum(np.prod(leaf.shape, dtype=np.int64) for leaf in jax.tree.leaves(params)))
 
 
-def count_forward(
-    params: ArrayPytree,
-    *,
-    width: int,
-    num_layers: int,
-    batch_size: int,
-    length: int,
-    predicted: int,
-    causal: bool,
-) -> Flops:
-    """Counts the forward pass over one batch of padded examples, from the net's own parameters.
+def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
+    """Counts the matrix products of a program by tracing it; nothing is computed.
+
+    The body of a loop counts at each turn (of a `while` loop, whose turns are not known, once), the
+    costliest branch of a condition counts alone, and what remat would compute again counts once.
 
     Args:
-      params: the parameter tree, concrete or abstract: "stack" runs on every position, "token_head"
-        and the tied vocabulary table on the predicted ones, "pair_head" on the first of each
-        example.
-      width: H.
-      num_layers: L.
-      batch_size: B.
-      length: n, padded length of every example.
-      predicted: positions of an example that pass through the token head.
-      causal: counts the useful half of the attention scores, as the protocol does (section 7.1).
+      function: a forward pass.
+      arguments: its arguments, concrete or abstract.
     """
-    positions, seen = batch_size * length, length / 2 if causal else length
-    token_head = params["embed"]["tokens"]["table"].size + _kernel_sizes(params.get("token_head"))
-    heads = predicted * token_head + _kernel_sizes(params.get("pair_head"))
-    return Flops(
-        body=2.0 * positions * _kernel_sizes(params["stack"]),
-        attention=4.0 * positions * num_layers * seen * width,
-        head=2.0 * batch_size * heads,
-    )
+    totals = dict.fromkeys(PARTS, 0.0)
+    for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):
+        totals[part] += amount
+    return Flops(**totals)
 
 
-def _kernel_sizes(params: ArrayPytree) -> int:
-    """Parameters in the matrices of a tree: every leaf named kernel."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return int(sum(np.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel"))
+def _products(jaxpr: core.Jaxpr, outer: tuple[str, ...]) -> list[tuple[str, float]]:
+    """Returns the part and the FLOPs of each product of a traced program."""
+    found = []
+    for equation in jaxpr.eqns:
+        scopes = (*outer, *str(equation.source_info.name_stack).split("/"))
+        name, params = equation.primitive.name, equation.params
+        if name in ("dot_general", "conv_general_dilated"):
+            part, share = innermost_part(scopes)
+            found.append((part, share * _product_flops(equation)))
+        inner = [_products(each, scopes) for each in core.jaxprs_in_params(params)]
+        if name == "cond":
+            inner = [max(inner, key=lambda branch: sum(amount for _, amount in branch))]
+        turns = params["length"] if name == "scan" else 1
+        found += [(part, turns * amount) for branch in inner for part, amount in branch]
+    return found
 
 
-def count_predicted(objectives: Iterable[Objective], length: int) -> int:
-    """Returns the positions of an example of `length` that pass through the token head."""
-    return sum(objective.num_predicted(length) for objective in objectives)
+def _product_flops(equation: core.JaxprEqn) -> float:
+    left, right, out = equation.invars[0].aval, equation.invars[1].aval, equation.outvars[0].aval
+    if equation.primitive.name == "dot_general":
+        (contracted, _), (batch, _) = equation.params["dimension_numbers"]
+        if left.ndim == right.ndim == len(contracted) + len(batch):
+            return 0.0  # element-wise: no axis is free on either side
+        return 2.0 * out.size * math.prod(left.shape[axis] for axis in contracted)
+    out_axis = equation.params["dimension_numbers"].rhs_spec[0]
+    return 2.0 * out.size * right.size / right.shape[out_axis]
 
 
 def count_phases(
-    params: ArrayPytree, objectives: Iterable[Objective], config: Config, *, causal: bool
+    params: ArrayPytree,
+    net: nn.Module,
+    terms: Sequence[Term],
+    config: Config,
+    carried: ArrayPytree = None,
+    frozen: ArrayPytree = None,
 ) -> list[Flops]:
-    """Counts the forward pass of a training step of each phase of a config; see `count_forward`."""
-    return [
-        count_forward(
-            params,
-            width=config.net.width,
-            num_layers=config.net.num_layers,
-            batch_size=phase.batch_size,
-            length=phase.max_len,
-            predicted=count_predicted(objectives, phase.max_len),
-            causal=causal,
+    """Counts the forward pass of a training step of each phase of a config.
+
+    Args:
+      params: the net's parameters, concrete or abstract.
+      net: unbound.
+      terms: what is trained.
+      config: of the run.
+      carried: as in `objectives.forward`.
+      frozen: as in `objectives.Pass`.
+    """
+
+    def forward(params: Any, carried: Any, frozen: Any, batch: Batch, key: jax.Array) -> Any:
+        prepared = objectives.prepare(batch, terms, key)
+        return objectives.forward(
+            net, params, prepared, terms, Pass(key, frozen=frozen or {}), carried
         )
-        for phase in config.phases
+
+    arrays, key = objectives.needed_arrays(terms), jax.random.key(0)
+    batches = [
+        jax.eval_shape(lambda p=p: objectives.example_batch(p.max_len, arrays, p.batch_size))
+        for p in config.phases
     ]
+    return [of_program(forward, params, carried, frozen, batch, key) for batch in batches]
 
 
 @jax.jit

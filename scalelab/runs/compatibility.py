@@ -23,7 +23,10 @@ def check(configs: Sequence[Config]) -> None:
       ValueError: it cannot; the message names the fields in which they must not differ.
     """
     flat = [flatten(dataclasses.asdict(config)) for config in configs]
-    found = {name: list(dict.fromkeys(fields[name] for fields in flat)) for name in flat[0]}
+    found = {
+        name: list(dict.fromkeys(fields.get(name) for fields in flat))
+        for name in dict.fromkeys(itertools.chain(*flat))
+    }
     differing = [
         f"{name}: {', '.join(map(repr, values))}"
         for name, values in found.items()

@@ -96,16 +96,19 @@ def bits_per_byte(nats_per_token: float, num_text_tokens: float, num_bytes: floa
     return nats_per_token * num_text_tokens / (num_bytes * math.log(2))
 
 
-def summarise_eval(total: Pairs, token_losses: Iterable[str]) -> dict[str, float]:
+def summarise_eval(
+    total: Pairs, loss_weights: Mapping[str, float], token_losses: Iterable[str]
+) -> dict[str, float]:
     """Returns the means of an evaluation, with perplexity and bits per byte of the token losses.
 
     Args:
       total: sums over the evaluation, from step.make_eval_step.
+      loss_weights: the weight of each loss in their sum, by names such as "mlm_loss".
       token_losses: names of the losses of tokens, such as "mlm_loss".
     """
     text_tokens, num_bytes = float(total["num_text_tokens"][0]), float(total["num_bytes"][0])
     means = divide({k: v for k, v in total.items() if k not in ("num_text_tokens", "num_bytes")})
-    means["loss"] = sum(v for k, v in means.items() if k.endswith("_loss"))
+    means["loss"] = sum(weight * means[name] for name, weight in loss_weights.items())
     for name in token_losses:
         if name in means:
             means["perplexity"] = math.exp(min(means[name], 700.0))

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 
 import jax
+from flax import linen as nn
 from jax.sharding import Mesh
 
 from scalelab import data as data_lib
@@ -15,7 +16,7 @@ from scalelab.optim import adamw
 from scalelab.resources import flops, malloc
 from scalelab.runs import checkpoint, environment, run_folder
 from scalelab.runs.metrics import Run
-from scalelab.runs.pretrained import Start
+from scalelab.runs.pretrained import Start, load_frozen
 from scalelab.runs.run import Recorder
 from scalelab.state import Model, TrainState
 
@@ -31,10 +32,15 @@ def set_up(config: Config, num_runs: int = 1) -> Mesh:
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
-    model, max_len = state.make_model(config), config.short.max_len
+    nets, max_len = _frozen_nets(config), config.short.max_len
+    model = state.make_model(config, frozen=nets)
     state.check_memory(model, max_len, mesh, malloc.available(), num_runs)
     adamw.get_schedule(config.optim.schedule)
     return mesh
+
+
+def _frozen_nets(config: Config) -> dict[str, nn.Module]:
+    return {name: opened.net for name, opened in load_frozen(config.machine.frozen).items()}
 
 
 def open_run(
@@ -59,20 +65,26 @@ def open_run(
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
     data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
-    model = state.make_model(config, data.tokenizer.special_ids)
+    model = state.make_model(config, data.tokenizer.special_ids, _frozen_nets(config))
+    frozen = {k: opened.params for k, opened in load_frozen(config.machine.frozen).items()}
     fresh, placed = state.create(
-        model.net, model.objectives, model.tx, max_len=max_len, seed=config.seed, mesh=mesh
-    )
+        model.net, model.terms, model.tx,
+        max_len=max_len, batch_size=config.short.batch_size, frozen=frozen, seed=config.seed,
+        mesh=mesh,
+    )  # fmt: skip
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))
-    costs = flops.count_phases(fresh.params, model.objectives, config, causal=system.CAUSAL)
+    costs = flops.count_phases(
+        fresh.params, model.net, model.terms, config, fresh.carried, fresh.frozen
+    )
     tokens = [phase.step_tokens for phase in data.phases]
     step_costs = {"tokens": tokens, "flops": [cost.train for cost in costs]}
     plan = make_plan(config, [phase.steps_per_epoch for phase in data.phases], step_costs)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config.machine.num_checkpoints)
-    restored = checkpoints.restore(fresh)
+    frozen = fresh.frozen  # which checkpoints leave out
+    restored = checkpoints.restore(fresh.replace(frozen={}))
     if restored is not None:
-        run = Run.from_meta(*restored)
+        run = Run.from_meta(restored[0].replace(frozen=frozen), restored[1])
     elif start is not None and start.opened is None:
         raise ValueError(
             f"no checkpoint in {workdir} is sound, and {start.path}, whose parameters it began"

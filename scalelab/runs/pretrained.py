@@ -19,11 +19,12 @@ from scalelab import objectives as objectives_lib
 from scalelab import systems
 from scalelab.config.pretraining import Config, resolve
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.objectives import Objective
+from scalelab.objectives import Term
 from scalelab.optim.adamw import parameter_name
 from scalelab.runs import records
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.records import RunRecord, Unreadable
+from scalelab.state import make_terms
 from scalelab.systems import System
 
 
@@ -43,12 +44,19 @@ class Pretrained:
     def net(self) -> nn.Module:
         """Its net, unbound."""
         size, remat = self.config.tokenizer.vocab_size, self.config.machine.remat
-        return systems.make_net(self.system, self.config.net, vocab_size=size, remat=remat)
+        return systems.make_net(
+            self.system, self.config.net, self.config.system_options, vocab_size=size, remat=remat
+        )
 
     @functools.cached_property
-    def objectives(self) -> tuple[Objective, ...]:
-        """Its objectives."""
-        return _make_objectives(self.config, self.tokenizer)
+    def terms(self) -> tuple[Term, ...]:
+        """The summands of its loss."""
+        return make_terms(self.config, self.tokenizer.special_ids)
+
+    @property
+    def predicts(self) -> str | None:
+        """The tokens that it was trained to predict: "next" or "masked"; None: none."""
+        return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
 
     @property
     def tokenizer_dir(self) -> pathlib.Path:
@@ -137,20 +145,11 @@ def _resolve_config(run: RunRecord) -> Config:
         raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
-def _make_objectives(config: Config, tokenizer: Tokenizer) -> tuple[Objective, ...]:
-    return objectives_lib.make(
-        config.objectives,
-        vocab_size=config.tokenizer.vocab_size,
-        special_ids=tokenizer.special_ids,
-        mask_rate=config.mask_rate,
-    )
-
-
 def _abstract_params(config: Config, tokenizer: Tokenizer) -> ArrayPytree:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
-    net = systems.make_net(system, config.net, vocab_size=size)
-    made = _make_objectives(config, tokenizer)
+    net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
+    made = make_terms(config, tokenizer.special_ids)
     return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
 
 
@@ -212,7 +211,8 @@ class Start:
 def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
     """Opens the run that config.machine.init names, from which the run in `workdir` starts.
 
-    A run with a checkpoint of its own needs neither the other run nor --init.
+    Fills in the digests of frozen nets, too. A run with a checkpoint of its own needs neither the
+    other run nor --init.
 
     Returns:
       The config with the other run's digest and tokenizer, and the start. Without another run: the
@@ -222,7 +222,7 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
       ValueError: there is no such run, its parameters do not fit, or they differ from the ones that
         the config names or that the run in `workdir` began with.
     """
-    begun = _read_begun(workdir)
+    config, begun = _freeze(config), _read_begun(workdir)
     if config.machine.init is None and begun is None:
         if config.init is not None:
             raise ValueError(
@@ -255,6 +255,44 @@ def begin(config: Config, workdir: pathlib.Path) -> tuple[Config, Start | None]:
     if opened is None:
         return config, Start(str(given), workdir / "tokenizer", None, digest)
     return config, _fit(opened, digest, config)
+
+
+# --- Frozen nets ----------------
+
+
+@functools.lru_cache(maxsize=2)  # a start asks for them more than once
+def load_frozen(places: str | None) -> dict[str, Pretrained]:
+    """Opens the runs that config.machine.frozen names: "teacher=RUN,other=RUN".
+
+    Raises:
+      ValueError: another form, or no such run.
+    """
+    found = {}
+    for part in places.split(",") if places else ():
+        name, equals, folder = part.partition("=")
+        if not equals or not name.isidentifier() or name in found:
+            raise ValueError(
+                f"config.machine.frozen = {places!r}: expected NAME=RUN, joined by ',', such as"
+                " teacher=runs/bert"
+            )
+        try:
+            found[name] = load(folder)
+        except ValueError as error:
+            raise ValueError(f"config.machine.frozen, {name}: {error}") from None
+    return found
+
+
+def _freeze(config: Config) -> Config:
+    """Returns the config with the digests of its frozen nets; refuses nets that have changed."""
+    found = load_frozen(config.machine.frozen)
+    digests = [f"{name}={tree_digest(opened.params)}" for name, opened in found.items()]
+    digest = ",".join(digests) or None
+    if config.frozen not in (None, digest):
+        raise ValueError(
+            f"config.frozen = {config.frozen!r}, but the nets of config.machine.frozen ="
+            f" {config.machine.frozen!r} have the digests {digest!r}: give the runs that it names"
+        )
+    return dataclasses.replace(config, frozen=digest)
 
 
 def _read_begun(workdir: pathlib.Path) -> Config | None:

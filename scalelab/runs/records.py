@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scalelab.config.pretraining import Shape, Tokenizer
+from scalelab.config.pretraining import Shape, Tokenizer, with_moved_fields
 from scalelab.helpers.files import write_json
 from scalelab.runs import json_files
 from scalelab.runs.json_files import Unreadable
@@ -157,7 +157,7 @@ class RunRecord:
     """The content of a run's files."""
 
     folder: pathlib.Path
-    config: dict[str, Any]  # the content of config.json
+    config: dict[str, Any]  # the content of config.json, fields in their places of today
     environment: Environment
     result: RunResult | TaskResult | None  # None until the run has ended
     lines: tuple[Line, ...] = ()  # of metrics.jsonl; empty if they were not asked for
@@ -231,7 +231,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             f" scalelab.interop.hf import {folder} --workdir=runs/{folder.absolute().name}",
         )
     json_files.fill(RunConfig, config, path)
-    return config
+    return with_moved_fields(config)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax.typing import ArrayPytree
 
 from scalelab import systems
 from scalelab.config import cli
@@ -22,8 +21,9 @@ from scalelab.resources import flops
 from scalelab.runs import environment, json_files, metrics, records, run_folder
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.runs.metrics import Run
+from scalelab.state import Model, TrainState
 
-Evaluate = Callable[[ArrayPytree, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
+Evaluate = Callable[[TrainState, Iterator[dict[str, np.ndarray]]], Sequence[metrics.Pairs]]
 UNKNOWN = 2**31  # steps of a phase that ends on another clock
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
 
@@ -116,8 +116,9 @@ class Recorder:
         """Returns the batches of the phase in progress: this process's rows, by the run's step."""
         phase, order = self.phase, self.config.data.order_seed
         seed = self.config.seed if order is None else order
-        start = self.run.phase_start
-        return Batches(phase.train, phase.batch_size, phase.max_len, seed, rows, start)
+        rule = systems.load(self.config.system).ORDER, phase.corrupt
+        start, sizes = self.run.phase_start, (phase.batch_size, phase.max_len)
+        return Batches(phase.train, *sizes, seed, rows, start, *rule)
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end of a phase."""
@@ -175,13 +176,13 @@ class Recorder:
         metrics.add(self.run.unlogged, new)
 
     def attend(
-        self, evaluate: Evaluate, token_losses: Sequence[str], say: Callable[[str], object] = print
+        self, evaluate: Evaluate, model: Model, say: Callable[[str], object] = print
     ) -> None:
         """Writes a line, validates and saves, if these are due; no step may be in flight.
 
         Args:
-          evaluate: (params, global batches) -> metrics of each batch, on the host.
-          token_losses: names of the losses that are means over tokens.
+          evaluate: (state, global batches) -> metrics of each batch, on the host.
+          model: the parts of the program.
           say: prints the validation.
         """
         machine = self.config.machine
@@ -194,18 +195,18 @@ class Recorder:
                 values["train/learning_rate"] = float(self._rate)
                 self._write(values | {"train/tokens_per_sec": self.tokens_per_sec})
         if self.is_due(self.config.eval.every_steps):
-            say(self._validate(evaluate, token_losses))
+            say(self._validate(evaluate, model))
         if self.is_due(machine.checkpoint_every_steps):
             self.save()
 
-    def _validate(self, evaluate: Evaluate, token_losses: Sequence[str]) -> str:
+    def _validate(self, evaluate: Evaluate, model: Model) -> str:
         """Validates at the length of the phase in progress, writes the metrics, and saves."""
         run, phase, length = self.run, self.phase, self.phase.max_len
         with metrics.timed(self.timers, "eval_secs"):
             count = math.ceil(self.config.eval.num_examples / phase.batch_size)
-            batches = evaluation_batches(phase.valid, phase.batch_size, length, count)
-            sums = metrics.sum_pairs(evaluate(run.state.params, batches))
-            means = metrics.summarise_eval(sums, token_losses)
+            batches = evaluation_batches(phase.valid, phase.batch_size, count, phase.corrupt)
+            sums = metrics.sum_pairs(evaluate(run.state, batches))
+            means = metrics.summarise_eval(sums, model.loss_weights, model.token_losses)
         run.best = min(run.best, means["loss"])
         run.evals[str(length)] = means | {"step": run.clocks.steps, "best_loss": run.best}
         self._write({f"eval/{k}": v for k, v in means.items()} | {"eval/max_len": length})
@@ -225,7 +226,7 @@ class Recorder:
           rank: the lower the better; the best is kept beside the last ones.
         """
         with metrics.timed(self.timers, "save_secs"):
-            self._checkpoints.save(self.run.state, self.run.meta(), rank)
+            self._checkpoints.save(self.run.state.replace(frozen={}), self.run.meta(), rank)
 
     # --- The end ----------------
 
@@ -239,11 +240,11 @@ class Recorder:
         """Writes result.json; returns its content."""
         config, run, clocks, data = self.config, self.run, self.run.clocks, self._data
         shape = Shape(config.net.num_heads, config.net.width, config.net.num_layers)
-        departures = systems.load(config.system).DEPARTURES
+        system = systems.load(config.system)
         result = records.RunResult(
             system=config.system,
             shape=shape,
-            n_model=shape.n_model,
+            n_model=systems.n_model(system, config.net, config.system_options),
             seed=config.seed,
             steps=clocks.steps,
             tokens=clocks.tokens,
@@ -264,7 +265,7 @@ class Recorder:
             ),
             departures=tuple(
                 records.Departure(**departure)
-                for departure in systems.active_departures(departures, science(config))
+                for departure in systems.active_departures(system.DEPARTURES, science(config))
             ),
             **self.timers,
         )

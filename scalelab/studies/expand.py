@@ -18,7 +18,7 @@ from typing import Any
 
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import flatten
+from scalelab.config.fields import OWNERS, flatten
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
 from scalelab.helpers.names import nearest
@@ -190,9 +190,9 @@ def read_passes(workdir: pathlib.Path) -> dict[str, int]:
 def _set(values: dict[str, Any], field: str, value: Any) -> None:
     """Replaces a dotted field, or multiplies it by "x0.5"."""
     flat = flatten(values)
-    if field not in flat:
+    if field not in flat and field.partition(".")[0] not in OWNERS:  # `resolve` checks options
         raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
-    before = flat[field]
+    before = flat.get(field)
     if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
         try:
             value = type(before)(before * float(value[1:]))

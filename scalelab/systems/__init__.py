@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
+from scalelab.config.fields import make_options
 from scalelab.helpers.names import load_module
 
 
@@ -24,6 +25,7 @@ class Adaptation:
       reads: "first": the hidden state of the first token is classified; "last": of the last.
       both_orders: whether the two texts of a similarity task go through the net in both orders,
         their vectors added.
+      activation: a name in nn.heads.ACTIVATIONS: between the two layers of a classifier's head.
     """
 
     begin: tuple[str, ...]
@@ -32,6 +34,7 @@ class Adaptation:
     added_tokens: tuple[str, ...] = ()
     reads: str = "first"
     both_orders: bool = False
+    activation: str = "tanh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,69 +52,105 @@ class Departure:
     source: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The sizes of a net.
+
+    Attributes:
+      num_heads: N.
+      width: D.
+      num_layers: L.
+      ffn_width: F.
+      max_len: number of positions.
+      dropout_rate: of residual branches and attention.
+      dtype: of the computation; parameters are float32.
+      remat: a name in nn.stack.REMAT_POLICIES.
+      output_embedding: None where the input's table scores tokens, "untied" where its own does.
+    """
+
+    num_heads: int
+    width: int
+    num_layers: int
+    ffn_width: int
+    max_len: int
+    dropout_rate: float
+    dtype: DTypeLike = jnp.float32
+    remat: str = "none"
+    output_embedding: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A net inside a system's net that is a net of the same system by itself.
+
+    Attributes:
+      net: the fields of config.net in which it differs.
+      options: the options of the system in which it differs.
+      paths: first names of its parameters' paths in the whole -> in the part.
+    """
+
+    net: Mapping[str, Any]
+    options: Mapping[str, object]
+    paths: Mapping[str, str]
+
+
 class System(Protocol):
     """What a module in `systems/` exports.
 
     The net that `build` returns offers:
 
-      net(batch, *, train, cache=None) -> (hidden [B, T, D], cache)
-      net.token_features(hidden [..., D]) -> (features [..., D], table [V, D], bias [V] | None)
+      net(batch, *, train, cache=None, step=None) -> (hidden [B, T, D], cache), for tasks
+      net.token_states(batch, *, train, step=None) -> the states [B, T, D] that score tokens, only
+        where they are not those above, as in a net with a generator
+      net.token_features(hidden [..., D]) -> (features [..., E], table [V, E], bias [V] | None)
       net.token_logits(hidden [..., D]) -> [..., V] float32
-      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where OBJECTIVES has "nsp"
-      net.init_cache(batch_size, max_len) -> cache, where CAUSAL; works on the unbound net too
+      net.pair_logits(hidden [B, T, D]) -> [B, 2] float32, where HEADS has "pair"
+      net.init_cache(batch_size, max_len) -> cache, where it predicts "next"; unbound, too
 
     Only parameters that are used come to exist: initialise through the same function that computes
     the losses, and a net without NSP has no pooler.
+
+    A module may also export `Options`, a frozen dataclass of its own settings
+    (config.system_options); `n_model(sizes, options)`, if it is not 12 L H^2; `RECIPE`, fields of
+    configs/finetune.py in which its fine-tuning differs from every recipe; and
+    `parts(sizes, options)`, name -> Part, the net for tasks first, where a net is several nets.
 
     Attributes:
       DEPARTURES: the config fields in which the family differs from the control.
       SPECIAL_TOKENS: (role, text) in the order of ids, from 0; roles: pad unk cls sep mask bos eos.
       FRAME: (begin, between, end): texts of the special tokens around and between segments.
       ADAPTATION: its input for labelled tasks, and what is classified.
-      OBJECTIVES: names of the objectives that the net can serve.
-      CAUSAL: whether a token sees only what lies before it.
+      HEADS: what the net can score: "token", "pair", ...; objectives ask for them by name.
+      PREDICTS: "next" or "masked": the tokens that its token head predicts; None: none.
+      SEES: what a position sees: "left", "both" or "source + left".
+      HAS_SOURCE: whether the net reads a second text, its source.
+      ORDER: "shuffled", or "contiguous", where a row of a batch continues that of the last batch.
     """
 
     DEPARTURES: tuple[Departure, ...]
     SPECIAL_TOKENS: tuple[tuple[str, str], ...]
     FRAME: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     ADAPTATION: Adaptation
-    OBJECTIVES: tuple[str, ...]
-    CAUSAL: bool
+    HEADS: tuple[str, ...]
+    PREDICTS: str | None
+    SEES: str
+    HAS_SOURCE: bool
+    ORDER: str
 
     @staticmethod
-    def build(
-        *,
-        num_heads: int,
-        width: int,
-        num_layers: int,
-        ffn_width: int,
-        vocab_size: int,
-        max_len: int,
-        dropout_rate: float,
-        dtype: DTypeLike,
-        remat: str,
-        output_embedding: str | None,
-    ) -> nn.Module:
+    def build(sizes: Sizes, options: Any, vocab_size: int) -> nn.Module:
         """Builds the net, unbound.
 
         Args:
-          num_heads: N.
-          width: D.
-          num_layers: L.
-          ffn_width: F.
+          sizes: of the net.
+          options: the module's Options; None if it has none.
           vocab_size: V.
-          max_len: number of positions.
-          dropout_rate: of residual branches and attention.
-          dtype: of the computation; parameters are float32.
-          remat: a name in nn.stack.REMAT_POLICIES.
-          output_embedding: None where the input's table scores tokens, "untied" where its own does.
         """
         ...
 
 
-class Sizes(Protocol):
-    """The sizes of a net, as `config.net` has them; `ffn_width` None means 4 * width."""
+class NetConfig(Protocol):
+    """The sizes as `config.net` has them; `ffn_width` None means 4 * width."""
 
     @property
     def num_heads(self) -> int: ...  # noqa: D102
@@ -148,20 +187,53 @@ def special_ids(system: System) -> dict[str, int]:
     return {role: i for i, (role, _) in enumerate(system.SPECIAL_TOKENS)}
 
 
-def make_net(system: System, sizes: Sizes, *, vocab_size: int, remat: str = "none") -> nn.Module:
-    """Builds the system's net, unbound, for the sizes of a config."""
-    return system.build(
-        num_heads=sizes.num_heads,
-        width=sizes.width,
-        num_layers=sizes.num_layers,
-        ffn_width=sizes.ffn_width or 4 * sizes.width,
-        vocab_size=vocab_size,
-        max_len=sizes.max_len,
-        dropout_rate=sizes.dropout_rate,
-        dtype=jnp.dtype(sizes.dtype),
-        remat=remat,
-        output_embedding=sizes.output_embedding,
+def make_net(
+    system: System,
+    net: NetConfig,
+    options: Mapping[str, object] = {},  # noqa: B006
+    *,
+    vocab_size: int,
+    remat: str = "none",
+) -> nn.Module:
+    """Builds the system's net, unbound.
+
+    Args:
+      system: the module.
+      net: config.net.
+      options: config.system_options.
+      vocab_size: V.
+      remat: as in `Sizes`.
+    """
+    return system.build(make_sizes(net, remat), make_options(system, options), vocab_size)
+
+
+def make_sizes(net: NetConfig, remat: str = "none") -> Sizes:
+    """Returns the sizes that a config describes."""
+    return Sizes(
+        net.num_heads,
+        net.width,
+        net.num_layers,
+        net.ffn_width or 4 * net.width,
+        net.max_len,
+        net.dropout_rate,
+        jnp.dtype(net.dtype),
+        remat,
+        net.output_embedding,
     )
+
+
+def n_model(system: System, net: NetConfig, options: Mapping[str, object] = {}) -> int:  # noqa: B006
+    """Returns the parameters of the layers without biases and norms, as the system declares."""
+    declared = getattr(system, "n_model", None)
+    if declared is None:
+        return 12 * net.num_layers * net.width**2
+    return declared(make_sizes(net), make_options(system, options))
+
+
+def parts(system: System, net: NetConfig, options: Mapping[str, object]) -> dict[str, Part]:
+    """Returns the nets that the system's net consists of; {} if it is one."""
+    declared = getattr(system, "parts", None)
+    return declared(make_sizes(net), make_options(system, options)) if declared else {}
 
 
 def load(name: str) -> System:

@@ -11,9 +11,7 @@ Departs from it, as the benchmark protocol does:
 
 from functools import partial
 
-import jax.numpy as jnp
 from flax import linen as nn
-from jax.typing import DTypeLike
 
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
@@ -25,7 +23,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure
+from scalelab.systems import Adaptation, Departure, Sizes
 
 DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Devlin et al. 2019, 3"),
@@ -42,8 +40,11 @@ SPECIAL_TOKENS = (
 )
 FRAME = (("[CLS]",), ("[SEP]",), ("[SEP]",))
 ADAPTATION = Adaptation(*FRAME)  # Devlin et al. 2019, figure 4: as in pre-training
-OBJECTIVES = ("mlm", "nsp")
-CAUSAL = False
+HEADS = ("token", "pair")
+PREDICTS = "masked"
+SEES = "both"
+HAS_SOURCE = False
+ORDER = "shuffled"
 
 NUM_SEGMENTS = 2
 # modeling.py: tf.truncated_normal_initializer, cut at two standard deviations and not scaled back.
@@ -51,41 +52,35 @@ INIT = nn.initializers.truncated_normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-12
 
 
-def build(
-    *,
-    num_heads: int,
-    width: int,
-    num_layers: int,
-    ffn_width: int,
-    vocab_size: int,
-    max_len: int,
-    dropout_rate: float,
-    dtype: DTypeLike = jnp.float32,
-    remat: str = "none",
-    output_embedding: str | None = None,
-) -> Encoder:
-    """Builds the net; see `scalelab.systems` for the arguments."""
+def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
+    """Builds the net; see `scalelab.systems`."""
+    del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     layer = PostNorm(
         attention=SelfAttention(
-            num_heads, head_size(width, num_heads), dropout_rate, INIT, INIT, dtype
+            sizes.num_heads,
+            head_size(sizes.width, sizes.num_heads),
+            sizes.dropout_rate,
+            INIT,
+            INIT,
+            sizes.dtype,
         ),
-        ffn=FeedForward(ffn_width, gelu_exact, INIT, INIT, dtype),
+        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
-        dropout_rate=dropout_rate,
+        dropout_rate=sizes.dropout_rate,
     )
     return Encoder(
         embed=InputEmbed(
-            tokens=Embed(vocab_size, width, INIT),
-            positions=LearnedPositions(max_len, width, INIT),
-            segments=Embed(NUM_SEGMENTS, width, INIT, axes.SEGMENTS),
+            tokens=Embed(vocab_size, sizes.width, INIT),
+            positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
+            segments=Embed(NUM_SEGMENTS, sizes.width, INIT, axes.SEGMENTS),
             norm=norm(),
-            dropout_rate=dropout_rate,
-            dtype=dtype,
+            dropout_rate=sizes.dropout_rate,
+            dtype=sizes.dtype,
         ),
-        stack=Stack(layer, num_layers, remat),
-        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, dtype),
-        output_embed=output_table(output_embedding, vocab_size, width, INIT),
-        pair_head=FirstTokenHead(2, INIT, dtype),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
+        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
+        pair_head=FirstTokenHead(2, INIT, sizes.dtype),
     )

@@ -16,9 +16,7 @@ Departs from it:
 
 from functools import partial
 
-import jax.numpy as jnp
 from flax import linen as nn
-from jax.typing import DTypeLike
 
 from scalelab.nets.decoder import Decoder
 from scalelab.nn.attention import SelfAttention, head_size
@@ -29,7 +27,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure
+from scalelab.systems import Adaptation, Departure, Sizes
 
 DEPARTURES = (
     Departure("objective", "clm", "Radford et al. 2018, 3.1"),
@@ -48,45 +46,42 @@ ADAPTATION = Adaptation(
     reads="last",
     both_orders=True,
 )
-OBJECTIVES = ("clm",)
-CAUSAL = True
+HEADS = ("token",)
+PREDICTS = "next"
+SEES = "left"
+HAS_SOURCE = False
+ORDER = "shuffled"
 
 INIT = nn.initializers.normal(stddev=0.02)
 LAYER_NORM_EPSILON = 1e-5
 
 
-def build(
-    *,
-    num_heads: int,
-    width: int,
-    num_layers: int,
-    ffn_width: int,
-    vocab_size: int,
-    max_len: int,
-    dropout_rate: float,
-    dtype: DTypeLike = jnp.float32,
-    remat: str = "none",
-    output_embedding: str | None = None,
-) -> Decoder:
-    """Builds the net; see `scalelab.systems` for the arguments."""
+def build(sizes: Sizes, options: None, vocab_size: int) -> Decoder:
+    """Builds the net; see `scalelab.systems`."""
+    del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     layer = PostNorm(
         attention=SelfAttention(
-            num_heads, head_size(width, num_heads), dropout_rate, INIT, INIT, dtype
+            sizes.num_heads,
+            head_size(sizes.width, sizes.num_heads),
+            sizes.dropout_rate,
+            INIT,
+            INIT,
+            sizes.dtype,
         ),
-        ffn=FeedForward(ffn_width, gelu_tanh, INIT, INIT, dtype),
+        ffn=FeedForward(sizes.ffn_width, gelu_tanh, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
-        dropout_rate=dropout_rate,
+        dropout_rate=sizes.dropout_rate,
     )
     return Decoder(
         embed=InputEmbed(
-            tokens=Embed(vocab_size, width, INIT),
-            positions=LearnedPositions(max_len, width, INIT),
-            dropout_rate=dropout_rate,
-            dtype=dtype,
+            tokens=Embed(vocab_size, sizes.width, INIT),
+            positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
+            dropout_rate=sizes.dropout_rate,
+            dtype=sizes.dtype,
         ),
-        stack=Stack(layer, num_layers, remat),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
         token_head=PlainHead(),
-        output_embed=output_table(output_embedding, vocab_size, width, INIT),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, INIT),
     )

@@ -25,7 +25,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
-from scalelab.systems import Adaptation, Departure
+from scalelab.systems import Adaptation, Departure, Sizes
 
 DEPARTURES: tuple[Departure, ...] = ()  # this system is the control
 SPECIAL_TOKENS = (
@@ -38,8 +38,11 @@ SPECIAL_TOKENS = (
 FRAME = (("<s>",), ("</s>",), ("</s>",))
 # fairseq, models/roberta/hub_interface.py, encode: two separators between two texts.
 ADAPTATION = Adaptation(("<s>",), ("</s>", "</s>"), ("</s>",))
-OBJECTIVES = ("mlm",)
-CAUSAL = False
+HEADS = ("token",)
+PREDICTS = "masked"
+SEES = "both"
+HAS_SOURCE = False
+ORDER = "shuffled"
 
 PAD_ID = [role for role, _ in SPECIAL_TOKENS].index("pad")
 INIT = nn.initializers.normal(stddev=0.02)
@@ -53,39 +56,33 @@ def init_tokens(
     return INIT(key, shape, dtype).at[PAD_ID].set(0.0)
 
 
-def build(
-    *,
-    num_heads: int,
-    width: int,
-    num_layers: int,
-    ffn_width: int,
-    vocab_size: int,
-    max_len: int,
-    dropout_rate: float,
-    dtype: DTypeLike = jnp.float32,
-    remat: str = "none",
-    output_embedding: str | None = None,
-) -> Encoder:
-    """Builds the net; see `scalelab.systems` for the arguments."""
+def build(sizes: Sizes, options: None, vocab_size: int) -> Encoder:
+    """Builds the net; see `scalelab.systems`."""
+    del options
     norm = partial(LayerNorm, epsilon=LAYER_NORM_EPSILON)
     layer = PostNorm(
         attention=SelfAttention(
-            num_heads, head_size(width, num_heads), dropout_rate, INIT, INIT, dtype
+            sizes.num_heads,
+            head_size(sizes.width, sizes.num_heads),
+            sizes.dropout_rate,
+            INIT,
+            INIT,
+            sizes.dtype,
         ),
-        ffn=FeedForward(ffn_width, gelu_exact, INIT, INIT, dtype),
+        ffn=FeedForward(sizes.ffn_width, gelu_exact, INIT, INIT, sizes.dtype),
         attention_norm=norm(),
         ffn_norm=norm(),
-        dropout_rate=dropout_rate,
+        dropout_rate=sizes.dropout_rate,
     )
     return Encoder(
         embed=InputEmbed(
-            tokens=Embed(vocab_size, width, init_tokens),
-            positions=LearnedPositions(max_len, width, INIT),
+            tokens=Embed(vocab_size, sizes.width, init_tokens),
+            positions=LearnedPositions(sizes.max_len, sizes.width, INIT),
             norm=norm(),
-            dropout_rate=dropout_rate,
-            dtype=dtype,
+            dropout_rate=sizes.dropout_rate,
+            dtype=sizes.dtype,
         ),
-        stack=Stack(layer, num_layers, remat),
-        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, dtype),
-        output_embed=output_table(output_embedding, vocab_size, width, init_tokens),
+        stack=Stack(layer, sizes.num_layers, sizes.remat),
+        token_head=TransformHead(vocab_size, gelu_exact, norm(), INIT, sizes.dtype),
+        output_embed=output_table(sizes.output_embedding, vocab_size, sizes.width, init_tokens),
     )

@@ -15,8 +15,8 @@ from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats import Frame
 
-VERSION = [1, 1]  # of the files in the cache, and of the rows that `assemble` makes
-ARRAYS = ("tokens", "starts", "boundaries", "truncated")  # of `assemble`
+VERSION = [2, 1]  # of the files in the cache, and of the rows that `assemble` makes
+ARRAYS = ("tokens", "tokens_starts", "second_starts", "truncated")  # of `assemble`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +36,14 @@ class TaskExamples:
         if most is None or most >= len(self):
             return self
         count = most * self.num_orders
-        starts, boundaries = self.rows.array("starts"), self.rows.array("boundaries")
+        starts = self.rows.array("tokens_starts")
         arrays = {
             "tokens": self.rows.array("tokens")[: starts[count]],
-            "starts": starts[: count + 1],
-            "boundaries": boundaries[:count],
+            "tokens_starts": starts[: count + 1],
+            "second_starts": self.rows.array("second_starts")[:count],
         }
         labels = None if self.labels is None else self.labels[:most]
-        store = ExampleStore(arrays, {"num_examples": count})
-        return TaskExamples(store, labels, self.num_orders, self.truncated[:most])
+        return TaskExamples(store_of(arrays), labels, self.num_orders, self.truncated[:most])
 
     @property
     def num_truncated(self) -> int:
@@ -64,8 +63,8 @@ class TaskExamples:
           length: T, not less than the longest row.
 
         Returns:
-          For rows: tokens [B * num_orders, T], lengths, boundaries, examples (index in the batch,
-          another for each row). For examples: weights [B] float32, and labels [B] if there are any.
+          For rows: tokens [B * num_orders, T], lengths, second_starts, examples (index in the
+          batch, another for each row). For examples: weights [B] float32, and labels [B] if any.
         """
         row_ids = ids[:, None] * self.num_orders + np.arange(self.num_orders)
         row_ids = np.where(ids[:, None] >= 0, row_ids, -1).reshape(-1)
@@ -118,8 +117,14 @@ def encode(
     folder = entry(cache_dir, "task", json.loads(json.dumps(key)), build)
     made = {name: np.load(folder / f"{name}.npy") for name in ARRAYS}
     truncated = made.pop("truncated").reshape(-1, num_orders).any(axis=1)
-    store = ExampleStore(made, {"num_examples": len(made["starts"]) - 1})
-    return TaskExamples(store, labels, num_orders, truncated)
+    return TaskExamples(store_of(made), labels, num_orders, truncated)
+
+
+def store_of(arrays: dict[str, np.ndarray]) -> ExampleStore:
+    """Wraps rows: tokens, tokens_starts and second_starts as `assemble` makes them."""
+    lengths = np.diff(arrays["tokens_starts"])
+    meta = {"num_examples": len(lengths), "flat": ["second_starts"]}
+    return ExampleStore(arrays, meta | {"ragged": {"tokens": int(lengths.max(initial=0))}})
 
 
 def kept_lengths(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -145,9 +150,9 @@ def assemble(
 
     Returns:
       tokens: flat ids, special ones included, int32.
-      starts: [n + 1] int64, offsets into `tokens`.
-      boundaries: [n] int32, index in the row where the second text begins; the row's length where
-        there is one text.
+      tokens_starts: [n + 1] int64, offsets into `tokens`.
+      second_starts: [n] int32, index in the row where the second text begins; the row's length
+        where there is one text.
       truncated: [n] bool, whether a text was cut to fit.
 
     Raises:
@@ -175,12 +180,12 @@ def assemble(
     totals = kept + kept_second + special
     starts = np.zeros(len(first) + 1, np.int64)
     np.cumsum(totals, out=starts[1:])
-    boundaries = totals if second is None else len(begin) + kept + len(between)
+    second_starts = totals if second is None else len(begin) + kept + len(between)
     flat = [np.asarray(p, np.int32) for p in pieces] or [np.zeros(0, np.int32)]
     return {
         "tokens": np.concatenate(flat),
-        "starts": starts,
-        "boundaries": boundaries.astype(np.int32),
+        "tokens_starts": starts,
+        "second_starts": second_starts.astype(np.int32),
         "truncated": (kept < lengths) | (kept_second < second_lengths),
     }
 

@@ -81,6 +81,11 @@ RECIPES = {
 }
 
 
+def own_fields(system: object, recipe: Recipe, task: str) -> dict[str, Any]:
+    """Returns the fields that a system (its RECIPE, see `systems.System`) and a task change."""
+    return {**getattr(system, "RECIPE", {}), **recipe.tasks.get(task, {})}
+
+
 def get(name: str) -> Recipe:
     """Finds a recipe by name.
 

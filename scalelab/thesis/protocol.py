@@ -36,7 +36,7 @@ PRETRAINING = {
     "net.ffn_width": None, "net.max_len": 512, "net.dropout_rate": 0.1, "net.dtype": "float32",
     "net.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
-    "data.errors": "strict", "data.keep_headings": False, "data.short_rate": 0.1,
+    "data.errors": "strict", "data.keep_headings": False,
     "data.valid_rate": 0.005, "data.order_seed": None,
     "short.max_len": 128, "short.batch_size": 64,
     "long.max_len": 512, "long.batch_size": 16, "long.epoch_rate": None,
@@ -54,6 +54,7 @@ _SYSTEM_VALUES = {  # 5, 6.2.1, 7.2, 7.3
     "gpt2": ("clm", "bytebpe", "doc_sentences", 2.5e-4, 10.0, 0.08713),
 }
 SYSTEMS = {name: dict(zip(_FIELDS, values, strict=True)) for name, values in _SYSTEM_VALUES.items()}
+SYSTEMS["bert"]["format_options.short_rate"] = 0.1
 VARIANTS = {  # 7.5.4, 7.5.5; "x0.5" multiplies
     "baseline": {},
     "half_steps": {"optim.total_epochs": "x0.5"},

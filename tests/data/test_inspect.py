@@ -1,14 +1,17 @@
 """load_data from text to batches, and what the inspection of it prints."""
 
+import functools
 import os
 import pathlib
 import re
 import types
 
+import declared
 import numpy as np
 import pytest
 import tiny
 
+from scalelab import formats
 from scalelab.config import pretraining as config_lib
 from scalelab.data import inspect, load_data, unigram_entropy
 from scalelab.data.batches import Batches
@@ -32,9 +35,10 @@ def loaded(config):
     return load_data(config, names.load_module("systems", config.system), progress=False)
 
 
-@pytest.mark.parametrize("system", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
 def test_from_text_to_batches(system, wikitext, cache_dir):
-    data = loaded(configured(system, wikitext, cache_dir))
+    config = configured(system, wikitext, cache_dir)
+    data, arrays = loaded(config), {array.name for array in formats.load(config.data.format).ARRAYS}
     assert [phase.max_len for phase in data.phases] == [32, 128]
     module = names.load_module("systems", system)
     ids = {text: place for place, (_, text) in enumerate(module.SPECIAL_TOKENS)}
@@ -43,13 +47,12 @@ def test_from_text_to_batches(system, wikitext, cache_dir):
     for phase in data.phases:
         batches = Batches(phase.train, phase.batch_size, phase.max_len, seed=0)
         batch = batches(3)
-        assert ("nsp_labels" in batch) == (system == "bert")
+        assert batch.keys() == arrays | {"lengths", "examples", "num_tokens"}
         for row, length in zip(batch["tokens"], batch["lengths"], strict=True):
             assert row[: len(begin)].tolist() == begin
             assert row[length - len(end) : length].tolist() == end
-        if (
-            system == "gpt2"
-        ):  # byte-level pieces and no special tokens: a row is a piece of the text
+        # Byte-level pieces and no special tokens: a row is a piece of the text.
+        if config.tokenizer.kind == "bytebpe" and not any(module.FRAME):
             decoded = data.tokenizer.decode(batch["tokens"][0, : batch["lengths"][0]])
             assert decoded.strip() in " ".join(text.split())
     found = len(data.phases[1].train) / sum(len(phase.train) for phase in data.phases)
@@ -61,22 +64,26 @@ def test_unigram_entropy_by_hand():
     assert unigram_entropy(np.array([3, 3, 7, 9]), most=2) == 0
 
 
-def counted(**meta):
-    return ExampleStore({}, meta)
+def counted(labels, starts, **meta):
+    arrays = {"label": np.repeat([0, 1], labels).astype(np.int8), "place": np.array([2, 3])}
+    meta |= {"flat": ["num_bytes", *arrays], "ragged": {"tokens": 9, "targets": 9}}
+    return ExampleStore(arrays | {"targets_starts": np.array(starts)}, meta)
 
 
 def test_table_by_hand():
     train = counted(
+        [498, 502], [0, 1, 4],
         num_examples=1000, num_tokens=110_250, num_text_tokens=90_000, dropped_tokens=10_000,
-        label_counts=[498, 502],
     )  # fmt: skip
     valid = counted(
-        num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0, label_counts=None
+        [3, 1], [0, 1, 2], num_examples=3, num_tokens=12, num_text_tokens=9, dropped_tokens=0
     )
     phases = (PhaseData(128, 64, train, valid),)
     lines = [re.split(r"  +", line.strip()) for line in inspect.table(phases).split("\n")]
-    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", "50.20%", "64", "15"]
-    assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "64"]
+    assert lines[0][5:8] == ["label = 1", "mean place", "mean length of targets"]
+    more = ["50.20%", "2.50", "2.00", "64", "15"]
+    assert lines[1] == ["128, train", "1,000", "110,250", "110.25", "10.0%", *more]
+    assert lines[2] == ["128, valid", "3", "12", "4.00", "0.0%", "25.00%", "2.50", "1.00", "64"]
 
 
 def test_histogram_by_hand():
@@ -95,8 +102,8 @@ def test_example_by_hand():
     batch = {"tokens": [[1, 7, 8, 2, 9, 3, 0]], "lengths": [6], "num_bytes": [11]}
     batch = {name: np.array(values) for name, values in batch.items()}
     assert inspect.example(batch, 0, tokenizer) == "- 6 tokens, 11 bytes of text\n    1 7 8 2 9 3"
-    batch["nsp_labels"] = np.array([1])
-    assert "B is random\n" in inspect.example(batch, 0, tokenizer)
+    batch["label"] = np.array([1])
+    assert "text, label 1\n" in inspect.example(batch, 0, tokenizer)
 
 
 def test_program(wikitext, cache_dir, monkeypatch, capsys):
@@ -108,7 +115,7 @@ def test_program(wikitext, cache_dir, monkeypatch, capsys):
     verified, out = capsys.readouterr().out.split("\n", 1)
     assert verified.endswith(", 0 damaged")
     assert out.startswith("bert: segment_pair, wordpiece 300\n")
-    assert out.count("    [CLS]") == out.count(", B ") == 6
+    assert out.count("    [CLS]") == out.count(", random_second ") == 6
     train = [line.split() for line in out.split("\n") if re.match(r" *\d+, train .* \d+$", line)]
     per_epoch = sum(int(row[-1].replace(",", "")) for row in train)
     assert re.search(rf"\b{per_epoch} steps.* {6 * per_epoch:,} in 6", out)
@@ -130,9 +137,9 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
         shares = [len(phase.train) for phase in data.phases]
         assert shares[1] / sum(shares) == pytest.approx(0.1, abs=0.005)
         for phase in data.phases:
-            labels = phase.train.meta["label_counts"]
             if system == "bert":
-                assert labels[1] / sum(labels) == pytest.approx(0.5, abs=0.01)
+                share = phase.train.array("random_second").mean()
+                assert share == pytest.approx(0.5, abs=0.01)
     table = (110_888_186 + 43_274_856) / (70_025_709 + 27_692_351)
     assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)
 
@@ -147,8 +154,8 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
 def test_what_training_refuses_is_refused_here(
     change, message, wikitext, tmp_path, monkeypatch
 ) -> None:
-    config = configured("bert", wikitext, tmp_path / "cache", **change)
-    monkeypatch.setattr(inspect.cli, "read_config", lambda: config)
+    read = functools.partial(configured, "bert", wikitext, tmp_path / "cache", **change)
+    monkeypatch.setattr(inspect.cli, "read_config", read)
     with pytest.raises(ValueError, match=message):
         inspect.main([])
     assert not (tmp_path / "cache").exists()

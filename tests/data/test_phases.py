@@ -9,10 +9,10 @@ from scalelab import data, formats
 from scalelab.config import files
 from scalelab.config import pretraining as config_lib
 from scalelab.data import phases
-from scalelab.formats import Documents, Frame
+from scalelab.formats import Documents, Specials
 from scalelab.helpers.names import module_names
 
-FRAME = Frame((1,), (2,), (3,))
+SPECIALS = Specials((1,), (2,), (3,))
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,7 @@ def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
 def test_the_rate_of_long_examples_comes_out(config, name, rate):
     config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
     documents = {"train": make_documents(3000), "valid": make_documents(30, seed=1)}
-    short, long = data.make_phases(with_format(config, name), documents, FRAME, "key")
+    short, long = data.make_phases(with_format(config, name), documents, SPECIALS, "key")
     assert (short.max_len, short.batch_size, long.max_len, long.batch_size) == (32, 8, 128, 2)
     found = len(long.train) / (len(long.train) + len(short.train))
     assert found == pytest.approx(rate, rel=0.05)
@@ -92,7 +92,7 @@ def test_the_rate_of_long_examples_comes_out(config, name, rate):
 def test_phases_share_the_documents_and_validation_has_all_of_them(config, rate):
     config = dataclasses.replace(config, long=dataclasses.replace(config.long, example_rate=rate))
     documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
-    made = data.make_phases(config, documents, FRAME, "key")
+    made = data.make_phases(config, documents, SPECIALS, "key")
     assert len(made) == 1 + (rate > 0)
     text = sum(p.train.meta["num_text_tokens"] + p.train.meta["dropped_tokens"] for p in made)
     assert text == len(documents["train"].tokens)
@@ -106,9 +106,9 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config, rate)
 def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config):
     """Short sequences only (protocol, 7.5.5): the first phase's examples, not all documents."""
     documents = {"train": make_documents(400), "valid": make_documents(30, seed=1)}
-    short, _ = data.make_phases(config, documents, FRAME, "key")
+    short, _ = data.make_phases(config, documents, SPECIALS, "key")
     config = dataclasses.replace(config, long=dataclasses.replace(config.long, epoch_rate=0.0))
-    (only,) = data.make_phases(config, documents, FRAME, "key")
+    (only,) = data.make_phases(config, documents, SPECIALS, "key")
     assert only.train.fingerprint() == short.train.fingerprint()
     assert (only.max_len, only.steps_per_epoch) == (short.max_len, short.steps_per_epoch)
 
@@ -121,9 +121,9 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypa
     build = form.build
     monkeypatch.setattr(form, "build", lambda *a, **k: calls.append(1) or build(*a, **k))
 
-    def made(config=config, frame=FRAME, key="key"):
+    def made(config=config, specials=SPECIALS, key="key"):
         calls.clear()
-        data.make_phases(config, documents, frame, key)
+        data.make_phases(config, documents, specials, key)
         return len(calls)
 
     new = dataclasses.replace
@@ -132,10 +132,14 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypa
     assert made(new(config, machine=new(config.machine, prefetch=9))) == 0
     assert made(new(config, seed=5)) == 4  # validation stays the same
     assert made(key="other") == 6
-    assert made(frame=Frame((1,), (2,), (4,))) == 6
-    assert made(new(config, data=new(config.data, short_rate=0.2))) == 6
+    assert made(specials=Specials((1,), (2,), (4,))) == 6
+    assert made(new(config, format_options={"short_rate": 0.2})) == 6
     assert made(new(config, short=new(config.short, max_len=40))) == 5  # not validation at 128
     assert made(new(config, short=new(config.short, batch_size=4))) == 0
+    sentences = with_format(config, "doc_sentences")
+    made(sentences)
+    # The rate is no option of this format.
+    assert made(new(sentences, format_options={"short_rate": 0.2})) == 0
     monkeypatch.setattr(form, "VERSION", form.VERSION + 1)
     assert made() == 6
 
@@ -143,7 +147,7 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, monkeypa
 def test_too_little_text_is_refused(config):
     few = {"train": make_documents(3, max_sentences=3), "valid": make_documents(3, seed=1)}
     with pytest.raises(ValueError, match=r" \d .*length 32.*batch of 8"):
-        data.make_phases(config, few, FRAME, "key")
+        data.make_phases(config, few, SPECIALS, "key")
     no_validation = {"train": make_documents(300), "valid": make_documents(0)}
     with pytest.raises(ValueError, match="validation .*valid_rate"):
-        data.make_phases(config, no_validation, FRAME, "other")
+        data.make_phases(config, no_validation, SPECIALS, "other")

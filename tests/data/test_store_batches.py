@@ -1,5 +1,7 @@
 """The example store and the batches of it, against lists in memory and brute force."""
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,28 +12,45 @@ from scalelab.data import batches as batches_lib
 from scalelab.data import store as store_lib
 from scalelab.data.batches import Batches, evaluation_batches
 from scalelab.data.store import ExampleStore
-from scalelab.formats import Examples
+from scalelab.formats import COMMON, Array, Documents, Examples, Ragged, Specials, draws, load
+
+MORE = (
+    Array("label", dtype="int8"),
+    Array("place"),
+    Array("targets", "ragged", "uint32", lambda max_len: max_len // 2),
+)
 
 
-def make_examples(count, *, has_pairs=False, seed=0, dtype=np.uint16):
-    """Random examples of 1 to 12 tokens."""
+def rows_of(lengths, values, dtype=np.uint16):
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Ragged(np.asarray(values).astype(dtype), starts)
+
+
+def make_examples(count, *, seed=0, dtype=np.uint16):
+    """Random examples of 1 to 12 tokens and 0 to 6 targets."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 13, count)
-    return Examples(
-        tokens=rng.integers(1, 60_000, lengths.sum()).astype(dtype),
-        starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        boundaries=rng.integers(0, lengths + 1).astype(np.int32),
-        num_bytes=rng.integers(1, 99, count).astype(np.int32),
-        num_text_tokens=rng.integers(0, lengths + 1).astype(np.int32),
-        nsp_labels=rng.integers(0, 2, count).astype(np.int32) if has_pairs else None,
-        dropped_tokens=int(rng.integers(0, 100)),
-    )
+    lengths, targets = rng.integers(1, 13, count), rng.integers(0, 7, count)
+    ragged = {
+        "tokens": rows_of(lengths, rng.integers(1, 60_000, lengths.sum()), dtype),
+        "targets": rows_of(targets, rng.integers(1, 90_000, targets.sum()), np.uint32),
+    }
+    most = {"num_bytes": 99, "num_text_tokens": lengths + 1, "label": 2, "place": 9}
+    flat = {name: rng.integers(0, limit, count) for name, limit in most.items()}
+    return Examples(ragged, flat, dropped_tokens=int(rng.integers(0, 100)))
 
 
-def opened(tmp_path, *chunks):
+def opened(tmp_path, *chunks, arrays=COMMON + MORE, max_len=12):
     tmp_path.mkdir(exist_ok=True)
-    store_lib.write(iter(chunks), tmp_path)
+    store_lib.write(iter(chunks), tmp_path, arrays, max_len)
     return ExampleStore.open(tmp_path)
+
+
+def plain(lengths, values):
+    ones = np.ones(len(lengths), np.int32)
+    return Examples({"tokens": rows_of(lengths, values)}, dict.fromkeys(COUNTS, ones), 0)
+
+
+COUNTS = ("num_bytes", "num_text_tokens")
 
 
 @pytest.fixture(scope="module")
@@ -39,72 +58,94 @@ def numbered(tmp_path_factory):
     """count -> a store whose example i is the one token i + 1."""
 
     def make(count):
-        ones = np.ones(count, np.int32)
-        examples = Examples(
-            tokens=np.arange(1, count + 1).astype(np.uint16),
-            starts=np.arange(count + 1).astype(np.int64),
-            boundaries=ones,
-            num_bytes=ones,
-            num_text_tokens=ones,
-            nsp_labels=None,
-            dropped_tokens=0,
-        )
-        return opened(tmp_path_factory.mktemp("numbered"), examples)
+        examples = plain(np.ones(count, int), np.arange(1, count + 1))
+        folder = tmp_path_factory.mktemp("numbered")
+        return opened(folder, examples, arrays=COMMON, max_len=4)
 
     return make
 
 
-@pytest.mark.parametrize("has_pairs", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_gather_equals_a_loop(tmp_path, has_pairs, dtype):
-    chunks = [make_examples(n, has_pairs=has_pairs, seed=n, dtype=dtype) for n in (7, 0, 1, 30)]
+def test_gather_equals_a_loop(tmp_path, dtype):
+    chunks = [make_examples(n, seed=n, dtype=dtype) for n in (7, 0, 1, 30)]
     store = opened(tmp_path, *chunks)
     assert len(store) == 38
-    rows = [(chunk, i) for chunk in chunks for i in range(len(chunk))]
+    assert (store.array("tokens").dtype, store.array("label").dtype) == (dtype, np.int8)
+    places = [(chunk, i) for chunk in chunks for i in range(len(chunk))]
     ids = np.array([3, 37, 0, -1, 3, 8])
-    batch = store.gather(ids, 12)
-    fields = {"boundaries", "num_bytes", "num_text_tokens"} | (
-        {"nsp_labels"} if has_pairs else set()
-    )
-    assert set(batch) == {"tokens", "lengths"} | fields
+    batch = store.gather(ids)
+    flat = {*COUNTS, "label", "place"}
+    assert set(batch) == {"tokens", "lengths", "targets", "targets_lengths"} | flat
     assert all(values.dtype == np.int32 for values in batch.values())
     for row, example in enumerate(ids):
-        expected = np.zeros(12, np.int64)
-        if example < 0:
-            assert all(batch[name][row] == 0 for name in fields | {"lengths"})
-        else:
-            chunk, i = rows[example]
-            tokens = chunk.tokens[chunk.starts[i] : chunk.starts[i + 1]]
-            expected[: len(tokens)] = tokens
-            assert batch["lengths"][row] == len(tokens)
-            assert all(batch[name][row] == getattr(chunk, name)[i] for name in fields)
-        assert (batch["tokens"][row] == expected).all()
+        for name, lengths, width in (("tokens", "lengths", 12), ("targets", "targets_lengths", 6)):
+            expected = np.zeros(width, np.int64)
+            if example >= 0:
+                chunk, i = places[example]
+                made = chunk.ragged[name]
+                values = made.values[made.starts[i] : made.starts[i + 1]]
+                expected[: len(values)] = values
+                assert batch[lengths][row] == len(values)
+            else:
+                assert batch[lengths][row] == 0
+            assert batch[name][row].tolist() == expected.tolist()
+        for name in flat:
+            assert batch[name][row] == (0 if example < 0 else chunk.flat[name][i])
+    assert (store.gather(ids, 20)["tokens"][:, :12] == batch["tokens"]).all()
+    assert store.gather(ids, 20)["targets"].shape == (6, 6)
 
 
 def test_meta_counts(tmp_path):
-    chunks = [make_examples(n, has_pairs=True, seed=n) for n in (70, 30)]
+    chunks = [make_examples(n, seed=n) for n in (70, 30)]
     meta = opened(tmp_path / "a", *chunks).meta
-    lengths = np.concatenate([np.diff(chunk.starts) for chunk in chunks])
     assert meta["num_examples"] == 100
-    assert meta["num_tokens"] == lengths.sum()
+    assert meta["num_tokens"] == sum(len(chunk.ragged["tokens"].values) for chunk in chunks)
     assert meta["dropped_tokens"] == sum(chunk.dropped_tokens for chunk in chunks)
-    assert meta["num_bytes"] == sum(chunk.num_bytes.sum() for chunk in chunks)
-    assert meta["num_text_tokens"] == sum(chunk.num_text_tokens.sum() for chunk in chunks)
-    assert sum(meta["label_counts"]) == 100
-    assert meta["label_counts"][1] == sum(chunk.nsp_labels.sum() for chunk in chunks)
+    for name in COUNTS:
+        assert meta[name] == sum(chunk.flat[name].sum() for chunk in chunks)
     assert meta["length_histogram"] == [100]  # all are shorter than a bin
     lengths = np.array([1, 16, 17, 32, 33, 80])
-    ones = np.ones(6, np.int32)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    examples = Examples(np.ones(lengths.sum(), np.uint16), starts, ones, ones, ones, None, 0)
-    assert opened(tmp_path / "b", examples).meta["length_histogram"] == [2, 2, 1, 0, 1]
+    examples = plain(lengths, np.ones(lengths.sum()))
+    meta = opened(tmp_path / "b", examples, arrays=COMMON, max_len=80).meta
+    assert meta["length_histogram"] == [2, 2, 1, 0, 1]
 
 
 def test_empty_store(tmp_path):
     store = opened(tmp_path / "a")
     assert len(store) == 0
-    assert list(evaluation_batches(store, 4, 8)) == []
-    assert len(opened(tmp_path / "b", make_examples(0, has_pairs=True))) == 0
+    assert list(evaluation_batches(store, 4)) == []
+    assert len(opened(tmp_path / "b", make_examples(0))) == 0
+
+
+def fixed_documents():
+    """Documents that depend on nothing but `draws`."""
+    counts = 1 + draws.below(1, np.arange(400), 12)
+    lengths = 1 + draws.below(2, np.arange(counts.sum()), 25)
+    tokens = (10 + draws.below(3, np.arange(lengths.sum()), 900)).astype(np.uint16)
+    starts = np.cumsum([0, *lengths]), np.cumsum([0, *counts])
+    return Documents(tokens, starts[0], (4 * lengths).astype(np.int32), starts[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("doc_sentences", "f7f2006f"),
+        ("full_sentences", "9a6fe1ba"),
+        ("segment_pair", "c72b42ad"),
+    ],
+)
+def test_batches_hold_the_numbers_of_store_version_2(name, digest, tmp_path):
+    """Digests of commit 46e2154f, its arrays under their new names."""
+    form, specials = load(name), Specials((1,), (2,), (3,))
+    made = form.build(fixed_documents(), specials=specials, max_len=64, seed=5)
+    store = opened(tmp_path, *made, arrays=form.ARRAYS, max_len=64)
+    batches = Batches(store, 16, 64, seed=3)
+    found = [batches(t) for t in (0, 7, len(store) // 8)] + list(evaluation_batches(store, 16, 3))
+    crc = 0
+    for name, values in (item for batch in found for item in sorted(batch.items())):
+        assert values.dtype == np.int32
+        crc = zlib.crc32(name.encode() + np.ascontiguousarray(values, "<i4").tobytes(), crc)
+    assert f"{crc:08x}" == digest
 
 
 @settings(max_examples=200, deadline=None)
@@ -155,13 +196,32 @@ def test_hosts_share_one_global_batch(numbered):
         assert all(part(9)["num_tokens"] == 24 for part in parts)
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+@pytest.mark.parametrize(("count", "lanes"), [(64, 16), (103, 16), (17, 16), (16, 16), (5, 2)])
+def test_contiguous_lanes_continue_and_an_epoch_holds_every_example_once(numbered, count, lanes):
+    store = numbered(count)
+    batches = Batches(store, lanes, 4, seed=3, first_step=5, order="contiguous")
+    numbers = np.stack([batches(5 + t)["tokens"][:, 0] - 1 for t in range(2 * count)])
+    assert numbers[0].tolist() == [lane * count // lanes for lane in range(lanes)]
+    assert (numbers[1:] == (numbers[:-1] + 1) % count).all()
+    epochs = np.stack([batches.address(5 + t)[1] for t in range(2 * count)])
+    assert (np.diff(epochs, axis=0) >= 0).all()
+    assert (np.ptp(epochs, axis=1) <= 1).all()
+    for epoch in range(lanes):
+        assert sorted(numbers[epochs == epoch]) == list(range(count))
+    half = slice(lanes // 2, lanes)
+    part = Batches(store, lanes, 4, seed=3, rows=half, first_step=5, order="contiguous")(9)
+    assert (part["tokens"][:, 0] - 1 == numbers[4, half]).all()
+
+
+def test_what_does_not_fit_is_refused(tmp_path, numbered):
     with pytest.raises(ValueError, match="12 .* 5"):
         opened(tmp_path, make_examples(40)).gather(np.arange(40), 5)
+    with pytest.raises(ValueError, match="3 examples do not fill a batch of 4"):
+        Batches(numbered(3), 4, 4, seed=0, order="contiguous")
 
 
 def test_evaluation_sees_every_example_once(numbered):
-    found = list(evaluation_batches(numbered(21), 8, 4))
+    found = list(evaluation_batches(numbered(21), 8))
     assert [batch["tokens"].shape for batch in found] == [(8, 4)] * 3
     tokens = np.concatenate([batch["tokens"][:, 0] for batch in found])
     lengths = np.concatenate([batch["lengths"] for batch in found])
@@ -172,7 +232,7 @@ def test_evaluation_sees_every_example_once(numbered):
 
 def test_a_limited_evaluation_is_spread_over_the_store(numbered):
     store = numbered(1000)
-    found = list(evaluation_batches(store, 10, 4, max_batches=4))
+    found = list(evaluation_batches(store, 10, max_batches=4))
     tokens = np.concatenate([batch["tokens"][:, 0] for batch in found])
     assert tokens.tolist() == list(range(1, 1001, 25))
-    assert len(list(evaluation_batches(store, 300, 4, max_batches=9))) == 4
+    assert len(list(evaluation_batches(store, 300, max_batches=9))) == 4

@@ -7,10 +7,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tiny
 from flax import linen as nn
 
 from scalelab import systems
+from scalelab.config.fields import make_options
 
+SYSTEMS = [name for name in tiny.SYSTEMS if systems.load(name).PREDICTS == "next"]
 VOCAB, MAX_LEN = 37, 40
 PROMPTS = [np.random.default_rng(n).integers(0, VOCAB, n).astype(np.int32) for n in (3, 17, 1, 9)]
 
@@ -22,10 +25,8 @@ def net(system: str) -> tuple[Any, Any]:
     Positions are the largest, shifts of all scores are small, the tokens' vectors of one length:
     else most texts would be one token again and again.
     """
-    made = systems.load(system).build(
-        num_heads=2, width=12, num_layers=2, ffn_width=24, vocab_size=VOCAB, max_len=MAX_LEN,
-        dropout_rate=0.1,
-    )  # fmt: skip
+    sizes, module = systems.Sizes(2, 12, 2, 24, MAX_LEN, 0.1), systems.load(system)
+    made = module.build(sizes, make_options(module, {}), VOCAB)
     token = jnp.zeros((1, 1), jnp.int32)
     batch = {"tokens": token, "lengths": token[0] + 1, "examples": token[0]}
     shapes = jax.eval_shape(lambda: nn.unbox(made.init(jax.random.key(0), batch, train=False)))
@@ -78,8 +79,8 @@ class Chain:
     table: jax.Array
     note: Any = flax.struct.field(pytree_node=False, default=None)
 
-    def init_cache(self, batch_size: int, max_len: int) -> Lengths:
-        del max_len
+    def init_cache(self, batch_size: int, max_len: int, source: Any) -> Lengths:
+        del max_len, source
         return Lengths([jnp.zeros((batch_size, 1))], jnp.zeros((batch_size,), jnp.int32))
 
     def __call__(self, tokens: Any, lengths: Any, cache: Lengths) -> tuple[jax.Array, Lengths]:

@@ -71,7 +71,7 @@ def scores_of(system: str, prompt: np.ndarray, tokens: np.ndarray) -> float:
     return total
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", small.SYSTEMS)
 def test_scores_are_those_of_the_net_without_a_cache(system: str) -> None:
     """Which they are only if each text's cache goes with it when texts change places."""
     made = stepper.prepare(*small.net(system))

@@ -15,7 +15,6 @@ from scalelab.decode.prompts import pad
 from scalelab.nn.attention import KeyValueCache
 from scalelab.nn.masks import Mask
 
-SYSTEMS = ["gpt", "gpt2"]
 NEW = 12
 SIZES = {"max_new_tokens": NEW, "max_len": small.MAX_LEN, "end_token": None}
 
@@ -33,7 +32,7 @@ def step_by_step(system: str, prompt: np.ndarray) -> list[int]:
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", small.SYSTEMS)
 def test_the_cache_changes_nothing(system: str) -> None:
     expected = [step_by_step(system, prompt) for prompt in small.PROMPTS]
     assert len({tuple(row) for row in expected}) == len(expected)
@@ -84,7 +83,7 @@ def test_wrong_variants_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch)
         jax.clear_caches()
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", small.SYSTEMS)
 def test_neighbours_and_place_do_not_matter(system: str) -> None:
     together = greedy(system)
     assert greedy(system, small.PROMPTS[::-1]) == together[::-1]
@@ -183,7 +182,7 @@ def test_few_shapes_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- The stepper ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", small.SYSTEMS)
 def test_with_and_without_blocks(system: str) -> None:
     made = stepper.prepare(*small.net(system))
     assert made.blocks is not None
@@ -198,7 +197,7 @@ def test_with_and_without_blocks(system: str) -> None:
     np.testing.assert_allclose(
         expected[1], small.next_scores(system, [1] * 2), rtol=1e-4, atol=1e-4
     )
-    assert cache.lengths.tolist() == [4, 2] and len(cache.layers) == 2
+    assert cache.lengths.tolist() == [4, 2] and len(cache.layers.keys.parts) == 2
 
 
 # --- Prompts -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scalelab import objectives as objectives_lib
 from scalelab.eval import likelihood, placement, token_scores
 from scalelab.eval.likelihood import Reading
+from scalelab.objectives import Pass
 from scalelab.runs import pretrained
 
 Runs = Callable[[str], pathlib.Path]
@@ -37,7 +38,7 @@ def tokens_of(opened: Any) -> np.ndarray:
 
 def reading_of(opened: Any, context: int = CONTEXT, stride: int = STRIDE) -> Reading:
     frame, ids = opened.tokenizer.frame(), opened.tokenizer.special_ids
-    if opened.system.CAUSAL:
+    if opened.predicts == "next":
         return Reading((), (), None, context, stride)
     return Reading(frame.begin, frame.end, ids["mask"], context, stride)
 
@@ -53,7 +54,8 @@ def logits_of(opened: Any) -> Callable[[list[int]], np.ndarray]:
 
     @jax.jit
     def run(batch: Any) -> jax.Array:
-        apply = nn.apply(lambda m: m.token_logits(m(batch, train=False)[0]), net)
+        ctx = Pass(jax.random.key(0))
+        apply = nn.apply(lambda m: m.token_logits(ctx.token_hidden(m, batch)), net)
         return apply({"params": opened.params})
 
     def logits(row: list[int]) -> np.ndarray:
@@ -101,7 +103,7 @@ def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, syst
     np.testing.assert_allclose(found, one_by_one(opened), rtol=1e-4, atol=1e-5)
     unknown = np.isnan(found).nonzero()[0].tolist()
     firsts = [s for s, n in zip(STARTS, LENGTHS, strict=False) if n]
-    assert unknown == (firsts if opened.system.CAUSAL else [])
+    assert unknown == (firsts if (opened.predicts == "next") else [])
 
 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
@@ -110,13 +112,13 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
     rng = np.random.default_rng(1)
     rows = [rng.integers(9, 300, n).astype(np.int32) for n in (3, 9, 16, 30)]
     net = opened.net
-    objectives = opened.objectives
+    objectives = opened.terms
 
     @jax.jit
     def terms(batch: Any) -> Any:
         return net.apply(
-            {"params": opened.params}, batch, objectives,
-            train=False, accuracy=False, method=objectives_lib.apply_objectives,
+            {"params": opened.params}, batch, objectives, Pass(jax.random.key(0)),
+            method=objectives_lib.apply_objectives,
         )  # fmt: skip
 
     expected, weight = terms(token_scores.pad(rows, 32, 4))["clm"]["loss"]

@@ -31,7 +31,7 @@ def test_bits_per_byte_by_hand() -> None:
     table = lm.score_documents(bits * math.log(2), documents)
     np.testing.assert_allclose(table["bits_per_byte"], [1.0, 2 * 2 / 24, np.nan], rtol=1e-12)
     # 36 + 2 bits over 10 predicted tokens, times 12 tokens, over 64 bytes.
-    assert lm.summarize(table[:2], "clm")["bits_per_byte"] == pytest.approx(3.8 * 12 / 64)
+    assert lm.summarize(table[:2], "next")["bits_per_byte"] == pytest.approx(3.8 * 12 / 64)
 
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)

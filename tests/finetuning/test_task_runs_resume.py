@@ -145,7 +145,8 @@ def start_of(*, causal: bool = False, max_len: int = 512) -> Any:
     """What a plan asks of the initial weights."""
     net = types.SimpleNamespace(max_len=max_len)
     config = types.SimpleNamespace(net=net, system="gpt2" if causal else "bert")
-    opened = types.SimpleNamespace(config=config, system=types.SimpleNamespace(CAUSAL=causal))
+    predicts = "next" if causal else "masked"
+    opened = types.SimpleNamespace(config=config, predicts=predicts, system=None)
     return types.SimpleNamespace(classifier=None, opened=opened)
 
 

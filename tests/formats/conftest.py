@@ -5,6 +5,7 @@ import pytest
 
 from scalelab.formats import Documents
 
+FLAT = ("second_starts", "num_bytes", "num_text_tokens", "random_second")
 FIRST_TOKEN = 100  # smaller ids are free for special tokens
 
 
@@ -26,20 +27,18 @@ def documents_of():
 
 @pytest.fixture(scope="session")
 def listed():
-    """Chunks -> ([(tokens, boundary, bytes, text tokens, label), ...], dropped tokens)."""
+    """Chunks -> ([(tokens, second start, bytes, text tokens, label), ...], dropped tokens)."""
 
     def make(chunks):
         rows, dropped = [], 0
         for chunk in chunks:
             dropped += chunk.dropped_tokens
-            assert chunk.starts[0] == 0
-            assert chunk.starts[-1] == len(chunk.tokens)
-            labels = chunk.nsp_labels
+            tokens, starts = chunk.ragged["tokens"].values, chunk.ragged["tokens"].starts
+            assert starts[0] == 0
+            assert starts[-1] == len(tokens)
             for i in range(len(chunk)):
-                tokens = chunk.tokens[chunk.starts[i] : chunk.starts[i + 1]].tolist()
-                facts = (chunk.boundaries[i], chunk.num_bytes[i], chunk.num_text_tokens[i])
-                label = None if labels is None else int(labels[i])
-                rows.append((tokens, *map(int, facts), label))
+                facts = [chunk.flat[name][i] if name in chunk.flat else None for name in FLAT]
+                rows.append((tokens[starts[i] : starts[i + 1]].tolist(), *facts))
         return rows, dropped
 
     return make

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalelab.formats import Frame, assembly, full_sentences
+from scalelab.formats import Specials, assembly, full_sentences
 
 CORPORA = st.lists(st.lists(st.integers(1, 12), max_size=6), max_size=10)
 
 
-def slow_build(lengths, frame, max_len):
+def slow_build(lengths, specials, max_len):
     """Reads token after token; ([tokens of each example], dropped tokens)."""
     rows, dropped, token = [], 0, 100
-    room = max_len - len(frame.begin) - len(frame.end)
+    room = max_len - len(specials.begin) - len(specials.end)
     content = []
 
     def close():
         nonlocal content
         if content:
-            rows.append([*frame.begin, *content, *frame.end])
+            rows.append([*specials.begin, *content, *specials.end])
         content = []
 
     for document in lengths:
@@ -26,7 +26,7 @@ def slow_build(lengths, frame, max_len):
         for length in document:
             if length == 0:
                 continue
-            between = list(frame.between) if is_first and content else []
+            between = list(specials.between) if is_first and content else []
             if len(content) + len(between) >= room:
                 close()
                 between = []
@@ -42,15 +42,14 @@ def slow_build(lengths, frame, max_len):
 
 def test_by_hand(documents_of, listed):
     # Room for 7: 3 + between + 2 + 1 of 4, cut; then 1, between, 5 of the last document's 8.
-    frame = Frame(begin=(1,), between=(2,), end=(3,))
+    specials = Specials(begin=(1,), between=(2,), end=(3,))
     rows, dropped = listed(
-        full_sentences.build(documents_of([[3], [2, 4, 1], [8]]), frame=frame, max_len=9)
+        full_sentences.build(documents_of([[3], [2, 4, 1], [8]]), specials=specials, max_len=9)
     )
     assert [row[0] for row in rows] == [
         [1, 100, 101, 102, 2, 103, 104, 105, 3],
         [1, 109, 2, 110, 111, 112, 113, 114, 3],
     ]
-    assert [row[1] for row in rows] == [9, 9]
     assert [row[3] for row in rows] == [6, 6]
     assert dropped == 3 + 3
     # 3 bytes a token and 1 a sentence: 10 + 7 + 13/4; 4 + 25 * 5/8.
@@ -60,11 +59,12 @@ def test_by_hand(documents_of, listed):
 @settings(max_examples=300, deadline=None)
 @given(CORPORA, st.integers(3, 25), st.integers(0, 3), st.booleans())
 def test_equals_the_loop(documents_of, listed, lengths, max_len, num_between, framed):
-    frame = Frame((1,), (2,) * num_between, (3,)) if framed else Frame((), (2,) * num_between, ())
+    begin, end = ((1,), (3,)) if framed else ((), ())
+    specials = Specials(begin, (2,) * num_between, end)
     rows, dropped = listed(
-        full_sentences.build(documents_of(lengths), frame=frame, max_len=max_len)
+        full_sentences.build(documents_of(lengths), specials=specials, max_len=max_len)
     )
-    assert ([row[0] for row in rows], dropped) == slow_build(lengths, frame, max_len)
+    assert ([row[0] for row in rows], dropped) == slow_build(lengths, specials, max_len)
     special = {1, 2, 3}
     assert [row[3] for row in rows] == [len([t for t in r[0] if t not in special]) for r in rows]
 
@@ -72,10 +72,12 @@ def test_equals_the_loop(documents_of, listed, lengths, max_len, num_between, fr
 @settings(max_examples=50, deadline=None)
 @given(CORPORA, st.integers(3, 25), st.integers(1, 9))
 def test_chunks_do_not_show(documents_of, listed, lengths, max_len, size):
-    frame = Frame((1,), (2,), (3,))
+    specials = Specials((1,), (2,), (3,))
 
     def build():
-        return listed(full_sentences.build(documents_of(lengths), frame=frame, max_len=max_len))
+        return listed(
+            full_sentences.build(documents_of(lengths), specials=specials, max_len=max_len)
+        )
 
     whole = build()
     with pytest.MonkeyPatch.context() as patch:

@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scalelab.formats import Frame, assembly, segment_pair
+from scalelab.formats import Specials, assembly, segment_pair
 
-BERT = Frame(begin=(1,), between=(2,), end=(3,))
+BERT = Specials(begin=(1,), between=(2,), end=(3,))
 CORPORA = st.lists(st.lists(st.integers(1, 9), max_size=9), min_size=2, max_size=8)
 
 
@@ -97,11 +97,11 @@ def slow_build(documents, max_len, seed, short_rate, rates):
 
 
 def split_rows(rows):
-    """Rows of `listed` -> (A, B, label), checking the frame."""
+    """Rows of `listed` -> (A, B, label), checking the specials."""
     pairs = []
-    for tokens, boundary, _, num_text, label in rows:
-        assert (tokens[0], tokens[boundary - 1], tokens[-1]) == (1, 2, 3)
-        a, b = tokens[1 : boundary - 1], tokens[boundary:-1]
+    for tokens, second, _, num_text, label in rows:
+        assert (tokens[0], tokens[second - 1], tokens[-1]) == (1, 2, 3)
+        a, b = tokens[1 : second - 1], tokens[second:-1]
         assert len(a) + len(b) == num_text
         pairs.append((a, b, label))
     return pairs
@@ -113,8 +113,9 @@ def test_equals_the_loops(documents_of, listed, lengths, max_len, seed, short_ra
     lengths = [[n for n in document if n] for document in lengths]
     assume(sum(map(bool, lengths)) > 1 and max(map(len, lengths)) > 1)
     documents = documents_of(lengths)
+    options = segment_pair.Options(short_rate)
     build = segment_pair.build(
-        documents, frame=BERT, max_len=max_len, seed=seed, short_rate=short_rate
+        documents, specials=BERT, max_len=max_len, seed=seed, options=options
     )
     rows, dropped = listed(build)
     ids = np.flatnonzero(np.diff(documents.document_starts))
@@ -131,7 +132,7 @@ def test_segments_come_from_one_document_each(documents_of, listed, lengths, max
     edges = documents.sentence_starts[documents.document_starts] + 100
     sentence_starts = set((documents.sentence_starts + 100).tolist())
     for a, b, label in split_rows(
-        listed(segment_pair.build(documents, frame=BERT, max_len=max_len, seed=seed))[0]
+        listed(segment_pair.build(documents, specials=BERT, max_len=max_len, seed=seed))[0]
     ):
         for segment in (a, b):
             assert segment == list(range(segment[0], segment[0] + len(segment)))
@@ -151,7 +152,7 @@ def test_labels_are_balanced(documents_of, listed, num_alone):
     rng.shuffle(counts)
     lengths = [rng.integers(2, 20, count).tolist() for count in counts]
     rows, dropped = listed(
-        segment_pair.build(documents_of(lengths), frame=BERT, max_len=64, seed=1)
+        segment_pair.build(documents_of(lengths), specials=BERT, max_len=64, seed=1)
     )
     labels = np.array([row[4] for row in rows])
     assert len(labels) > 500
@@ -163,7 +164,7 @@ def test_documents_of_one_sentence_are_left_out_only_where_balance_needs_it(docu
     def share_kept(num_alone):
         lengths = [[5]] * num_alone + [[5] * 4] * 1000
         documents = documents_of(lengths)
-        rows, _ = listed(segment_pair.build(documents, frame=BERT, max_len=128, seed=0))
+        rows, _ = listed(segment_pair.build(documents, specials=BERT, max_len=128, seed=0))
         last = 100 + 5 * num_alone
         return sum(a[0] < last for a, _, _ in split_rows(rows)) / num_alone
 
@@ -175,9 +176,7 @@ def test_a_tenth_is_short_with_a_uniform_target(documents_of, listed):
     # With sentences of one token, label 1 fills its target exactly, unless B's document ends.
     room = 30
     documents = documents_of([[1] * 60_000] * 4)
-    rows, _ = listed(
-        segment_pair.build(documents, frame=BERT, max_len=room + 3, seed=5, short_rate=0.1)
-    )
+    rows, _ = listed(segment_pair.build(documents, specials=BERT, max_len=room + 3, seed=5))
     edges = set(range(100 + 60_000 - 1, 100 + 4 * 60_000, 60_000))
     lengths = np.array([row[3] for row in rows if row[4] == 1 and row[0][-2] not in edges])
     short = lengths[lengths < room]
@@ -192,7 +191,7 @@ def test_random_segments_stay_among_the_documents_asked_for(documents_of, listed
     documents = documents_of([[3] * 4] * 10)
     ids = np.array([1, 4, 5])
     rows, _ = listed(
-        segment_pair.build(documents, frame=BERT, max_len=15, seed=0, document_ids=ids)
+        segment_pair.build(documents, specials=BERT, max_len=15, seed=0, document_ids=ids)
     )
     homes = {(token - 100) // 12 for a, b, _ in split_rows(rows) for token in a + b}
     assert homes == {1, 4, 5}
@@ -203,7 +202,7 @@ def test_chunks_do_not_show(documents_of, listed, monkeypatch):
     documents = documents_of([rng.integers(1, 9, rng.integers(1, 8)).tolist() for _ in range(300)])
 
     def chunks():
-        return list(segment_pair.build(documents, frame=BERT, max_len=20, seed=7))
+        return list(segment_pair.build(documents, specials=BERT, max_len=20, seed=7))
 
     whole = listed(chunks())
     monkeypatch.setattr(assembly, "SENTENCES_PER_CHUNK", 50)
@@ -222,4 +221,4 @@ def test_chunks_do_not_show(documents_of, listed, monkeypatch):
 )
 def test_what_cannot_be_paired_is_refused(documents_of, lengths, max_len, message):
     with pytest.raises(ValueError, match=message):
-        list(segment_pair.build(documents_of(lengths), frame=BERT, max_len=max_len, seed=0))
+        list(segment_pair.build(documents_of(lengths), specials=BERT, max_len=max_len, seed=0))

@@ -11,17 +11,21 @@ import tiny
 from flax import linen as nn
 
 from scalelab import objectives as objectives_lib
+from scalelab import systems
 from scalelab.config.finetuning import override, resolve
 from scalelab.config.pretraining import Shape
 from scalelab.finetuning import warm_start
 from scalelab.finetuning.run import TaskRun
-from scalelab.interop import exporting, importing
+from scalelab.interop import exporting, importing, maps
 from scalelab.interop.importing import Weights
 from scalelab.nets.classifier import Classifier
 from scalelab.nn.heads import OneLayerHead, TwoLayerHead
+from scalelab.objectives import Pass
 from scalelab.runs import pretrained, records
 from scalelab.runs.checkpoint import Checkpoints
 from scalelab.tasks.task import load, load_task
+
+KINDS = {family.system: family.head_kind for family in maps.load_all()}  # system -> kind of head
 
 
 def make(
@@ -30,21 +34,15 @@ def make(
     """Writes it; returns the classifier and its parameters."""
     opened = pretrained.load(run)
     system, sizes = opened.system, opened.config.net
-    body = system.build(
-        num_heads=sizes.num_heads,
-        width=sizes.width,
-        num_layers=sizes.num_layers,
-        max_len=sizes.max_len,
-        ffn_width=4 * sizes.width,
-        vocab_size=opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens),
-        dropout_rate=0.1,
-    )
+    num_rows = opened.tokenizer.vocab_size + len(system.ADAPTATION.added_tokens)
+    body = systems.make_net(system, sizes, opened.config.system_options, vocab_size=num_rows)
     init = nn.initializers.normal(0.5)
-    double = kind == "double"
-    head = TwoLayerHead(count, sizes.width, 0.1, init) if double else OneLayerHead(count, 0.1, init)
+    head: Any = OneLayerHead(count, 0.1, init)
+    if kind == "double":
+        head = TwoLayerHead(count, sizes.width, 0.1, init, system.ADAPTATION.activation)
     net = Classifier(body, head, system.ADAPTATION.reads)
-    batch = objectives_lib.example_batch(4, has_pairs=False)
-    params = nn.unbox(net.init(jax.random.key(1), batch, train=False)["params"])
+    batch, ctx = objectives_lib.example_batch(4, ()), Pass(jax.random.key(0))
+    params = nn.unbox(net.init(jax.random.key(1), batch, ctx, train=False)["params"])
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: x + jnp.float32(0.3 * rng.normal(size=x.shape)), params)
     folder.mkdir()
@@ -64,6 +62,7 @@ def make(
         "init": "0123abcd",
         "mnli_first": False,
         "net": config["net"],
+        "system_options": config["system_options"],
         "data": {"train": "ab" * 32},
         "recipe": "thesis",
         "feature_layers": None,

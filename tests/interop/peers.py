@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
+import declared
 import numpy as np
+import pytest
+import tiny
 import torch
 import transformers
 from flax import traverse_util
 
+from scalelab import objectives, systems
 from scalelab.interop import convert, maps
 from scalelab.interop.convert import Sizes
-from scalelab.interop.mapping import Architecture, Map
+from scalelab.interop.mapping import OUTPUT, Architecture, Map
 
 VOCAB = 61
 STDDEV = 0.5  # at the usual 0.02 a wrong net would pass
@@ -29,6 +33,7 @@ def make(
     *,
     vocab_size: int = VOCAB,
     seed: int = 0,
+    name: str | None = None,
     **more: Any,
 ) -> Any:
     """A model in float64 for evaluation, every parameter drawn anew, to float32's digits.
@@ -40,30 +45,41 @@ def make(
       head: "pretraining", or "classify".
       vocab_size: rows of the embedding.
       seed: of the weights.
+      name: another class than that of `head`.
       more: fields of its config.
     """
-    num_heads, width, num_layers = shape
+    peer = PEERS[system]
     given = {"vocab_size": vocab_size, "attn_implementation": "eager"}
-    if system in ("bert", "roberta"):
-        given |= {"hidden_size": width, "intermediate_size": 4 * width, "hidden_act": "gelu"}
-        given |= {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
-        given |= {"max_position_embeddings": max_len + 2 * (system == "roberta")}
-    else:
-        given |= {"n_embd": width, "n_layer": num_layers, "n_head": num_heads}
-        given |= {"n_positions": max_len, "bos_token_id": None, "eos_token_id": None}
-        given |= {"pad_token_id": PAD if head == "classify" else None}
-    if system == "roberta":
-        given |= {"layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
-    made = getattr(transformers, CLASSES[system][head == "classify"])
+    given |= peer.settings(shape, max_len) | options(system, shape[2])
+    if head == "classify" and peer.needs_pad:
+        given["pad_token_id"] = PAD
+    made = getattr(transformers, name or CLASSES[system][head == "classify"])
     return randomise(made(made.config_class(**given | more)).double().eval(), seed)
 
 
-CLASSES = {
-    "bert": ("BertForPreTraining", "BertForSequenceClassification"),
-    "roberta": ("RobertaForMaskedLM", "RobertaForSequenceClassification"),
-    "gpt2": ("GPT2LMHeadModel", "GPT2ForSequenceClassification"),
-    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"),
+EXPECTED = {name: declared.get(name).peer for name in tiny.SYSTEMS}
+PEERS = {name: peer for name, peer in EXPECTED.items() if isinstance(peer, declared.Peer)}
+CLASSES = {name: (peer.pretraining, peer.classifier) for name, peer in PEERS.items()}
+DECODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "next"]
+ENCODERS = [name for name in CLASSES if systems.load(name).PREDICTS == "masked"]
+CONSTANTS = {peer.constant for peer in PEERS.values()}
+OBJECTIVES = {
+    name: peer.objectives or tuple(declared.get(name).first_losses) for name, peer in PEERS.items()
 }
+PAIRS = {  # objective of the head for pairs
+    name: found for name, names in OBJECTIVES.items() for found in names
+    if objectives.load(found).HEADS == ("pair",)
+}  # fmt: skip
+# Every system; one without a peer is skipped with its reason.
+EVERY = [
+    pytest.param(name, marks=pytest.mark.skip(reason=peer)) if isinstance(peer, str) else name
+    for name, peer in EXPECTED.items()
+]
+
+
+def options(system: str, num_layers: int) -> dict[str, Any]:
+    """Fields of config.json that only this family has."""
+    return PEERS[system].options(num_layers)
 
 
 def randomise(model: Any, seed: int) -> Any:
@@ -74,32 +90,36 @@ def randomise(model: Any, seed: int) -> Any:
             drawn = STDDEV * torch.randn(p.shape, generator=generator, dtype=torch.float64)
             is_scale = p.ndim == 1 and name.endswith("weight")
             p.copy_((drawn + 1.0 if is_scale else drawn).float())
-            if system_constant(name):
+            if name in CONSTANTS:
                 p.zero_()
     return model
-
-
-def system_constant(name: str) -> bool:
-    """RoBERTa's one segment, which our net has not: zero here, so that gradients compare."""
-    return name == "roberta.embeddings.token_type_embeddings.weight"
 
 
 def architecture_of(model: Any) -> tuple[Map, Architecture]:
     name, untied = type(model).__name__, model.config.tie_word_embeddings is False
     fitting = [(m, a) for m in maps.load_all() for a in m.variants if a.name == name]
-    return next((m, a) for m, a in fitting if a.untied == untied)
+    there = {name for name, _ in model.named_parameters()}
+    extras = {n for m, _ in fitting for n in m.extras if m.heads[n][0].tensors[0] in there}
+    return next(
+        (m, a) for m, a in fitting if a.untied == untied and extras == set(a.extras) - {OUTPUT}
+    )
 
 
 def in_our_tree(model: Any, value: Callable[[torch.nn.Parameter], Any]) -> dict[str, Any]:
     """A tree like our parameters of `value` of each of theirs; classifiers: {"body", "head"}."""
     family, architecture = architecture_of(model)
     found = {
-        name: np.zeros(p.shape) if system_constant(name) else np.asarray(value(p))
+        name: np.zeros(p.shape) if name in CONSTANTS else np.asarray(value(p))
         for name, p in model.named_parameters()
     }
     config = model.config
+    options = {field.name: getattr(config, field.key) for field in family.options}
     sizes = Sizes(
-        config.num_attention_heads, config.num_hidden_layers, config.vocab_size, config.vocab_size
+        config.num_attention_heads,
+        config.num_hidden_layers,
+        config.vocab_size,
+        config.vocab_size,
+        num_groups=options.get("num_groups", 1),
     )
     flat, _ = convert.to_parameters(family.rows(architecture), found.__getitem__, sizes)
     tree = traverse_util.unflatten_dict(flat, sep="/")

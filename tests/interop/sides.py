@@ -4,9 +4,8 @@ Both sides give hidden states of every layer, logits, losses and the gradient of
 float32 or in float64.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -14,10 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import peers
+import tiny
 import torch
 from flax import linen as nn
 
 from scalelab import objectives, systems
+from scalelab.config.fields import make_options
+from scalelab.interop import maps
 from scalelab.nn.stack import STATES
 
 Shape = tuple[int, int, int]
@@ -28,18 +30,21 @@ FLOAT32 = jnp.float32
 
 def build(system: str, shape: Shape, max_len: int, **more: Any) -> nn.Module:
     """Our net of a shape (A, H, L)."""
-    num_heads, width, num_layers = shape
-    sizes = {"num_heads": num_heads, "width": width, "num_layers": num_layers, "max_len": max_len}
-    others = {"ffn_width": 4 * width, "vocab_size": peers.VOCAB, "dropout_rate": 0.1}
-    return systems.load(system).build(**sizes | others | more)
+    vocab_size = more.pop("vocab_size", peers.VOCAB)
+    others = {"ffn_width": 4 * shape[1], "max_len": max_len, "dropout_rate": 0.1}
+    module = systems.load(system)
+    family, fields = maps.load(system), peers.options(system, shape[2])
+    given = dict(family.required) | {field.name: fields[field.key] for field in family.options}
+    options = make_options(module, given)
+    return module.build(systems.Sizes(*shape, **others | more), options, vocab_size)
 
 
-def make_objectives(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
+def make_terms(system: str, vocab_size: int, mask_rate: float) -> tuple[Any, ...]:
     module = systems.load(system)
     ids = {role: i for i, (role, _) in enumerate(module.SPECIAL_TOKENS)}
-    return objectives.make(
-        module.OBJECTIVES, vocab_size=vocab_size, special_ids=ids, mask_rate=mask_rate
-    )
+    names = peers.OBJECTIVES[system]
+    setting = objectives.Setting(vocab_size, ids, mask_rate)
+    return objectives.make(dict.fromkeys(names, 1.0), setting)
 
 
 def make_batch(system: str, length: int) -> Batch:
@@ -52,10 +57,9 @@ def make_batch(system: str, length: int) -> Batch:
     return {
         "tokens": np.where(np.arange(length) < lengths[:, None], tokens, pad).astype(np.int32),
         "lengths": lengths.astype(np.int32),
-        "boundaries": (lengths // 2).astype(np.int32),
+        "second_starts": (lengths // 2).astype(np.int32),
         "examples": np.arange(3, dtype=np.int32),
-        "nsp_labels": np.array([0, 1, 1], np.int32),
-    }
+    } | {name: np.array([0, 1, 1], np.int32) for name in tiny.label_names()}
 
 
 def valid_places(batch: Batch) -> np.ndarray:
@@ -66,20 +70,16 @@ def valid_places(batch: Batch) -> np.ndarray:
 @functools.cache
 def prepare(system: str, length: int) -> tuple[tuple[Any, ...], Batch]:
     """The family's objectives and a batch that they have prepared."""
-    made = make_objectives(system, peers.VOCAB, mask_rate=0.3)
+    made = make_terms(system, peers.VOCAB, mask_rate=0.3)
     # The same draws for both precisions.
     with jax.enable_x64(False), mock.patch.object(jnp, "float32", FLOAT32):
         batch = make_batch(system, length)
-        for objective in made:
-            batch = objective.prepare(batch, jax.random.key(0))
+        for term in made:
+            batch = term.objective.prepare(batch, jax.random.key(0))
     return made, jax.device_get(batch)
 
 
-@contextlib.contextmanager
-def in_double() -> Iterator[None]:
-    """Our code computes in float64, also where it says float32."""
-    with jax.enable_x64(True), mock.patch.object(jnp, "float32", jnp.float64):
-        yield
+in_double = tiny.in_double
 
 
 def ours(
@@ -99,10 +99,12 @@ def ours(
     net = build(system, shape, max(length, 2), **more)
 
     def forward(model: Any) -> tuple[Found, jax.Array]:
-        hidden, _ = model(batch, train=False)
-        terms = {o.name: o.terms(model, hidden, batch)["loss"] for o in made}
+        ctx = objectives.Pass(jax.random.key(0))
+        hidden = ctx.hidden(model, batch)
+        found = objectives.apply_objectives(model, batch, made, ctx)
+        terms = {name: pairs["loss"] for name, pairs in found.items()}
         out = {"hidden": hidden, "logits": model.token_logits(hidden)}
-        if "nsp" in terms:
+        if system in peers.PAIRS:
             out["pair_logits"] = model.pair_logits(hidden)
         losses = {
             f"{k} loss": total / jnp.maximum(weight, 1) for k, (total, weight) in terms.items()
@@ -134,9 +136,11 @@ def inputs(system: str, batch: Batch) -> dict[str, torch.Tensor]:
         for row, chosen in enumerate(batch["mlm_weights"] > 0):
             labels[row, batch["mlm_positions"][row][chosen]] = batch["mlm_targets"][row][chosen]
     arrays = {"input_ids": batch["tokens"], "attention_mask": valid, "labels": labels}
-    if system == "bert":
-        arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["boundaries"][:, None]
-        arrays["next_sentence_label"] = batch["nsp_labels"]
+    if "token_type_ids" in maps.load(system).inputs:
+        arrays["token_type_ids"] = np.arange(valid.shape[1]) >= batch["second_starts"][:, None]
+    if system in peers.PAIRS:
+        (label,) = objectives.load(peers.PAIRS[system]).NEEDS
+        arrays |= {peers.PEERS[system].pair[0]: batch[label]} if label in batch else {}
     return {name: torch.tensor(np.asarray(x, np.int64)) for name, x in arrays.items()}
 
 
@@ -145,13 +149,13 @@ def theirs(system: str, model: Any, length: int) -> Found:
     given = inputs(system, prepare(system, length)[1])
     model.zero_grad()
     out = model(**given, output_hidden_states=True)
-    logits = out.prediction_logits if system == "bert" else out.logits
+    logits = out.prediction_logits if system in peers.PAIRS else out.logits
     found = {
         "layers": np.stack([h.detach().numpy() for h in out.hidden_states[1:]]),
         "hidden": out.hidden_states[-1].detach().numpy(),
         "logits": logits.detach().numpy(),
     }
-    causal = system in ("gpt", "gpt2")
+    causal = systems.load(system).PREDICTS == "next"
     if causal and length == 1:
         return found  # one token says nothing of a next one
     # Their losses of next tokens are of logits rounded to float32: here they are taken anew.
@@ -160,10 +164,11 @@ def theirs(system: str, model: Any, length: int) -> Found:
         losses = {"clm loss": cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())}
     else:
         losses = {"mlm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
-    if system == "bert":
-        pairs = out.seq_relationship_logits
+    if system in peers.PAIRS:
+        label, scores = peers.PEERS[system].pair
+        pairs = out[scores]
         found["pair_logits"] = pairs.detach().numpy()
-        losses["nsp loss"] = cross_entropy(pairs, given["next_sentence_label"])
+        losses[f"{peers.PAIRS[system]} loss"] = cross_entropy(pairs, given[label])
     total = sum(losses.values())
     assert relative(out.loss.item(), total.item()) < 1e-5
     total.backward()
@@ -199,8 +204,9 @@ def errors(system: str, found: Found, exact: Found, rounding: float = 1e-5) -> d
     }
     for name in ("hidden", "logits"):
         apart[name] = relative(found[name][valid], exact[name][valid])
-    # GPT-2's last hidden states, in theirs, are behind the last norm.
-    for i in range(len(exact["layers"]) - (system == "gpt2")):
+    # Their last hidden states are behind the norm that ends a net of pre-norm layers.
+    ends_in_norm = any("norm/scale" in row.paths for row in maps.load(system).body)
+    for i in range(len(exact["layers"]) - ends_in_norm):
         apart[f"layer {i}"] = relative(found["layers"][i][valid], exact["layers"][i][valid])
     if "gradients" not in found or "gradients" not in exact:
         return apart

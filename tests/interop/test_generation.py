@@ -1,9 +1,10 @@
 """Greedy and beam decoding against `transformers.generate`, token for token, in ragged batches.
 
-GPT-2 is given the prompts of a batch at once, padded on the left as its `generate` wants them. The
-class of GPT has neither a cache nor positions that know of padding: each prompt is given alone.
+A class with a cache is given the prompts of a batch at once, padded on the left as its `generate`
+wants them. GPT's has neither a cache nor positions that know of padding: each prompt goes alone.
 """
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from scalelab.decode import beam, loop, stepper
 from scalelab.decode.choose import Rules
+from scalelab.interop import maps
 
 pytestmark = pytest.mark.parity
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
@@ -30,15 +32,17 @@ def pair(system: str, seed: int) -> tuple[Any, stepper.Stepper]:
     with torch.no_grad():  # else one token would be the best whatever came before
         embedding = model.get_input_embeddings().weight
         embedding *= 2 / embedding.norm(dim=1, keepdim=True)
-        body = model.transformer
-        (body.wpe if system == "gpt2" else body.positions_embed).weight.mul_(3)
-        (body.ln_f if system == "gpt2" else body.h[-1].ln_2).bias.mul_(0.1)
+        family, parameters = maps.load(system), dict(model.named_parameters())
+        tensors = {row.paths[0]: row.tensors[0].format(SHAPE[2] - 1) for row in family.body}
+        for path, factor in (("embed/positions/table", 3), (family.last_shift, 0.1)):
+            if path in tensors:
+                parameters[tensors[path]].mul_(factor)
     return model, stepper.prepare(sides.build(system, SHAPE, MAX_LEN), peers.weights(model))
 
 
 def theirs(model: Any, end_token: int | None, **settings: Any) -> list[list[np.ndarray]]:
     """New tokens of each prompt's texts, cut before the end token, and their scores."""
-    together = model.config.model_type == "gpt2"
+    together = "past_key_values" in inspect.signature(model.forward).parameters
     found = []
     for group in [PROMPTS] if together else [[prompt] for prompt in PROMPTS]:
         length = max(map(len, group))
@@ -73,7 +77,7 @@ def common_token(texts: list[list[list[int]]]) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_greedy(system: str, seed: int) -> None:
     model, made = pair(system, seed)
     endless = theirs(model, None)
@@ -86,7 +90,7 @@ def test_greedy(system: str, seed: int) -> None:
     assert min(map(len, expected)) < NEW
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_greedy_with_a_penalty(system: str) -> None:
     model, made = pair(system, 1)
     # Theirs sees the padding as tokens of the prompt: one prompt, which has none.
@@ -101,7 +105,7 @@ def test_greedy_with_a_penalty(system: str) -> None:
 
 
 @pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (5, 1.0), (3, 0.0)])
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_beams(system: str, num_beams: int, length_penalty: float) -> None:
     """All the texts that were found, not the best alone."""
     model, made = pair(system, 1)

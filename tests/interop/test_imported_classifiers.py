@@ -12,20 +12,18 @@ import glue_folder
 import jax
 import numpy as np
 import pytest
-import tiny
-from fine_tuned import prepare, values
+from fine_tuned import KINDS, prepare, values
 
 from scalelab import finetune
 from scalelab.finetuning import imported, warm_start
 from scalelab.finetuning import results as finetune_results
 from scalelab.finetuning.run import TaskRun
-from scalelab.interop import exporting, importing
+from scalelab.interop import exporting, importing, maps
 from scalelab.runs import predictions, pretrained
 from scalelab.tasks import batches
 from scalelab.tasks.task import load, load_task
 
 Runs = Callable[[str], pathlib.Path]
-KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
 MNLI = ["contradiction", "entailment", "neutral"]
 
 
@@ -208,7 +206,7 @@ def test_it_is_fine_tuned_and_exported_again(
 
 @pytest.mark.parity
 @pytest.mark.parametrize("task", ["sst2", "mnli"])
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_its_scores_are_those_of_transformers(
     data, cache_dir, tmp_path: pathlib.Path, system: str, task: str
 ) -> None:
@@ -230,7 +228,7 @@ def test_its_scores_are_those_of_transformers(
     splits = load(load_task(task), data, tests=False)
     records = next(iter(splits.dev.values()))
     assert records is not None
-    segments = {"return_token_type_ids": system == "bert"}
+    segments = {"return_token_type_ids": "token_type_ids" in maps.load(system).inputs}
     rows = [tokenizer(*texts, **segments) for texts in zip(*records.texts, strict=True)]
     with torch.no_grad():
         expected = np.concatenate(

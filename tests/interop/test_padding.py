@@ -1,6 +1,5 @@
 """What pads the batches of a GPT that was imported as a classifier and fine-tuned: safe in any."""
 
-import functools
 import pathlib
 
 import glue_folder
@@ -10,6 +9,7 @@ import pytest
 from fine_tuned import prepare, values
 from tokenizers import processors
 
+from scalelab import objectives
 from scalelab.interop import exporting, importing
 from scalelab.runs import run_folder
 
@@ -21,7 +21,7 @@ import transformers  # noqa: E402
 pytestmark = pytest.mark.parity
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     cache_dir: pathlib.Path, tmp_path: pathlib.Path, system: str
 ) -> None:
@@ -59,9 +59,8 @@ def test_what_was_fine_tuned_from_it_answers_alike_in_batches(
     batch = {
         "tokens": np.array([row + [0] * (64 - len(row)) for row in ids], np.int32),
         "lengths": lengths,
-        "boundaries": lengths,
         "examples": np.arange(len(ids), dtype=np.int32),
     }
-    net = functools.partial(run.learner.net.apply, train=False)
-    ours, _ = jax.jit(net)({"params": start}, batch)
+    ctx = objectives.Pass(jax.random.key(0))
+    ours = run.learner.net.apply({"params": start}, batch, ctx, train=False)
     np.testing.assert_allclose(ours, both, rtol=1e-4, atol=1e-4)

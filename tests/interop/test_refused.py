@@ -149,7 +149,7 @@ DAMAGED_RUNS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     },
     "nothing but a task": (written("config.json", '{"task": "x"}'), ("system",)),
     "other labels": (config(labels=["a", "b"]), ("head/out/bias", "(2,)", "(3,)")),
-    "a family without a map": (config(system="electra"), ("electra",)),
+    "a family without a map": (config(system="t5"), ("'t5'",)),
     "no checkpoints": (lambda f: shutil.rmtree(f / "checkpoints"), ("fine-tuning",)),
 }  # fmt: skip
 

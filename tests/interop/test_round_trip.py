@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import tiny
 from damage import config, indexed, rename, tensors
+from fine_tuned import KINDS
 from safetensors.numpy import load_file
 
-from scalelab import systems
+from scalelab import formats, objectives, systems
 from scalelab.interop import exporting, hf, importing, maps
 from scalelab.runs import pretrained
 
 pytestmark = pytest.mark.slow
 
 Runs = Callable[[str], pathlib.Path]
-KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -53,9 +53,12 @@ def settings(folder: pathlib.Path) -> dict[str, Any]:
 # --- Runs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
     run = pretrained_runs(system)
+    opened = pretrained.load(run)
+    if systems.parts(opened.system, opened.config.net, opened.config.system_options):
+        pytest.skip("it is exported part by part: see its tests")
     exporting.run(run, tmp_path / "out")
     check_same_tensors(tmp_path / "out", there_and_back(tmp_path / "out", tmp_path))
     before, after = pretrained.load(run), pretrained.load(tmp_path / "run")
@@ -71,7 +74,7 @@ def test_a_pretraining(pretrained_runs: Runs, tmp_path, system: str) -> None:
     assert before.tokenizer.special_ids == after.tokenizer.special_ids
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_a_classifier(pretrained_runs: Runs, tmp_path, system: str) -> None:
     """Twelve classes, of which 10 is before 2 as text; a GPT's bias, kept beside, needs fewer."""
     moods = [f"mood {letter}" for letter in {"double": "zyxwvutsrqpo"}.get(KINDS[system], "cba")]
@@ -141,30 +144,22 @@ def more_rows(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x, np.full((4, *x.shape[1:]), 0.5, x.dtype)])
 
 
-TABLES = {
-    "bert": ("word_embeddings__weight", "predictions__bias"),
-    "roberta": ("word_embeddings__weight", "lm_head__bias"),
-    "gpt": ("tokens_embed__weight",),
-    "gpt2": ("wte__weight",),
-}
-
-
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_a_padded_vocabulary_and_dtypes(pretrained_runs: Runs, tmp_path, system: str) -> None:
     """Each tensor has the next of three dtypes."""
     out = tmp_path / "out"
     exporting.run(pretrained_runs(system), out)
-    tensors(**dict.fromkeys(TABLES[system], more_rows))(out)
+    found = load_file(out / "model.safetensors")
+    tensors(**{name: more_rows for name, x in found.items() if len(x) == 300})(out)
     config(vocab_size=304, pad_token_id=1, eos_token_id=None)(out)
     dtypes = (ml_dtypes.bfloat16, np.float32, np.float16)
-    names = sorted(load_file(out / "model.safetensors"))
-    tensors(**{n: lambda x, d=dtypes[i % 3]: x.astype(d) for i, n in enumerate(names)})(out)
+    tensors(**{n: lambda x, d=dtypes[i % 3]: x.astype(d) for i, n in enumerate(sorted(found))})(out)
     again = there_and_back(out, tmp_path)
     check_same_tensors(out, again)
     for field in ("vocab_size", "pad_token_id", "eos_token_id"):
         assert settings(again)[field] == settings(out)[field]
     opened = pretrained.load(tmp_path / "run")
-    assert opened.params["embed"]["tokens"]["table"].shape == (300, 8)
+    assert len(opened.params["embed"]["tokens"]["table"]) == 300
     hf.main(["export", f"{tmp_path}/run", f"--to={tmp_path}/whole", "--dtype=float32"])
     assert {x.dtype for x in load_file(tmp_path / "whole/model.safetensors").values()} == {
         np.dtype("float32")
@@ -219,7 +214,7 @@ def test_names_of_other_times(pretrained_runs: Runs, tmp_path, system, change, m
     assert ("roberta.pooler.dense.weight" in again) == (system == "roberta")
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> None:
     """Tied heads may be in the file too, or alone; one that differs must be called untied."""
     name, original = maps.load(system).tied[0]
@@ -240,15 +235,23 @@ def test_a_table_stored_twice(pretrained_runs: Runs, tmp_path, system: str) -> N
 # --- Maps ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_maps_and_nets_name_each_other(system: str) -> None:
     """What a map says of a net is so: epsilons, objectives, and rows that are used once."""
-    assert sorted(m.system for m in maps.load_all()) == tiny.SYSTEMS
+    assert {m.system for m in maps.load_all()} <= set(tiny.SYSTEMS)
     family, module = maps.load(system), systems.load(system)
     epsilon = next(f for f in family.fixed if f.key.startswith("layer_norm_eps"))
     assert epsilon.values == (module.LAYER_NORM_EPSILON,)
+    options = getattr(module, "Options", None)
+    names = {field.name for field in dataclasses.fields(options)} if options else set()
+    assert names >= {field.name for field in family.options} | family.required.keys()
     for architecture in family.architectures:
         rows = family.rows(architecture)
         for names in ([p for r in rows for p in r.paths], [n for r in rows for n in r.tensors]):
             assert len(set(names)) == len(names)
-        assert set(architecture.heads) <= {*module.OBJECTIVES, "classify"}
+        served = [head for head in architecture.heads if head != "classify"]
+        needed = [array for name in served for array in objectives.load(name).NEEDS]
+        made = next(iter(formats.declarations(needed[0]))) if needed else "segment_pair"
+        objectives.check(served, heads=module.HEADS, sees=module.SEES, format=made)
+        scores_tokens = not {"mlm", "clm"}.isdisjoint(served)
+        assert architecture.predicts == (module.PREDICTS if scores_tokens else None)

@@ -5,13 +5,14 @@ import os
 import pathlib
 import shutil
 
+import declared
 import numpy as np
 import pytest
 import real_text
 import tiny
 
 from scalelab.data.tokenizers import Tokenizer
-from scalelab.interop import tokenizer
+from scalelab.interop import maps, tokenizer
 
 NASTY = [
     "",
@@ -33,7 +34,6 @@ NASTY = [
 def make_source(system: str, folder: pathlib.Path, files: str) -> pathlib.Path:
     """A folder with a tokenizer in one of the layouts that there are."""
     trained = real_text.tokenizer_dir(system)
-    model_type = "openai-gpt" if system == "gpt" else system
     if files == "tokenizer.json":
         shutil.copytree(trained, folder)
     else:
@@ -48,13 +48,15 @@ def make_source(system: str, folder: pathlib.Path, files: str) -> pathlib.Path:
             (folder / "merges.txt").write_text(
                 "#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8"
             )
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "config.json").write_text(json.dumps({"model_type": maps.load(system).model_type}))
     return folder
 
 
-LAYOUTS = [(system, "tokenizer.json") for system in tiny.SYSTEMS]
-LAYOUTS += [("bert", "vocab.txt")]
-LAYOUTS += [(system, "merges.txt") for system in ("roberta", "gpt2", "gpt")]
+SYSTEMS = [family.system for family in maps.load_all()]
+OLDER = {"wordpiece": "vocab.txt", "bpe": "merges.txt", "bytebpe": "merges.txt"}
+KINDS = {system: declared.get(system).tokenizer for system in SYSTEMS}
+LAYOUTS = [(system, "tokenizer.json") for system in SYSTEMS]
+LAYOUTS += [(system, OLDER[kind]) for system, kind in KINDS.items() if kind in OLDER]
 
 
 def compare(folder: pathlib.Path, saved: pathlib.Path, lines: list[str]) -> int:
@@ -79,8 +81,8 @@ def test_the_same_ids(tmp_path, system: str, files: str) -> None:
     source = make_source(system, tmp_path / "source", files)
     compare(source, tmp_path / "saved", NASTY + real_text.lines())
     read = tokenizer.read(source)
-    assert read.kind == real_text.KINDS[system]
-    assert read.lowercase == (system in ("bert", "gpt"))
+    assert read.kind == declared.get(system).tokenizer
+    assert read.lowercase == real_text.lowercase(system)
 
 
 def test_text_that_spells_a_special_token_is_text(tmp_path) -> None:

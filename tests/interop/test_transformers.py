@@ -9,12 +9,12 @@ import fine_tuned
 import jax
 import numpy as np
 import pytest
-import tiny
 from damage import config, rename
+from fine_tuned import KINDS
 from flax import linen as nn
 from safetensors.numpy import load_file
 
-from scalelab import systems
+from scalelab import objectives, systems
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval import token_scores
 from scalelab.formats import Frame
@@ -62,7 +62,7 @@ def apart(run: pathlib.Path, model: Any) -> float:
 
 
 @pytest.mark.parametrize("head", ["pretraining", "classify", "untied"])
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_import_and_export_again(tmp_path, system: str, head: str) -> None:
     """Bit by bit, from one file or many; import and export score as the source."""
     kind, more = (head, {}) if head != "untied" else ("pretraining", UNTIED)
@@ -90,7 +90,7 @@ def test_import_and_export_again(tmp_path, system: str, head: str) -> None:
         assert apart(run, model) < 1e-5 and apart(run, again) < 1e-5
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_an_untied_run_goes_out_and_comes_back(tmp_path, system: str) -> None:
     """As if it had been trained here: nothing is kept of where it came from."""
     model = peers.make(system, SHAPE, LENGTH, vocab_size=real_text.VOCAB, **UNTIED)
@@ -155,7 +155,7 @@ def token_logits(opened: Any, tokens: np.ndarray) -> np.ndarray:
     return np.asarray(nn.apply(forward, opened.net)({"params": opened.params}))
 
 
-@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("system", peers.DECODERS)
 def test_text_generation(pretrained_runs: Runs, tmp_path, system: str) -> None:
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")
@@ -172,11 +172,8 @@ def test_text_generation(pretrained_runs: Runs, tmp_path, system: str) -> None:
     np.testing.assert_allclose(token_logits(opened, np.array([row])), theirs, rtol=1e-4, atol=1e-5)
 
 
-KINDS = {"bert": "double", "roberta": "double", "gpt": "single", "gpt2": "single"}
-
-
 @pytest.mark.parametrize("count", [3, 1])
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", KINDS)
 def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count: int) -> None:
     """A fine-tuned run, which for GPT and GPT-2 has a bias that their class has not."""
     task = {} if count == 3 else {"task": "own", "labels": None, "regression": True}
@@ -189,10 +186,11 @@ def test_text_classification(pretrained_runs: Runs, tmp_path, system: str, count
     pairs = [("bada gedu", "dodo."), ("gedu", "bada [MASK] dodo gedu"), ("dodo", "x")]
     first, second = (tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
     made = assemble(first, second, frame, 60)
-    rows = np.split(made["tokens"], made["starts"][1:-1])
+    rows = np.split(made["tokens"], made["tokens_starts"][1:-1])
     batch = token_scores.pad(rows, max(map(len, rows)), len(pairs))
-    batch["boundaries"] = made["boundaries"]
-    scores, _ = net.apply({"params": params}, batch, train=False)
+    batch["second_starts"] = made["second_starts"]
+    ctx = objectives.Pass(jax.random.key(0))
+    scores = net.apply({"params": params}, batch, ctx, train=False)
     pipe = transformers.pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)
     given = pipe([{"text": x, "text_pair": y} for x, y in pairs], batch_size=3)
     expected = np.asarray(scores if count == 1 else jax.nn.softmax(scores))

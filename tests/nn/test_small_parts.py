@@ -101,7 +101,7 @@ def test_input_is_the_sum_of_three_embeddings() -> None:
     )
     batch = {
         "tokens": jnp.array([[3, 1, 10], [0, 5, 5]]),
-        "boundaries": jnp.array([1, 3]),
+        "second_starts": jnp.array([1, 3]),
     }
     variables = init(module, batch, context(2, 3))
     tables = [variables["params"][k]["table"] for k in ("tokens", "positions", "segments")]

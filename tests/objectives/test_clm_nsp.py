@@ -1,6 +1,8 @@
 """CLM by the chain rule, NSP by hand, and which objectives go with what."""
 
+import dataclasses
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,16 +16,16 @@ B, T, D, V = 4, 6, 5, 9
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([6, 3, 1, 0], np.int32)
 TOKENS = np.where(np.arange(T) < LENGTHS[:, None], RNG.integers(0, V, (B, T)), 0).astype(np.int32)
-BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "nsp_labels": np.array([1, 0, 1, 0], np.int32)}
+BATCH = {"tokens": TOKENS, "lengths": LENGTHS, "random_second": np.array([1, 0, 1, 0], np.int32)}
 HIDDEN = RNG.normal(size=(B, T, D)).astype(np.float32)
-NET = FakeNet(RNG.normal(size=(V, D)).astype(np.float32))
-ARGS = {"vocab_size": V, "special_ids": {}, "mask_rate": 0.15}
+NET = FakeNet(RNG.normal(size=(V, D)).astype(np.float32), hidden=HIDDEN)
+SETTING = objectives.Setting(V, {}, 0.15)
 
 
 def test_clm_is_the_chain_rule() -> None:
     """Minus the log of the product of p(x_i | x_<i), the first token left out."""
-    objective = clm.make(**ARGS)
-    terms = objective.terms(NET, HIDDEN, BATCH, accuracy=True)
+    objective = clm.make(SETTING)
+    terms = NET.losses(objective, BATCH, accuracy=True)
     loss = hits = count = 0
     for b in range(B):
         probability = 1.0
@@ -34,39 +36,40 @@ def test_clm_is_the_chain_rule() -> None:
             count += 1
         loss -= math.log(probability)
     assert count == 5 + 2
-    assert objective.weight(BATCH) == terms["loss"][1] == terms["accuracy"][1] == count
+    assert terms["loss"][1] == terms["accuracy"][1] == count
     assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
     assert terms["accuracy"][0] == hits
 
 
 def test_clm_takes_nothing_from_the_padding() -> None:
-    objective = clm.make(**ARGS)
+    objective = clm.make(SETTING)
     noise = np.where(np.arange(T) < LENGTHS[:, None], TOKENS, 5)
     hidden = np.where((np.arange(T) < LENGTHS[:, None] - 1)[..., None], HIDDEN, 1e3)
-    clean = objective.terms(NET, HIDDEN, BATCH)["loss"]
-    noisy = objective.terms(NET, hidden.astype(np.float32), BATCH | {"tokens": noise})["loss"]
+    clean = NET.losses(objective, BATCH)["loss"]
+    net = dataclasses.replace(NET, hidden=hidden.astype(np.float32))
+    noisy = net.losses(objective, BATCH | {"tokens": noise})["loss"]
     np.testing.assert_allclose(clean, noisy, rtol=1e-6)
 
 
 def test_nsp_by_hand() -> None:
-    objective = nsp.make(**ARGS)
-    terms = objective.terms(NET, HIDDEN, BATCH, accuracy=True)
+    objective = nsp.make(SETTING)
+    terms = NET.losses(objective, BATCH, accuracy=True)
     loss = hits = 0.0
     for b in range(3):  # the fourth is padding
         scores = HIDDEN[b, 0].sum(), HIDDEN[b, 0, 0]
-        label = BATCH["nsp_labels"][b]
+        label = BATCH["random_second"][b]
         loss += math.log(math.exp(scores[0]) + math.exp(scores[1])) - scores[label]
         hits += (scores[1] > scores[0]) == label
-    assert objective.weight(BATCH) == terms["loss"][1] == 3
+    assert terms["loss"][1] == 3
     assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
     assert terms["accuracy"] == (hits, 3)
 
 
 @pytest.mark.parametrize("module", [clm, nsp])
 def test_nothing_to_prepare_and_no_accuracy_unless_asked(module) -> None:  # noqa: ANN001
-    objective = module.make(**ARGS)
+    objective = module.make(SETTING)
     assert objective.prepare(BATCH, jax.random.key(0)) is BATCH
-    assert objective.terms(NET, HIDDEN, BATCH).keys() == {"loss"}
+    assert NET.losses(objective, BATCH).keys() == {"loss"}
 
 
 def test_load() -> None:
@@ -77,37 +80,27 @@ def test_load() -> None:
         objectives.load("xent")
 
 
-@pytest.mark.parametrize(
-    ("names", "served", "causal", "has_pairs"),
-    [
-        (("mlm", "nsp"), ("mlm", "nsp"), False, True),
-        (("mlm",), ("mlm", "nsp"), False, True),
-        (("mlm",), ("mlm",), False, False),
-        (("clm",), ("clm",), True, False),
-        (("clm",), ("clm",), True, True),
-    ],
-)
-def test_possible_pairs(
-    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool
-) -> None:
-    objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
-    with pytest.raises(ValueError, match="causal"):
-        objectives.check(names, served=served, causal=not causal, has_pairs=has_pairs)
+BOTH, TOKEN, PAIRS, DOCS = ("token", "pair"), ("token",), "segment_pair", "doc_sentences"
 
 
-@pytest.mark.parametrize(
-    ("names", "served", "causal", "has_pairs", "message"),
-    [
-        (("mlm", "nsp"), ("mlm", "nsp"), False, False, "'nsp' .* makes no pairs"),
-        (("mlm",), ("clm",), True, False, "'mlm' .* not causal"),
-        (("clm",), ("mlm",), False, False, "'clm' .*both sides"),
-        (("mlm", "nsp"), ("mlm",), False, True, "objective 'nsp'.*mlm"),
-        (("mlm", "mlm"), ("mlm",), False, False, "different objectives"),
-        (("",), ("mlm",), False, False, "unknown objective ''"),
-    ],
-)
-def test_impossible_pairs(
-    names: tuple[str, ...], served: tuple[str, ...], causal: bool, has_pairs: bool, message: str
-) -> None:
+@pytest.mark.parametrize(("names", "heads", "sees", "format"), [
+    (("mlm", "nsp"), BOTH, "both", PAIRS), (("mlm",), BOTH, "both", PAIRS),
+    (("mlm",), TOKEN, "both", DOCS), (("clm",), TOKEN, "left", "full_sentences"),
+    (("clm",), TOKEN, "left", PAIRS),
+])  # fmt: skip
+def test_possible_pairs(names: Any, heads: Any, sees: str, format: str) -> None:
+    objectives.check(names, heads=heads, sees=sees, format=format)
+    for wrong in {"left", "both", "source"} - {sees}:
+        with pytest.raises(ValueError, match=f"{sees!r}, and those of this system see {wrong!r}"):
+            objectives.check(names, heads=heads, sees=wrong, format=format)
+
+
+@pytest.mark.parametrize(("names", "heads", "format", "message"), [
+    (("mlm", "nsp"), BOTH, DOCS, f"'random_second'.*'{DOCS}'.*segment_pair"),
+    (("mlm", "nsp"), TOKEN, PAIRS, "'nsp' needs a head 'pair'.* token"),
+    (("mlm",), ("tokens",), DOCS, "head 'token'.*did you mean 'tokens'"),
+    (("",), TOKEN, DOCS, "unknown objective ''"),
+])  # fmt: skip
+def test_impossible_pairs(names: Any, heads: Any, format: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        objectives.check(names, served=served, causal=causal, has_pairs=has_pairs)
+        objectives.check(names, heads=heads, sees="both", format=format)

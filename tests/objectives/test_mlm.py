@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fake import FakeNet
 
-from scalelab.objectives import mlm
+from scalelab.objectives import Setting, mlm
 
 V, T = 50, 40
 SPECIAL_IDS = {"pad": 0, "cls": 1, "sep": 7, "mask": 3, "unk": 30}
 SPECIAL = set(SPECIAL_IDS.values())
 ORDINARY = np.array([i for i in range(V) if i not in SPECIAL])
-MLM = mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=0.15)
+MLM = mlm.make(Setting(V, SPECIAL_IDS, 0.15))
 
 
 def make_batch(size: int = 4000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -55,9 +55,10 @@ def test_the_count_is_exact() -> None:
 
 @pytest.mark.parametrize(("rate", "n", "count"), [(0.15, 20, 3), (0.15, 21, 4), (0.1, 30, 3)])
 def test_the_count_is_not_rounded_up_by_floats(rate: float, n: int, count: int) -> None:
-    objective = mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=rate)
+    objective = mlm.make(Setting(V, SPECIAL_IDS, rate))
     assert objective.num_chosen(64)[n] == count
-    assert objective.num_predicted(n) == count
+    batch = {"tokens": np.full((1, n), 10), "lengths": np.full(1, n), "examples": np.zeros(1, int)}
+    assert objective.prepare(batch, jax.random.key(0))["mlm_weights"].sum() == count
 
 
 def test_special_tokens_and_padding_are_never_chosen() -> None:
@@ -139,9 +140,10 @@ def test_dynamic_masks_of_one_sequence_are_all_different() -> None:
 def test_weight_and_terms() -> None:
     rng = np.random.default_rng(2)
     hidden = rng.normal(size=(*BATCH["tokens"][:20].shape, 6)).astype(np.float32)
-    net = FakeNet(rng.normal(size=(V, 6)).astype(np.float32), rng.normal(size=V).astype(np.float32))
+    table, bias = rng.normal(size=(V, 6)), rng.normal(size=V)
+    net = FakeNet(table.astype(np.float32), bias.astype(np.float32), hidden)
     batch = {name: values[:20] for name, values in PREPARED.items()}
-    terms = MLM.terms(net, hidden, batch, accuracy=True)
+    terms = net.losses(MLM, batch, accuracy=True)
     loss = hits = 0.0
     for row in range(20):
         for place, target, weight in zip(
@@ -151,7 +153,7 @@ def test_weight_and_terms() -> None:
             loss += weight * (np.log(np.exp(scores).sum()) - scores[target])
             hits += weight * (scores.argmax() == target)
     weight = float(CHOSEN[:20].sum())
-    assert MLM.weight(batch) == terms["loss"][1] == weight
+    assert terms["loss"][1] == terms["accuracy"][1] == weight
     assert terms["loss"][0] == pytest.approx(loss, rel=1e-5)
     assert terms["accuracy"][0] == pytest.approx(hits, rel=1e-5)
 
@@ -159,16 +161,17 @@ def test_weight_and_terms() -> None:
 def test_padding_examples_weigh_nothing() -> None:
     batch = {"tokens": np.zeros((3, T), np.int32), "lengths": np.zeros(3), "examples": np.arange(3)}
     prepared = MLM.prepare(batch, jax.random.key(0))
-    assert MLM.weight(prepared) == 0
+    net = FakeNet(np.ones((V, 6), np.float32), hidden=np.ones((3, T, 6), np.float32))
+    assert net.losses(MLM, prepared)["loss"] == (0, 0)
     np.testing.assert_array_equal(prepared["tokens"], 0)
 
 
 def test_no_mask_token() -> None:
     with pytest.raises(ValueError, match="mask .*roles eos"):
-        mlm.make(vocab_size=V, special_ids={"eos": 0}, mask_rate=0.15)
+        mlm.make(Setting(V, {"eos": 0}, 0.15))
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0])
 def test_impossible_rate(rate: float) -> None:
     with pytest.raises(ValueError, match=" 0 and 1"):
-        mlm.make(vocab_size=V, special_ids=SPECIAL_IDS, mask_rate=rate)
+        mlm.make(Setting(V, SPECIAL_IDS, rate))

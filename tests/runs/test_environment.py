@@ -13,13 +13,12 @@ import tiny
 
 from scalelab.runs import environment
 
-# tests/numerics.json: version -> golden file -> digest of its numbers, the last as they are now.
-RECORD = tiny.ROOT / "tests/numerics.json"
+# tests/numerics/<system>.json: version -> digest of the golden numbers, the last as they are now.
 TO_DO = """
 If a number moved: raise NUMERICS_VERSION in scalelab/runs/environment.py, write into
 CHANGELOG's section "Numerics" which systems moved,
-by how much and why, and add this version's digests to tests/numerics.json.
-If a system came or went and no number moved: change its line alone. The digests now:
+by how much and why, and add this version's digest to the file of each system that moved.
+A new system's file has the version that holds. The digest now:
 """
 
 
@@ -30,16 +29,20 @@ def digest(golden: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def digests(folder: pathlib.Path) -> dict[str, str]:
-    return {p.stem: digest(json.loads(p.read_text())) for p in sorted(folder.glob("*.json"))}
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
+def test_the_version_is_that_of_the_golden_file(system: str) -> None:
+    record, golden = (
+        json.loads((tiny.ROOT / f"tests/{room}/{system}.json").read_text())
+        for room in ("numerics", "golden")
+    )
+    versions = [int(version) for version in record]
+    assert versions == sorted(versions) and versions[-1] <= environment.NUMERICS_VERSION
+    assert record[str(versions[-1])] == digest(golden), TO_DO + digest(golden)
 
 
-def test_the_version_is_that_of_the_golden_files() -> None:
-    versions = json.loads(RECORD.read_text())
-    now = digests(tiny.ROOT / "tests/golden")
-    assert now.keys() == set(tiny.SYSTEMS)
-    assert [int(v) for v in versions] == list(range(1, environment.NUMERICS_VERSION + 1))
-    assert versions[str(environment.NUMERICS_VERSION)] == now, TO_DO + json.dumps(now, indent=1)
+def test_each_system_has_one_golden_file_and_one_of_digests() -> None:
+    for room in ("numerics", "golden"):
+        assert sorted(p.stem for p in (tiny.ROOT / f"tests/{room}").iterdir()) == tiny.SYSTEMS
 
 
 def test_the_changelog_names_the_version() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import tiny
 from train_lab import Lab, Record, kill_at
 
-from scalelab.interop import exporting, importing
+from scalelab.interop import exporting, importing, maps
 from scalelab.lab.show import card
 from scalelab.runs import pretrained
 
@@ -217,13 +216,12 @@ def test_an_imported_run_goes_on(lab: Lab, first: Record, tmp_path: pathlib.Path
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", [family.system for family in maps.load_all()])
 def test_a_checkpoint_of_transformers_goes_on(
-    lab: Lab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, system: str
+    lab: Lab, tmp_path: pathlib.Path, system: str
 ) -> None:
     """It begins with its very parameters and its tokenizer, and learns."""
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
-    monkeypatch.syspath_prepend(str(tiny.ROOT / "tests/interop"))
     import peers
     import real_text
     import transformers
@@ -233,8 +231,9 @@ def test_a_checkpoint_of_transformers_goes_on(
     tokenizer = transformers.AutoTokenizer.from_pretrained(real_text.tokenizer_dir(system))
     tokenizer.save_pretrained(tmp_path / "theirs")
     importing.run(str(tmp_path / "theirs"), tmp_path / "imported")
-    init = dict(machine__init=str(tmp_path / "imported"), **ONE_PHASE)
     opened = pretrained.load(tmp_path / "imported")
+    options = {x: getattr(opened.config, x) for x in ("objective", "system_options")}
+    init = dict(machine__init=str(tmp_path / "imported"), **ONE_PHASE, **options)
     still = lab.run(tmp_path / "still", lab.config(f"system={system},steps=2", **init, **STILL))
     given = parameters(opened)
     for name, x in parameters(still.states[2]).items():

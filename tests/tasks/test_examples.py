@@ -5,13 +5,12 @@ from typing import cast
 import numpy as np
 import pytest
 
-from scalelab.data.store import ExampleStore
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.formats import Frame
 from scalelab.tasks import batches as task_batches
 from scalelab.tasks import files
 from scalelab.tasks.batches import BUCKETS, TaskBatches, bucket, evaluation_batches
-from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, kept_lengths
+from scalelab.tasks.examples import TaskExamples, assemble, digest, encode, kept_lengths, store_of
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels
 
@@ -23,11 +22,12 @@ def examples(n: int, num_orders: int = 1, longest: int = 100) -> TaskExamples:
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     arrays = {
         "tokens": np.repeat(numbers, lengths).astype(np.int32),
-        "starts": starts,
-        "boundaries": (lengths // 2).astype(np.int32),
+        "tokens_starts": starts,
+        "second_starts": (lengths // 2).astype(np.int32),
     }
-    store = ExampleStore(arrays, {"num_examples": n * num_orders})
-    return TaskExamples(store, np.arange(1, n + 1, dtype=np.int32), num_orders, np.zeros(n, bool))
+    return TaskExamples(
+        store_of(arrays), np.arange(1, n + 1, dtype=np.int32), num_orders, np.zeros(n, bool)
+    )
 
 
 @pytest.mark.parametrize("group_batches", [0, 3])
@@ -172,14 +172,14 @@ def test_rows_by_hand() -> None:
     frame = Frame((1,), (2, 3), (4,))
     pairs = [[1, 10, 11, 2, 3, 10, 4], [1, 10, 11, 12, 2, 3, 10, 11, 4], [1, 2, 3, 10, 4]]
     singles = [[1, 10, 11, 4], [1, 10, 11, 12, 13, 4], [1, 4]]
-    for second, most, rows, boundaries in (
+    for second, most, rows, second_starts in (
         (ids(1, 2, 1), 9, pairs, [5, 6, 3]),
         (None, 6, singles, [4, 6, 2]),
     ):
         made = assemble(ids(2, 5, 0), second, frame, most)
-        found = np.split(made["tokens"], made["starts"][1:-1])
+        found = np.split(made["tokens"], made["tokens_starts"][1:-1])
         assert [row.tolist() for row in found] == rows
-        assert made["boundaries"].tolist() == boundaries
+        assert made["second_starts"].tolist() == second_starts
         assert made["truncated"].tolist() == [False, True, False]
     with pytest.raises(ValueError, match="max_len = 4 "):
         assemble(ids(1), ids(1), frame, 4)

@@ -16,12 +16,12 @@ from scalelab.tasks import recipes
 from scalelab.thesis import comparison, published
 
 OF_ALL = {
-    "init": None,  # 7.1 to 7.3; sizes of batches: 7.3
+    "init": None, "frozen": None,  # 7.1 to 7.3; sizes of batches: 7.3
     "mask_rate": 0.15, "seed": 0, "net.ffn_width": None, "net.max_len": 512,
     "net.dropout_rate": 0.1, "net.dtype": "float32", "net.output_embedding": None,
     "tokenizer.vocab_size": 30_000, "tokenizer.lowercase": False,
     "data.corpus": "wikitext:/w", "data.errors": "strict", "data.keep_headings": False,
-    "data.short_rate": 0.1, "data.valid_rate": 0.005, "data.order_seed": None,
+    "data.valid_rate": 0.005, "data.order_seed": None,
     "short.max_len": 128, "short.batch_size": 64,
     "long.max_len": 512, "long.batch_size": 16, "long.epoch_rate": None,
     "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-6, "optim.weight_decay": 0.01,
@@ -40,6 +40,7 @@ FIELDS = (
     "objective", "tokenizer.kind", "data.format", "optim.learning_rate", "optim.total_epochs",
     "long.example_rate",
 )  # fmt: skip
+OPTIONS = {"bert": {"format_options.short_rate": 0.1}, "roberta": {}, "gpt2": {}}
 STYLES = ("bert", "roberta", "gpt2")
 WIDE = ("2x128x2", "2x192x2", "2x288x2", "2x384x2", "2x544x2")
 DEEP = ("2x128x5", "2x128x10", "2x128x18", "2x128x36")
@@ -103,7 +104,8 @@ def test_every_run_is_the_protocols(name: str, tmp_path) -> None:
     expected = {}
     for systems, shapes, variant, changed in RUNS[name]:
         for system in systems:
-            fields = OF_ALL | dict(zip(FIELDS, OF_SYSTEM[system], strict=True)) | changed
+            fields = OF_ALL | dict(zip(FIELDS, OF_SYSTEM[system], strict=True))
+            fields |= OPTIONS[system] | changed
             for shape in shapes:
                 a, h, n = map(int, shape.split("x"))
                 net = {"net.num_heads": a, "net.width": h, "net.num_layers": n}

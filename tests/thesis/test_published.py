@@ -42,8 +42,8 @@ def test_what_an_epoch_has() -> None:
     for epoch in found.values():
         assert f"{epoch.tokens / epoch.sequences:.2f}" == f"{epoch.average:.2f}"
     for system, epochs, steps in (("bert", 6, 137_682), ("roberta", 10, 137_040)):
-        of_phases = [found[system, name].sequences for name in ("short", "long")]
-        assert epochs * (of_phases[0] // 64 + of_phases[1] // 16) == steps
+        count_phases = [found[system, name].sequences for name in ("short", "long")]
+        assert epochs * (count_phases[0] // 64 + count_phases[1] // 16) == steps
 
 
 def test_single_cells_as_printed() -> None:

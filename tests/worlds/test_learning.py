@@ -22,8 +22,7 @@ def batch(tokens: np.ndarray) -> dict[str, np.ndarray]:
     lengths = np.full(len(tokens), tokens.shape[1], np.int32)
     counts = {"num_bytes": 0 * lengths, "num_text_tokens": lengths}
     places = np.arange(len(tokens), dtype=np.int32)
-    arrays = {"tokens": tokens, "lengths": lengths, "boundaries": lengths, "examples": places}
-    return arrays | counts
+    return {"tokens": tokens, "lengths": lengths, "examples": places} | counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +63,8 @@ def learn(
         **fields,
     )
     tx, mesh = tiny.optimizer(parts.config), tiny.one_device()
-    now, placed = state.create(parts.net, parts.objectives, tx, max_len=max_len, seed=0, mesh=mesh)
-    made = step.make_train_step(parts.net, parts.objectives, tx)
+    now, placed = state.create(parts.net, parts.terms, tx, max_len=max_len, seed=0, mesh=mesh)
+    made = step.make_train_step(parts.net, parts.terms, tx)
     run = step.compile_train(made, mesh, placed, now, batch(draw(0)))
     for k in range(num_steps):
         rate = learning_rate * adamw.linear(k + 1, num_steps // 10, num_steps + 1)

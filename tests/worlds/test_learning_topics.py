@@ -52,7 +52,7 @@ def test_nsp_is_learnt_from_topics(tmp_path: pathlib.Path) -> None:
             tokenizer__vocab_size=130,
             net__max_len=MAX_LEN,
             net__dropout_rate=0.0,
-            data__short_rate=0.0,
+            format_options__short_rate=0.0,
             short__max_len=MAX_LEN,
             short__batch_size=32,
             long__example_rate=0.0,
@@ -71,17 +71,17 @@ def test_nsp_is_learnt_from_topics(tmp_path: pathlib.Path) -> None:
     # What the net goes by: it takes a random sentence for the next one if the topic is the same.
     opened = pretrained.load(tmp_path / "run")
     store = load_data(config, opened.system, progress=False).phases[0].valid
-    batch = store.gather(np.arange(len(store)), MAX_LEN)
+    batch = store.gather(np.arange(len(store)))
     batch["examples"] = np.arange(len(store), dtype=np.int32)
     topics = []
     for tokens, middle, end in zip(
-        batch["tokens"], batch["boundaries"], batch["lengths"], strict=True
+        batch["tokens"], batch["second_starts"], batch["lengths"], strict=True
     ):
         segments = (opened.tokenizer.decode(part) for part in (tokens[:middle], tokens[middle:end]))
         known = topic_words(world)
         topics.append([{known[w] for w in s.split() if w in known} for s in segments])
     same = np.array([len(a | b) == 1 for a, b in topics])
-    predicted, random = follows(opened, batch), batch["nsp_labels"] == 1
+    predicted, random = follows(opened, batch), batch["random_second"] == 1
     assert same[~random].all() and 20 < (same & random).sum()
     assert predicted[~random].mean() > 0.75
     assert predicted[random & ~same].mean() < 0.3

@@ -48,8 +48,8 @@ MAP = Map(
         ),
     },
     architectures=(
-        Architecture("BertForPreTraining", ("mlm", "nsp")),
-        Architecture("BertForMaskedLM", ("mlm",)),
+        Architecture("BertForPreTraining", ("mlm", "nsp"), "masked"),
+        Architecture("BertForMaskedLM", ("mlm",), "masked"),
         Architecture("BertForNextSentencePrediction", ("nsp",)),
         Architecture("BertForSequenceClassification", ("classify",)),
     ),

@@ -32,7 +32,7 @@ MAP = Map(
         "classify": (Row(("head/out/kernel", "head/out/bias"), ("score.weight",), "without_bias"),),
     },
     architectures=(
-        Architecture("OpenAIGPTLMHeadModel", ("clm",)),
+        Architecture("OpenAIGPTLMHeadModel", ("clm",), "next"),
         Architecture("OpenAIGPTForSequenceClassification", ("classify",)),
     ),
     head_kind="single",

@@ -41,7 +41,7 @@ MAP = Map(
         "classify": (Row(("head/out/kernel", "head/out/bias"), ("score.weight",), "without_bias"),),
     },
     architectures=(
-        Architecture("GPT2LMHeadModel", ("clm",)),
+        Architecture("GPT2LMHeadModel", ("clm",), "next"),
         Architecture("GPT2ForSequenceClassification", ("classify",)),
     ),
     head_kind="single",

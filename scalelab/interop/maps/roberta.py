@@ -48,7 +48,7 @@ MAP = Map(
         ),
     },
     architectures=(
-        Architecture("RobertaForMaskedLM", ("mlm",)),
+        Architecture("RobertaForMaskedLM", ("mlm",), "masked"),
         Architecture("RobertaForSequenceClassification", ("classify",)),
     ),
     head_kind="double",

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import science
+from scalelab.config.fields import own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
@@ -98,7 +98,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
         fields[run.name], readings[run.name] = science(run.config) | own, reading(run, clock)
     found: dict[str, str] = {}
     for (p, a), (q, b) in itertools.combinations(runs, 2):
-        free = _free_fields(study, p, q, a, b)
+        free = _free_fields(study, p, q, a, b) | own_options(fields[a.name], fields[b.name])
         _note_differences(found, (a.name, fields[a.name]), (b.name, fields[b.name]), free)
         x, y = readings[a.name], readings[b.name]
         if p.variant == q.variant and a.stage == b.stage and not are_equal((x, y)):

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import science
+from scalelab.config.fields import own_options, science
 from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability, scores
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
@@ -247,7 +247,8 @@ def describe_undeclared(
     firsts = [own[0] for own in by_system([pool[0] for pool in pools.values()]).values()]
     notes = []
     for a, b in itertools.combinations(firsts, 2):
-        if found := differing((a, b), {"system", *free, *allow, *a.departures, *b.departures}):
+        declared = {*a.departures, *b.departures, *own_options(a.fields, b.fields)}
+        if found := differing((a, b), {"system", *free, *allow, *declared}):
             notes.append(
                 f"{a.system} and {b.system} differ in {', '.join(found)}, which neither declares as"
                 " a departure: only a study that declares them may compare the two"

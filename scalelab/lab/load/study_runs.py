@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from scalelab.config.fields import Count, NotNegative, Positive, science_diff
-from scalelab.config.pretraining import Shape
+from scalelab.config.pretraining import Shape, with_moved_fields
 from scalelab.helpers.names import nearest
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.task_runs import TaskRuns
@@ -295,7 +295,8 @@ def read_facts(path: pathlib.Path) -> StudyFile:
             f"{path} is damaged ({error.reason}); move it away, and `study plan` or `study run`"
             " writes it again"
         ) from None
-    return facts
+    runs = [dataclasses.replace(run, config=with_moved_fields(run.config)) for run in facts.runs]
+    return dataclasses.replace(facts, runs=tuple(runs))
 
 
 Plan = Mapping[str, PlanEntry]

@@ -1,0 +1,140 @@
+"""Pairs of segments of one document, before the second may be replaced or the two swapped.
+
+The module `segment_pair` describes the rules.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from scalelab.formats import Documents, assembly, draws
+
+CHOICES = ("is_short", "target", "split", "label", "only", "other_document", "other_sentence")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Probabilities of label 1 where there is a choice, and of keeping an only sentence."""
+
+    random: float
+    only: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Examples before a random B is known; all [num_examples], places are counted in the block.
+
+    A is the sentences [first, middle), B of label 0 is [middle, end).
+    """
+
+    sentences: np.ndarray  # index in the split of the first sentence used up: addresses the choices
+    first: np.ndarray
+    middle: np.ndarray
+    end: np.ndarray
+    target: np.ndarray  # tokens
+    labels: np.ndarray
+    is_repeated: np.ndarray  # A was used before
+    is_only: np.ndarray  # A is its document
+
+    def select(self, block: assembly.Block, keep: np.ndarray) -> tuple["Pairs", int]:
+        """Returns the pairs where `keep` [num_examples] holds, and the tokens of the other As."""
+        left_out = (block.offsets[self.middle] - block.offsets[self.first])[~keep].sum()
+        fields = dataclasses.fields(self)
+        return Pairs(*(getattr(self, field.name)[keep] for field in fields)), int(left_out)
+
+
+class Choices:
+    """A stream of random numbers for each choice, addressed by the example's first sentence."""
+
+    def __init__(self, seed: int, room: int, short_rate: float) -> None:
+        self.room = room  # tokens of text in an example
+        self._short_rate = short_rate
+        self._keys = {name: draws.key(seed, place) for place, name in enumerate(CHOICES)}
+
+    def uniform(self, name: str, sentences: np.ndarray) -> np.ndarray:
+        """Uniform in [0, 1)."""
+        return draws.uniform(self._keys[name], sentences)
+
+    def below(self, name: str, sentences: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
+        """Integer in [0, limit)."""
+        return draws.below(self._keys[name], sentences, limit)
+
+    def target(self, sentences: np.ndarray) -> np.ndarray:
+        """Tokens that an example aims at."""
+        is_short = self.uniform("is_short", sentences) < self._short_rate
+        return np.where(is_short, 2 + self.below("target", sentences, self.room - 1), self.room)
+
+
+def cut_spans(block: assembly.Block, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
+    """Cuts documents into spans: the first sentence of each, and the one after its last."""
+    # A span is cut from every sentence; then the chain of those that follow each other is kept.
+    ends = _cut(block, np.arange(len(block)), block.document_ends, choices)[0]
+    first = assembly.follow(ends)
+    return first, ends[first]
+
+
+def choose_pairs(
+    block: assembly.Block, spans: tuple[np.ndarray, np.ndarray], choices: Choices, rates: Rates
+) -> Pairs:
+    """Decides target, A, label, and a B that follows, of every example of a block."""
+    (here, stop), rounds = spans, []
+    while len(here):  # one round makes one example from each span that is not used up
+        pairs, used = _choose_round(block, here, stop, choices, rates)
+        rounds.append(pairs)
+        here, stop = used[used < stop], stop[used < stop]
+    fields = [field.name for field in dataclasses.fields(Pairs)]
+    joined = Pairs(*(np.concatenate([getattr(pairs, name) for pairs in rounds]) for name in fields))
+    order = np.argsort(joined.sentences)
+    return Pairs(*(getattr(joined, name)[order] for name in fields))
+
+
+def _cut(
+    block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the sentences from `here` reach a target drawn for each, or `stop`; and the target."""
+    target = choices.target(block.sentences[here])
+    end = np.searchsorted(block.offsets, block.offsets[here] + target)
+    return np.minimum(np.maximum(end, here + 2), stop), target
+
+
+def _choose_round(
+    block: assembly.Block, here: np.ndarray, stop: np.ndarray, choices: Choices, rates: Rates
+) -> tuple[Pairs, np.ndarray]:
+    """Makes the next example of each span [here, stop); returns also where each is used up to."""
+    sentences = block.sentences[here]
+    end, target = _cut(block, here, stop, choices)
+    is_single = end - here == 1
+    is_only = is_single & (block.document_ends[here] - block.document_begins[here] == 1)
+    labels = is_only | (choices.uniform("label", sentences) < rates.random)
+    is_repeated = is_single & ~labels
+    # Sentences before the single one that fit the target with it, at least one.
+    earliest = np.searchsorted(block.offsets, block.offsets[end] - target)
+    earliest = np.clip(earliest, block.document_begins[here], np.maximum(here - 1, 0))
+    num_choices = np.where(is_repeated, here - earliest, np.maximum(end - here - 1, 1))
+    num_a = 1 + choices.below("split", sentences, num_choices)
+    first = np.where(is_repeated, here - num_a, here)
+    middle = first + num_a
+    pairs = Pairs(
+        sentences, first, middle, end, target, labels.astype(np.int32), is_repeated, is_only
+    )
+    return pairs, np.where(labels, middle, end)
+
+
+def segments(
+    documents: Documents, block: assembly.Block, pairs: Pairs
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the first token and the length of A, and of the B that follows it."""
+    first_a = np.asarray(documents.sentence_starts)[block.sentences[pairs.first]]
+    length_a = block.offsets[pairs.middle] - block.offsets[pairs.first]
+    return (
+        first_a,
+        length_a,
+        first_a + length_a,
+        block.offsets[pairs.end] - block.offsets[pairs.middle],
+    )
+
+
+def fit(length_a: np.ndarray, length_b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cuts the longer segment until both fit `room`; returns their lengths."""
+    kept_a = np.minimum(length_a, np.maximum(room - length_b, room - room // 2))
+    return kept_a, np.minimum(length_b, room - kept_a)

@@ -1,0 +1,75 @@
+"""The encoder-decoder: a decoder whose tokens also see every token of a source."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.nets.decoder import DecoderCache
+from scalelab.nn.masks import Context, Mask, Step
+
+Batch = dict[str, jax.Array]
+
+
+class EncoderDecoder(nn.Module):
+    """Source -> encoder layers; target -> a decoder over both -> hidden states and the head.
+
+    Attributes:
+      encoder: (carry, ctx, cache) -> (carry, cache), for the source.
+      decoder: a nets.decoder.Decoder; its layers have cross-attention.
+      source_embed: (batch, ctx) -> [B, S, D]; None: that of the decoder.
+      source_norm: after the last layer of the encoder; None: nothing (post-norm families).
+    """
+
+    EMBEDDING = ("decoder/embed", "source_embed")
+    TOKEN_TABLE = "decoder/embed/tokens/table"
+
+    encoder: nn.Module
+    decoder: nn.Module
+    source_embed: nn.Module | None = None
+    source_norm: nn.Module | None = None
+
+    def encode(self, batch: Batch, max_len: int) -> DecoderCache:
+        """Reads a source, without dropout.
+
+        Args:
+          batch: source [B, S], source_lengths [B], examples [B].
+          max_len: room for target tokens.
+
+        Returns:
+          The cache of an empty target, with the keys and values of the source in it.
+        """
+        size, source_len = batch["source"].shape
+        empty = self.decoder.init_cache(size, max_len, source_len)
+        empty = empty.replace(source_lengths=batch["source_lengths"])
+        # On no target token, the decoder's layers compute the source's keys and values alone.
+        nothing = {"tokens": jnp.zeros((size, 0), jnp.int32), "lengths": empty.lengths}
+        _, cache = self(batch | nothing, train=False, cache=empty)
+        assert cache is not None
+        return cache
+
+    def __call__(
+        self, batch: Batch, *, train: bool, cache: DecoderCache | None = None, step: Step = None
+    ) -> tuple[jax.Array, DecoderCache | None]:
+        """Computes hidden states [B, T, D] of the target.
+
+        Arguments and results are those of a Decoder. The batch has source [B, S] and source_lengths
+        [B] too, unless a cache from `encode` has read them.
+        """
+        source = self._read(batch, train, step) if "source" in batch else None
+        return self.decoder(batch, train=train, cache=cache, step=step, source=source)
+
+    def _read(self, batch: Batch, train: bool, step: Step) -> jax.Array:
+        """Returns the encoder's hidden states [B, S, D]."""
+        mask, positions = Mask(batch["source_lengths"]), jnp.arange(batch["source"].shape[1])[None]
+        ctx = Context(mask, positions, batch["examples"], step=step, train=train)
+        embed = self.decoder.embed if self.source_embed is None else self.source_embed
+        hidden, _ = self.encoder(embed(batch | {"tokens": batch["source"]}, ctx), ctx, None)
+        return hidden if self.source_norm is None else self.source_norm(hidden)
+
+    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """What scores tokens at hidden [..., D], see Decoder.token_features."""
+        return self.decoder.token_features(hidden)
+
+    def token_logits(self, hidden: jax.Array) -> jax.Array:
+        """Scores of all tokens at hidden [..., D] -> [..., V] float32."""
+        return self.decoder.token_logits(hidden)

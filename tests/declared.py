@@ -1,0 +1,93 @@
+"""What is expected of each system, as tests/systems/<name>.py declares it in EXPECTED."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import runpy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+VOCAB = 97  # of the tiny shape
+GUESS, COIN = math.log(VOCAB), math.log(2)  # losses of guesses: of a token, of two classes
+CUT = 0.02 * 0.87962566  # standard deviation of a normal of 0.02 cut at two of them
+Shape = tuple[int, int, int]  # A, H, L
+# Shapes and lengths: heads 1, 3 and 7, one to five layers, the shortest text and a long one.
+SHAPES = (((7, 84, 5), 128), ((3, 84, 1), 1), ((1, 208, 2), 7))
+Mutation = Callable[[pytest.MonkeyPatch, Any], None]  # of a system's module
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """The classes of `transformers` that a system is compared with."""
+
+    pretraining: str
+    classifier: str
+    settings: Callable[[Shape, int], dict[str, Any]]  # shape, positions -> fields of its config
+    lowercase: bool = False  # its published tokenizer drops case
+    needs_pad: bool = False  # its classifier looks for the last token before padding
+    objectives: tuple[str, ...] = ()  # that are compared; (): all of `first_losses`
+    # Number of layers -> fields of config.json that only this family has.
+    options: Callable[[int], dict[str, Any]] = lambda num_layers: {}
+    pair: tuple[str, str] = ("", "")  # input and output of its head for pairs: labels, scores
+    constant: str | None = None  # parameter that our net has not; 0 where gradients are compared
+    shapes: tuple[tuple[Shape, int], ...] = SHAPES  # of test_parity_shapes.py, with lengths
+    # Wrong nets of its own, beside those that test_parity.py makes of every system.
+    mutations: Mapping[str, Mutation] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the generic tests cannot know of a system."""
+
+    tokenizer: str  # kind
+    stddevs: Mapping[str, float]  # end of a parameter's name -> at the start; the first that fits
+    largest: float | None = None  # value at the start; None: the normal is not cut
+    zero_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)  # table -> at the start
+    first_losses: Mapping[str, float]  # objective -> mean loss of a guess at the tiny shape
+    # (objectives, vocabulary, positions) -> parameters of (12, 768, 12).
+    num_parameters: Mapping[tuple[str, int, int], int]
+    decayed: frozenset[str]  # parameters at the tiny shape
+    body: str = "stack/"  # path of the layers whose kernels are n_model
+    more_parts: bool = False  # matrices beside layers and heads: a projection, a second net
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the tiny config
+    overfit_steps: int = 200  # at a rate of 0.01, to learn a tiny batch by heart
+    whole: bool = False  # `make test` runs the whole contract on it: one system of each topology
+    peer: Peer | str  # or the reason why there is none
+
+
+@functools.cache
+def get(name: str) -> Expected:
+    """Returns the declaration of a system."""
+    path = pathlib.Path(__file__).parent / f"systems/{name}.py"
+    assert path.exists(), f"{path} has to declare what is expected of the system {name}"
+    return runpy.run_path(str(path))["EXPECTED"]
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Returns the names as parameters of a test, marked slow where a system is not `whole`."""
+    slow = pytest.mark.slow
+    return [name if get(name).whole else pytest.param(name, marks=slow) for name in names]
+
+
+def kernels_of_layers(stack: str = "stack") -> frozenset[str]:
+    """Names of the matrices of a stack of attention and feed-forward layers."""
+    attention = {f"{stack}/layer/attention/{n}/kernel" for n in ("query", "key", "value", "out")}
+    return frozenset(attention | {f"{stack}/layer/ffn/{n}/kernel" for n in ("inner", "outer")})
+
+
+def encoder_settings(shape: Shape, max_len: int) -> dict[str, Any]:
+    """Fields of the config of BERT's classes."""
+    num_heads, width, num_layers = shape
+    given = {"hidden_size": width, "intermediate_size": 4 * width, "hidden_act": "gelu"}
+    given |= {"num_hidden_layers": num_layers, "num_attention_heads": num_heads}
+    return given | {"max_position_embeddings": max_len}
+
+
+def decoder_settings(shape: Shape, max_len: int) -> dict[str, Any]:
+    """Fields of the config of GPT's classes."""
+    num_heads, width, num_layers = shape
+    given = {"n_embd": width, "n_layer": num_layers, "n_head": num_heads, "n_positions": max_len}
+    return given | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
