@@ -1,0 +1,77 @@
+"""SENTENCE-ORDER: `[CLS] A [SEP] B [SEP]`, where B follows A in the text, or A follows B.
+
+Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+3.1. Both segments always come from one document, so the topic tells nothing about the label.
+
+Pairs are cut by the rules of `segment_pair` for a B that follows A. Half of the pairs are swapped,
+each with probability 1/2 (the array `swapped`). A document of one sentence makes no pair. One
+sentence that is left of a span is B, and A repeats the sentences before it. Of segments that are
+too long together, the longer is cut at its end before the swap.
+
+`dropped_tokens` counts the tokens that were cut, and those of documents of one sentence.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly
+from scalelab.formats.pairs import Choices, Rates, choose_pairs, cut_spans, fit, segments
+
+VERSION = 1
+ARRAYS = (
+    *COMMON,
+    Array("second_starts"),  # index in the example where the second segment begins
+    Array("swapped", dtype="int8"),  # label: 1 where the second segment comes first in the text
+)
+ALWAYS_FOLLOWS = Rates(random=0.0, only=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the format."""
+
+    short_rate: float = 0.1  # share of examples with a random shorter target
+
+
+def build(
+    documents: Documents,
+    *,
+    specials: Specials,
+    max_len: int,
+    seed: int,
+    document_ids: np.ndarray | None = None,
+    options: Options | None = None,
+) -> Iterator[Examples]:
+    """Formats documents into labelled pairs as `formats.Format.build` says.
+
+    The choices of an example depend on the seed and its first sentence alone.
+
+    Raises:
+      ValueError: no room for two tokens of text, or no document has two sentences.
+    """
+    room = assembly.room_for_text(specials, max_len, num_pieces=2, at_least=2)
+    ids = assembly.select(documents, document_ids)
+    if np.diff(documents.document_starts)[ids].max(initial=0) < 2:
+        raise ValueError(
+            "sentence_order needs documents of at least two sentences, and no document has them;"
+            " use another corpus, or the format doc_sentences"
+        )
+    choices = Choices(seed, room, (options or Options()).short_rate)
+    byte_offsets = assembly.count_bytes_before(documents)
+    for chunk in assembly.split_into_chunks(documents, ids):
+        block = assembly.lay_out(documents, chunk)
+        pairs = choose_pairs(block, cut_spans(block, choices), choices, ALWAYS_FOLLOWS)
+        pairs, left_out = pairs.select(block, ~pairs.is_only)
+        first_a, length_a, first_b, length_b = segments(documents, block, pairs)
+        kept_a, kept_b = fit(length_a, length_b, room)
+        swapped = choices.uniform("label", pairs.sentences) < 0.5
+        in_order = np.stack([first_a, first_b], 1), np.stack([kept_a, kept_b], 1)
+        first, length = (np.where(swapped[:, None], x[:, ::-1], x).reshape(-1) for x in in_order)
+        plan = assembly.Plan(np.full(len(kept_a), 2), first, length)
+        cut = (length_a - kept_a)[~pairs.is_repeated].sum() + (length_b - kept_b).sum()
+        second_starts = len(specials.begin) + length[::2] + len(specials.between)
+        flat = {"second_starts": second_starts, "swapped": swapped}
+        dropped = left_out + int(cut)
+        yield from assembly.assemble(documents, plan, specials, byte_offsets, dropped, flat)

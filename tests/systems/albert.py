@@ -1,0 +1,48 @@
+"""What is expected of ALBERT."""
+
+from typing import Any
+
+import pytest
+from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
+
+BASE = 11_683_584  # of transformers' AlbertModel with its pooler; 12M in the paper
+TOKEN_HEAD = 768 * 128 + 128 + 2 * 128 + 30000
+
+
+def options(num_layers: int) -> dict[str, Any]:
+    """An odd width of the embedding; two groups of layers."""
+    groups = min(2, num_layers)
+    return {"hidden_act": "gelu_new", "embedding_size": 11, "num_hidden_groups": groups}
+
+
+def groups_reversed(patch: pytest.MonkeyPatch, module: Any) -> None:
+    """The first layers have the parameters of the last group."""
+
+    class Reversed(module.Sharing):
+        def group(self, layer: Any, num_layers: int) -> Any:
+            return self.num_groups - 1 - super().group(layer, num_layers)
+
+    patch.setattr(module, "Sharing", Reversed)
+
+
+EXPECTED = Expected(
+    tokenizer="unigram",
+    stddevs={"": CUT},
+    largest=0.04,
+    first_losses={"mlm": GUESS, "sop": COIN},
+    num_parameters={("mlm+sop", 30000, 512): BASE + TOKEN_HEAD + 2 * 768 + 2},
+    decayed=kernels_of_layers()
+    | {"embed/tokens/table", "embed/positions/table", "embed/segments/table"}
+    | {"embed/projection/kernel", "token_head/dense/kernel"}
+    | {"pair_head/pooler/kernel", "pair_head/classifier/kernel"},
+    more_parts=True,
+    peer=Peer(
+        "AlbertForPreTraining",
+        "AlbertForSequenceClassification",
+        encoder_settings,
+        lowercase=True,
+        options=options,
+        pair=("sentence_order_label", "sop_logits"),
+        mutations={"groups reversed": groups_reversed},
+    ),
+)

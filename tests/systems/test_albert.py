@@ -1,0 +1,140 @@
+"""ALBERT's identities: shared layers are copies, and the factorised embedding."""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from scalelab import objectives, systems
+from scalelab.interop import exporting
+from scalelab.nn.ffn import gelu_exact
+from scalelab.systems import albert, bert
+
+SIZES = systems.Sizes(2, 12, 4, 20, tiny.LENGTH, dropout_rate=0.0)
+WIDTH = 6
+
+
+def terms(*names: str) -> tuple[objectives.Term, ...]:
+    ids = tiny.special_ids(albert)
+    return objectives.make(dict.fromkeys(names, 1.0), objectives.Setting(tiny.VOCAB, ids, 0.15))
+
+
+def build(**options: Any) -> Any:
+    given = albert.Options(**{"embed_width": WIDTH} | options)
+    return albert.build(dataclasses.replace(SIZES, dtype=jnp.float32), given, tiny.VOCAB)
+
+
+def draw(net: Any) -> Any:
+    """Parameters of a net, all far from 0."""
+    made = objectives.abstract_params(net, terms("mlm", "sop"), max_len=tiny.LENGTH)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape), x.dtype), made)
+
+
+@functools.cache
+def compiled(net: Any) -> Any:
+    """Parameters -> losses of MLM and SOP, and the gradient of their sum."""
+    key, chosen = jax.random.key(0), terms("mlm", "sop")
+    batch = objectives.prepare(tiny.batch(albert, 0), chosen, key)
+
+    def loss(params: Any) -> tuple[jax.Array, Any]:
+        found, _ = objectives.forward(net, params, batch, chosen, objectives.Pass(key))
+        means = {name: pairs["loss"][0] / pairs["loss"][1] for name, pairs in found.items()}
+        return sum(means.values()), means
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+def apart(a: Any, b: Any) -> float:
+    """The largest difference of any array, in units of its largest value."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    zero = 1e-5 * max(float(jnp.abs(x).max()) for x in jax.tree.leaves(b))  # key biases have none
+    return max(float(jnp.abs(x - y).max() / jnp.maximum(jnp.abs(y).max(), zero)) for x, y in pairs)
+
+
+@pytest.mark.parametrize(
+    ("shared", "num_groups"),
+    [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)],
+)
+def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
+    with tiny.in_double():
+        check_copies(shared, num_groups)
+
+
+def check_copies(shared: str, num_groups: int) -> None:
+    net, plain = build(shared=shared, num_groups=num_groups), build(shared="none")
+    params = draw(net)
+    group_of = np.array([0, 0, 0, 0] if num_groups == 1 else [0, 0, 1, 1])
+    parts = albert.PARTS[shared] or tuple(params["stack"]["layer"])
+
+    def copy(params: Any) -> Any:
+        layer = {
+            name: jax.tree.map(lambda x: x[group_of], part) if name in parts else part
+            for name, part in params["stack"]["layer"].items()
+        }
+        return params | {"stack": {"layer": layer}}
+
+    whole, back = jax.vjp(copy, params)
+    shapes = lambda tree: jax.tree.map(jnp.shape, tree)  # noqa: E731
+    assert shapes(whole) == shapes(draw(plain)) != shapes(params)
+    ((_, losses), grads), ((_, expected), copied) = compiled(net)(params), compiled(plain)(whole)
+    assert apart(losses, expected) < 1e-12
+    assert apart(grads, back(copied)[0]) < 1e-9
+    one = jax.tree.map(lambda x: x, copied)
+    one["stack"] = jax.tree.map(lambda x: x.at[1:].set(0), copied["stack"])
+    assert apart(grads, back(one)[0]) > 0.1  # not the gradient of the first copy alone
+
+
+def test_without_a_projection_it_is_bert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedding as wide as the net, unshared layers, and BERT's activation."""
+    net = build(embed_width=None, shared="none")
+    params = draw(net)
+    assert "projection" not in params["embed"]
+    batch = tiny.batch(albert, 1)
+    hidden = net.apply({"params": params}, batch, train=False)[0]
+    eye = {"kernel": jnp.eye(SIZES.width), "bias": jnp.zeros(SIZES.width)}
+    square = params | {"embed": params["embed"] | {"projection": eye}}
+    projected = build(embed_width=SIZES.width, shared="none")
+    np.testing.assert_allclose(
+        projected.apply({"params": square}, batch, train=False)[0], hidden, atol=1e-5
+    )
+    monkeypatch.setattr(albert, "gelu_tanh", gelu_exact)
+    ours = build(embed_width=None, shared="none").apply({"params": params}, batch, train=False)[0]
+    theirs = bert.build(SIZES, None, tiny.VOCAB).apply({"params": params}, batch, train=False)[0]
+    np.testing.assert_array_equal(ours, theirs)
+    assert np.abs(ours - hidden).max() > 1e-4
+
+
+def test_albert_large_has_the_papers_size() -> None:
+    """Lan et al. 2020, table 1: 18M; layers, embedding and pooler, without the heads."""
+    sizes = systems.Sizes(16, 1024, 24, 4096, 512, dropout_rate=0.0)
+    net = albert.build(sizes, albert.Options(), 30_000)
+    made = objectives.abstract_params(net, terms("sop"), max_len=8)
+    made["pair_head"].pop("classifier")
+    count = sum(x.size for x in jax.tree.leaves(made))
+    h, e, f = 1024, 128, 4096
+    layer = 4 * (h * h + h) + (h * f + f) + (f * h + h) + 4 * h
+    embed = (30_000 + 512 + 2) * e + 2 * e + e * h + h
+    assert count == embed + layer + h * h + h == 17_683_968
+    assert albert.n_model(sizes, albert.Options()) == 12 * h * h
+    each = dataclasses.replace(albert.Options(), shared="none")
+    assert albert.n_model(sizes, each) == 24 * 12 * h * h
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"shared": "attention"}, {"shared": "none"}, {"embed_width": None}], ids=str
+)
+def test_a_net_that_no_class_can_hold(
+    wikitext: pathlib.Path, cache_dir: pathlib.Path, tmp_path: pathlib.Path, options: dict[str, Any]
+) -> None:
+    run = tiny.write_run(tmp_path / "run", "albert", wikitext, cache_dir, system_options=options)
+    with pytest.raises(ValueError, match=f"system_options.{next(iter(options))} "):
+        exporting.run(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
