@@ -1,0 +1,126 @@
+"""Replaced-token detection (Clark et al. 2020, 2) and the paper's variants of it (3.4).
+
+A generator, which `mlm` in the same sum trains, scores the masked positions. A sample from it fills
+each; the discriminator reads the filled text. No gradient passes through the samples. A
+sample that equals the original token counts as original. The proposal `uniform` needs no generator:
+it samples from the vocabulary without its special tokens.
+
+Variants, as `config.objective_options`:
+
+| the paper's name | positions | target |
+|---|---|---|
+| ELECTRA | all | replaced |
+| ELECTRA 15% | masked | replaced |
+| Replace MLM | masked | token |
+| All-Tokens MLM | all | token |
+
+With the target `token` the discriminator predicts the original token. At all positions it predicts
+first with which probability to copy its input.
+"""
+
+import dataclasses
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from scalelab.config.fields import choice
+from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, xent
+
+NEEDS: tuple[str, ...] = ()
+HEADS = ("token", "replaced", "restored")
+SEES = "both"
+BASELINE = Baseline("loss", 0.42, 0.02)  # entropy of 15% replaced: no use of the text
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the objective."""
+
+    positions: Annotated[str, choice("all", "masked")] = "all"  # with a loss
+    target: Annotated[str, choice("replaced", "token")] = "replaced"  # what is predicted
+    proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # of replacements
+
+
+@dataclasses.dataclass(frozen=True)
+class RTD:
+    """See the module, and `scalelab.objectives` for the methods.
+
+    Attributes:
+      masks: chooses the positions, unless another objective has.
+      options: the variant.
+    """
+
+    masks: mlm.MLM
+    options: Options
+    name: ClassVar[str] = "rtd"
+    samples: ClassVar[bool] = True
+    predicts: ClassVar[str | None] = None
+
+    def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
+        """Masks the batch; the replacements need the net."""
+        return self.masks.prepare(batch, rng)
+
+    def fill(self, model: nn.Module, batch: Batch, ctx: Pass) -> tuple[jax.Array, jax.Array]:
+        """Returns the original tokens [B, T], and those with samples at the masked positions."""
+        tokens, places = batch["tokens"], batch["mlm_positions"]
+        key = ctx.key("sample")
+        uniforms = jax.vmap(
+            lambda example: jax.random.uniform(jax.random.fold_in(key, example), places.shape[1:])
+        )(batch["examples"])
+        if self.options.proposal == "uniform":
+            sampled = self.masks.ordinary((uniforms * self.masks.num_ordinary).astype(jnp.int32))
+        else:
+            hidden = ctx.token_hidden(model, batch)
+            chosen = jnp.take_along_axis(hidden, places[..., None], axis=1)
+            features, table, bias = model.token_features(chosen)
+            sampled = xent.sample_tokens(features, table, bias, uniforms)
+        # Places that are not used are written outside, that is nowhere.
+        places = jnp.where(batch["mlm_weights"] > 0, places, tokens.shape[1])
+        rows = jnp.arange(len(tokens))[:, None]
+        write = tokens.at[rows, places].set
+        return write(batch["mlm_targets"], mode="drop"), write(sampled, mode="drop")
+
+    def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
+        """Loss (and accuracy) of the discriminator's predictions."""
+        original, filled = self.fill(model, batch, ctx)
+        read = batch | {"tokens": filled}
+        hidden = ctx.hidden(model, read)
+        length = original.shape[1]
+        places, weights = jnp.arange(length)[None], jnp.arange(length) < batch["lengths"][:, None]
+        if self.options.positions == "masked":
+            places, weights = batch["mlm_positions"], batch["mlm_weights"] > 0
+            hidden = jnp.take_along_axis(hidden, places[..., None], axis=1)
+        weights = weights.astype(jnp.float32)
+        original, filled = (jnp.take_along_axis(x, places, axis=1) for x in (original, filled))
+        if self.options.target == "replaced":
+            is_replaced = filled != original
+            scores = model.replaced_logits(hidden)
+            losses = jax.nn.softplus(scores) - scores * is_replaced
+            hits = (scores > 0) == is_replaced
+            return _mean(losses, hits, weights, ctx.accuracy)
+        features, table, bias = model.restored_features(hidden)
+        if self.options.positions == "masked":
+            return xent.token_cross_entropy(
+                features, table, bias, original, weights, accuracy=ctx.accuracy
+            )
+        chance = xent.token_log_probs(features, table, bias, original)
+        copies = model.replaced_logits(hidden)
+        # log(c [filled = original] + (1 - c) p), c = sigmoid(copies)
+        kept = jnp.where(filled == original, jax.nn.log_sigmoid(copies), -jnp.inf)
+        losses = -jnp.logaddexp(kept, jax.nn.log_sigmoid(-copies) + chance)
+        return _mean(losses, losses < jnp.log(2.0), weights, ctx.accuracy)
+
+
+def _mean(losses: jax.Array, hits: jax.Array, weights: jax.Array, accuracy: bool) -> Pairs:
+    weight = jnp.sum(weights)
+    terms = {"loss": (jnp.sum(losses * weights), weight)}
+    if accuracy:
+        terms["accuracy"] = (jnp.sum(hits * weights), weight)
+    return terms
+
+
+def make(setting: Setting, options: Options) -> RTD:
+    """Makes the objective."""
+    return RTD(mlm.make(setting), options)
