@@ -1,0 +1,74 @@
+"""Compares BERT's, ALBERT's and ELECTRA's ideas at equal FLOPs: one change at a time.
+
+  python -m scalelab.study run --workdir=runs/encoders \
+    --config=configs/studies/encoders.py:corpus=wikitext:DIR,data=GLUE
+
+| run | objective | format | what differs |
+|---|---|---|---|
+| bert | MLM + NSP | segment pairs | the control of this study: 20 M tokens |
+| bert, sop | MLM + SOP | sentence order | the second text: next or other, in order or swapped |
+| albert 2x128x2 | MLM + SOP | sentence order | layers share parameters; as many FLOPs a token |
+| albert 2x172x2 | MLM + SOP | sentence order | as many parameters as bert; fewer tokens |
+| electra | MLM + 50 RTD | sentences | a generator of a quarter of the width |
+| electra, masked_only | MLM + 50 RTD | sentences | "ELECTRA 15%": loss at the masked positions |
+| electra, replace_mlm | MLM + RTD | sentences | predicts tokens at the masked positions |
+| electra, all_tokens | MLM + RTD | sentences | predicts tokens at all positions |
+
+All have BERT's tokenizer, no dropout, one learning rate, one length, and as many FLOPs as bert. On
+two cores a run takes some 20 minutes.
+"""
+
+import pathlib
+
+import ml_collections
+
+from scalelab.config import files
+
+FLOPS = 8.82e13  # of BERT 2x128x2 with 20 M tokens of length 128, V = 8,192
+SHAPES = ("2x128x2",)
+TOKENS = "objective=mlm+rtd"  # a loss over tokens needs no weight of 50
+
+
+def get_config(arguments: str = "") -> ml_collections.ConfigDict:
+    """Returns the study; takes the arguments of configs/study.py but `scale`."""
+    study = files.load(pathlib.Path(__file__).parents[1] / "study.py")
+    if "scale" in study.parse(arguments):
+        raise ValueError("this study has one scale; --config.pretrain.optim.total_flops sets it")
+    config = study.get_config(",".join(filter(None, ["scale=medium", arguments])))
+    config.name = "encoders"
+    config.title = "BERT, ALBERT and ELECTRA at equal FLOPs"
+    config.question = "Which of ALBERT's and ELECTRA's changes help a small encoder?"
+    config.scale = "encoders"
+    config.matched = "flops"
+    pretrain, optim = config.pretrain, config.pretrain.optim
+    pretrain.net.max_len, pretrain.long.max_len = 128, 128
+    pretrain.long.example_rate = 0.0  # one phase
+    with pretrain.unlocked():
+        for name in ("total_tokens", "warmup_tokens"):
+            optim[name] = None
+    optim.total_flops, optim.warmup_flops = FLOPS, FLOPS / 10
+    config.fields = (
+        "optim.learning_rate=2e-3", "net.dropout_rate=0.0", "tokenizer.kind=wordpiece",
+    )  # fmt: skip
+    config.variants.sop = ("objective=mlm+sop", "data.format=sentence_order")
+    config.variants.masked_only = ("objective_options.positions=masked",)
+    replace = "objective_options.target=token"
+    config.variants.replace_mlm = (TOKENS, "objective_options.positions=masked", replace)
+    config.variants.all_tokens = (TOKENS, replace)
+    arms = {
+        "bert": (("bert",), SHAPES, ("baseline", "sop")),
+        "albert": (("albert",), (*SHAPES, "2x172x2"), ("baseline",)),
+        "electra": (
+            ("electra",), SHAPES, ("baseline", "masked_only", "replace_mlm", "all_tokens"),
+        ),
+    }  # fmt: skip
+    for name, (systems, shapes, variants) in arms.items():
+        config.stages[name] = dict(
+            systems=systems, shapes=shapes, variants=variants, finetune="all"
+        )
+    config.stage_order = tuple(arms)
+    config.finetune.tasks = ("sst2", "mrpc", "rte", "qnli", "cola")
+    config.finetune.seeds = 1
+    config.tables = ("scores", "loss")
+    config.figures = ("score_by_task", "loss_by_tokens")
+    return config
