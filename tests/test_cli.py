@@ -34,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     def start(*argv: str, main: Callable[[], Any] = cli.read_config) -> tuple[int, Any]:
         returned = []
         monkeypatch.setattr(sys, "argv", ["program", *argv])
-        monkeypatch.setattr(cli, "_SET_TO_NONE", [])
+        monkeypatch.setattr(cli, "_OVERRIDES", {})
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
             cli.run(lambda _: returned.append(main()))
         return ended.value.code or 0, returned[0] if returned else None
@@ -42,6 +42,23 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     yield start
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_options_are_set_and_refused_like_fields(run: Run, capsys) -> None:
+    electra = FILE.replace("bert", "electra")
+    options = ("--config.system_options.embed_width=64", "--config.objective_options.target=token")
+    code, config = run(electra, *options)
+    assert code == 0 and config.system_options["embed_width"] == 64
+    assert config.objective_options["target"] == "token"
+    for wrong, word in (
+        ("embed_widht=64", "'embed_width'"),
+        ("shared=all", "shared of electra"),
+        ("embed_width=0", "embed_width = 0"),
+        ("embed_width", "=VALUE"),
+    ):
+        code, _ = run(electra, f"--config.system_options.{wrong}")
+        error = capsys.readouterr().err
+        assert code == 2 and word in error and "Traceback" not in error
 
 
 @pytest.mark.parametrize(

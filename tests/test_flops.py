@@ -135,6 +135,17 @@ def training(parts: tiny.Parts) -> tuple:
     return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch, 1e-3)
 
 
+def test_what_gets_no_gradient_costs_once() -> None:
+    """ELECTRA's sample: the generator's head on P positions, once more and without a gradient."""
+    parts = tiny.parts("electra")
+    params = nn.unbox(parts.abstract_parameters(parts.config.short.max_len))
+    cost, table = cost_of(parts, params), flatten_dict(params, sep="/")[parts.net.TOKEN_TABLE]
+    dense = flatten_dict(params, sep="/")["token_head/dense/kernel"]
+    predictions = tiny.BATCH * 3  # 15% of 16, rounded up
+    assert cost.forward_only == 2 * predictions * (dense.size + table.size)
+    assert cost.train == 3 * cost.forward - 2 * cost.forward_only
+
+
 @pytest.mark.parametrize("kind", [evaluation, training])
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_xlas_own_analysis_agrees(system: str, kind: Callable[..., tuple]) -> None:

@@ -15,7 +15,7 @@ TABLE = """
 helpers:
 nn: helpers
 nets: nn
-formats: helpers
+formats: config helpers
 optim: helpers nn
 decode: nn
 objectives: config formats helpers nn

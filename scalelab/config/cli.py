@@ -18,7 +18,7 @@ from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail, one_message
-from scalelab.config.fields import describe, field_names
+from scalelab.config.fields import OWNERS, describe, field_names, parse_value
 from scalelab.config.pretraining import Config, resolve
 from scalelab.helpers.names import nearest
 
@@ -40,7 +40,8 @@ INIT = flags.DEFINE_string(
 )
 flags.declare_key_flag("config")
 T = TypeVar("T")
-_SET_TO_NONE: list[str] = []  # fields given as --config.<field>=None
+# Fields of the command line that the flag parser cannot set: those that become None, and options.
+_OVERRIDES: dict[str, Any] = {}
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,15 +115,15 @@ def config_values() -> dict[str, Any]:
       ValueError: --config is missing.
     """
     values = required(CONFIG.value, "config").to_dict()
-    for field in _SET_TO_NONE:
+    for field, value in _OVERRIDES.items():
         *groups, name = field.split(".")
-        functools.reduce(operator.getitem, groups, values)[name] = None
+        functools.reduce(operator.getitem, groups, values)[name] = value
     return values
 
 
 def typed_fields() -> list[str]:
     """Returns the dotted names of the fields that were given as --config.<field>=VALUE."""
-    return [*config_flags.get_override_values(flags.FLAGS["config"]), *_SET_TO_NONE]
+    return [*config_flags.get_override_values(flags.FLAGS["config"]), *_OVERRIDES]
 
 
 def required(value: T | None, flag: str) -> T:
@@ -150,13 +151,17 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
     fields = field_names(config_class)
     _check_fields(argv, fields)
     program, *arguments = argv
-    # The flag parser wants --config before its fields, and does not read None.
+    _OVERRIDES.clear()
+    # The flag parser wants --config before its fields, and reads neither None nor new fields.
     arguments.sort(key=lambda argument: not argument.lstrip("-").startswith("config="))
     kept = []
     for argument in arguments:
-        name, _, value = argument.lstrip("-").partition("=")
-        if name.startswith("config.") and value.lower() == "none":
-            _SET_TO_NONE.append(name.removeprefix("config."))
+        name, equals, value = argument.lstrip("-").partition("=")
+        is_option = not OWNERS.keys().isdisjoint(name.split(".")[:-1])
+        if name.startswith("config.") and (is_option or value.lower() == "none"):
+            if not equals:
+                fail(f"{argument}: expected {argument}=VALUE")
+            _OVERRIDES[name.removeprefix("config.")] = parse_value(value)
         else:
             kept.append(argument)
     sys.argv[:] = [program, *kept]  # where the config flag looks for its fields

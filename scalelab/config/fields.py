@@ -5,6 +5,7 @@ file. The config has one strict group for each: system_options, objective_option
 objectives of the sum) and format_options.
 """
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -119,6 +120,16 @@ def field_names(cls: type, prefix: str = "") -> list[str]:
         group = dataclasses.is_dataclass(kind)
         names += field_names(kind, f"{prefix}{key}.") if group else [prefix + key]
     return names
+
+
+def parse_value(text: str) -> Any:
+    """Reads a number, a tuple, None or True as in Python; anything else is a word."""
+    if text.lower() == "none":
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

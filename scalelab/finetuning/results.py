@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scalelab import systems
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
 from scalelab.config.pretraining import Shape
 from scalelab.finetuning.plan import read_grid
@@ -96,7 +97,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         task=task.name,
         system=opened.config.system,
         shape=shape,
-        n_model=shape.n_model,
+        n_model=systems.n_model(opened.system, net, opened.config.system_options),
         params=flops.count_parameters(params),
         seed=seed,
         pretrain_seed=opened.config.seed,

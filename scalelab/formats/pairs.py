@@ -7,6 +7,7 @@ import dataclasses
 
 import numpy as np
 
+from scalelab.config.fields import Probability
 from scalelab.formats import Documents, assembly, draws
 
 CHOICES = ("is_short", "target", "split", "label", "only", "other_document", "other_sentence")
@@ -41,6 +42,13 @@ class Pairs:
         left_out = (block.offsets[self.middle] - block.offsets[self.first])[~keep].sum()
         fields = dataclasses.fields(self)
         return Pairs(*(getattr(self, field.name)[keep] for field in fields)), int(left_out)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of a format of pairs."""
+
+    short_rate: Probability = 0.1  # share of examples with a random shorter target
 
 
 class Choices:

@@ -35,13 +35,21 @@ or left out. A random B, and an A that was used before, are copies; what is cut 
 counted.
 """
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 
 from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly
-from scalelab.formats.pairs import Choices, Pairs, Rates, choose_pairs, cut_spans, fit, segments
+from scalelab.formats.pairs import (
+    Choices,
+    Options,
+    Pairs,
+    Rates,
+    choose_pairs,
+    cut_spans,
+    fit,
+    segments,
+)
 
 VERSION = 1
 ARRAYS = (
@@ -51,13 +59,6 @@ ARRAYS = (
 )
 SENTENCES_FOR_BALANCE = 400_000
 BALANCED = 2e-4  # share of label 1 away from one half
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of the format."""
-
-    short_rate: float = 0.1  # share of examples with a random shorter target
 
 
 def build(

@@ -11,13 +11,12 @@ too long together, the longer is cut at its end before the swap.
 `dropped_tokens` counts the tokens that were cut, and those of documents of one sentence.
 """
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 
 from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly
-from scalelab.formats.pairs import Choices, Rates, choose_pairs, cut_spans, fit, segments
+from scalelab.formats.pairs import Choices, Options, Rates, choose_pairs, cut_spans, fit, segments
 
 VERSION = 1
 ARRAYS = (
@@ -26,13 +25,6 @@ ARRAYS = (
     Array("swapped", dtype="int8"),  # label: 1 where the second segment comes first in the text
 )
 ALWAYS_FOLLOWS = Rates(random=0.0, only=0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of the format."""
-
-    short_rate: float = 0.1  # share of examples with a random shorter target
 
 
 def build(

@@ -47,7 +47,7 @@ class Discriminator(nn.Module):
       output_embed: the table that scores the generator's tokens; None: that of its embedding.
     """
 
-    EMBEDDING = ("embed",)
+    EMBEDDING = ("embed", "discriminator/projection")
     TOKEN_TABLE = "embed/tokens/table"
 
     embed: nn.Module

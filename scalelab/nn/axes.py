@@ -7,7 +7,7 @@ outside the parts that nets mark.
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -39,6 +39,7 @@ ALL = frozenset(
 PARTS = ("body", "attention", "head", "embedding")
 _MARK = re.compile(r"part:(\w+)")
 _SHARE = re.compile(r"useful:([\d.e-]+)")
+_FORWARD_ONLY = "forward_only"
 
 
 def parameter(
@@ -68,6 +69,12 @@ def names_by_path(params: ArrayPytree) -> dict[str, tuple[str, ...]]:
     return {path: box.names for path, box in boxes.items()}
 
 
+def group_of(layer: Any, num_layers: int, num_groups: int) -> Any:
+    """Returns which of the groups of consecutive layers has a layer, an int or a scalar array."""
+    # A constant index keeps the loop's backward pass from storing the parameters of each layer.
+    return 0 if num_groups == 1 else layer * num_groups // num_layers
+
+
 def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Asks for an activation to be laid out as its axis names say; does nothing without a mesh."""
     return with_logical_constraint(x, names)
@@ -87,12 +94,17 @@ def useful(share: float) -> contextlib.AbstractContextManager[object]:
     return jax.named_scope(f"useful:{share!r}")
 
 
-def innermost_part(scopes: Iterable[str]) -> tuple[str, float]:
-    """Returns the part that scopes name, outermost first, and the product of their shares."""
+def forward_only() -> contextlib.AbstractContextManager[object]:
+    """Marks products whose results get no gradient: a teacher's, or those of a sample."""
+    return jax.named_scope(_FORWARD_ONLY)
+
+
+def innermost_part(scopes: Sequence[str]) -> tuple[str, float, bool]:
+    """Returns the part that scopes name, outermost first; their shares; whether forward only."""
     found, share = "head", 1.0
     for scope in scopes:
         if mark := _MARK.search(scope):
             found = mark[1]
         if mark := _SHARE.search(scope):
             share *= float(mark[1])
-    return found, share
+    return found, share, any(_FORWARD_ONLY in scope for scope in scopes)

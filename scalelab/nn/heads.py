@@ -1,6 +1,7 @@
 """Prediction heads: from hidden states to class scores."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,6 @@ from jax.typing import DTypeLike
 from scalelab.nn import axes
 from scalelab.nn.axes import parameter
 from scalelab.nn.dropout import Dropout
-from scalelab.nn.ffn import gelu_exact
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 
@@ -98,7 +98,7 @@ class FirstTokenHead(nn.Module):
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 
 
-ACTIVATIONS = {"tanh": jnp.tanh, "gelu": gelu_exact}  # of TwoLayerHead
+ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # of TwoLayerHead
 
 
 class TwoLayerHead(nn.Module):

@@ -1,6 +1,8 @@
-"""The layer stack: one layer scanned over parameters that are stacked on axis 0."""
+"""The layer stack: one layer scanned over parameters that are stacked on axis 0, or shared."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,6 @@ from flax.typing import ArrayPytree
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
 from scalelab.nn.masks import Context
-from scalelab.nn.sharing import SHARED, Apply, Sharing, create, join, split
 
 # What the backward pass of a layer may keep: everything, nothing, or results of matrix products.
 REMAT_POLICIES = {
@@ -34,6 +35,34 @@ def in_a_loop(num_layers: int, remat: str) -> bool:
 
 
 STATES = "states"  # the collection into which each layer puts its result, where somebody asks
+
+
+SHARED = "shared"  # the collection of shared parameters inside the scan
+Apply = Callable[..., Any]  # (layer, ...) -> ...
+Params = dict[str, Any]  # part of the layer -> its parameters
+Variables = dict[str, Params]  # by collection
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharing:
+    """Which parts of a layer are shared, and by which layers (Lan et al. 2020, 3.1 and 4.5).
+
+    Shared parameters are stacked on an axis axes.GROUPS, the others on axes.LAYERS.
+
+    Attributes:
+      num_groups: G; each group of consecutive layers shares among itself.
+      parts: shared parts of the layer, such as ("attention", "attention_norm"); None: all.
+    """
+
+    num_groups: int = 1
+    parts: tuple[str, ...] | None = None
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Splits the parameters of a layer by part: (own, shared)."""
+        own, shared = {}, {}
+        for name, part in params.items():
+            (shared if self.parts is None or name in self.parts else own)[name] = part
+        return own, shared
 
 
 class Stack(nn.Module):
@@ -81,8 +110,8 @@ class Stack(nn.Module):
         arguments = self.layer, carry, ctx, jnp.arange(self.num_layers), cache
         if self.sharing is not None:
             if self.is_initializing() and "params" not in self.layer.variables:
-                create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
-            scan = split(scan, self.sharing)
+                _create(_scan(self, unrolled, None), self.sharing, self.num_layers)(*arguments)
+            scan = _split(scan, self.sharing)
         with axes.part("body"):
             return scan(*arguments)
 
@@ -102,7 +131,7 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
     ) -> tuple[ArrayPytree, ArrayPytree]:
         own = apply
         if shared is not None:
-            own = join(apply, shared.group(index, stack.num_layers))
+            own = _join(apply, axes.group_of(index, stack.num_layers, shared.num_groups))
         return own(layer, carry, dataclasses.replace(ctx, layer=index), cache)
 
     policy = REMAT_POLICIES[stack.remat]
@@ -119,3 +148,45 @@ def _scan(stack: Stack, unrolled: bool, shared: Sharing | None) -> Apply:
         unroll=stack.num_layers if unrolled else 1,
         metadata_params={nn.PARTITION_NAME: axes.LAYERS},
     )
+
+
+# --- Parameters that layers share, without copies in memory ---
+
+
+def _create(scan: Apply, sharing: Sharing, num_layers: int) -> Apply:
+    """Wraps the scan that makes parameters: a group keeps those made for its first layer."""
+    group_of = [axes.group_of(n, num_layers, sharing.num_groups) for n in range(num_layers)]
+    if set(group_of) != set(range(sharing.num_groups)):
+        raise ValueError(f"{sharing.num_groups} groups of layers: expected 1 to {num_layers}")
+    first = jnp.array([group_of.index(group) for group in range(sharing.num_groups)])
+
+    def keep_first(box: Any) -> Any:
+        return box.replace(value=box.value[first], names=(axes.GROUPS, *box.names[1:]))
+
+    def keep(made: Variables) -> Variables:
+        own, shared = sharing.split(made["params"])
+        assert set(sharing.parts or ()) <= shared.keys(), (sharing, list(own))
+        is_box = lambda x: isinstance(x, nn.LogicallyPartitioned)  # noqa: E731
+        return {"params": own | jax.tree.map(keep_first, shared, is_leaf=is_box)}
+
+    return nn.map_variables(scan, "params", lambda _: {"params": {}}, keep, mutable=True)
+
+
+def _split(scan: Apply, sharing: Sharing) -> Apply:
+    """Wraps the scan over layers: shared parameters go to the collection SHARED."""
+
+    def view(found: Variables) -> Variables:
+        own, shared = sharing.split(found.get("params", {}))
+        return {"params": own, SHARED: nn.unbox(shared)}
+
+    return nn.map_variables(scan, ["params", SHARED], view)
+
+
+def _join(apply: Apply, group: int | jax.Array) -> Apply:
+    """Wraps one layer: the parameters that its group shares stand beside its own."""
+
+    def view(found: Variables) -> Variables:
+        shared = jax.tree.map(lambda x: x[group], found.get(SHARED, {}))
+        return {"params": found.get("params", {}) | shared}
+
+    return nn.map_variables(apply, ["params", SHARED], view)

@@ -76,6 +76,7 @@ class Objective(Protocol):
       name: of its module.
       samples: whether it draws at random, so that an evaluation averages several draws.
       predicts: "next" or "masked" where the loss is a mean over tokens, else None.
+      beside: names of other objectives that must be in the same sum; may be absent.
     """
 
     name: ClassVar[str]
@@ -178,12 +179,21 @@ def make(
       weights: name -> weight, such as config.objective_weights.
       setting: what they are made from.
       options: config.objective_options; each takes its own.
+
+    Raises:
+      ValueError: an objective needs another one in the sum.
     """
-    modules = {name: load(name) for name in weights}
-    return tuple(
-        Term(module.make(setting, make_options(module, options)), weights[name])
-        for name, module in modules.items()
-    )
+    found = []
+    for name, weight in weights.items():
+        module = load(name)
+        objective = module.make(setting, make_options(module, options))
+        for other in getattr(objective, "beside", ()):
+            if other not in weights:
+                raise ValueError(
+                    f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
+                )
+        found.append(Term(objective, weight))
+    return tuple(found)
 
 
 def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from scalelab.config.fields import choice
+from scalelab.nn import axes
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, xent
 
 NEEDS: tuple[str, ...] = ()
@@ -58,6 +59,11 @@ class RTD:
     samples: ClassVar[bool] = True
     predicts: ClassVar[str | None] = None
 
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """What trains the generator."""
+        return () if self.options.proposal == "uniform" else ("mlm",)
+
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
         """Masks the batch; the replacements need the net."""
         return self.masks.prepare(batch, rng)
@@ -74,8 +80,9 @@ class RTD:
         else:
             hidden = ctx.token_hidden(model, batch)
             chosen = jnp.take_along_axis(hidden, places[..., None], axis=1)
-            features, table, bias = model.token_features(chosen)
-            sampled = xent.sample_tokens(features, table, bias, uniforms)
+            with axes.forward_only():
+                features, table, bias = model.token_features(chosen)
+                sampled = xent.sample_tokens(features, table, bias, uniforms)
         # Places that are not used are written outside, that is nowhere.
         places = jnp.where(batch["mlm_weights"] > 0, places, tokens.shape[1])
         rows = jnp.arange(len(tokens))[:, None]

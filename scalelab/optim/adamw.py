@@ -16,7 +16,6 @@ import optax
 
 from scalelab.helpers.names import nearest
 from scalelab.nn import axes
-from scalelab.nn.sharing import Sharing
 
 NOT_DECAYED = re.compile(r"(^|/)(bias|scale|\w+_bias)$")
 
@@ -154,7 +153,7 @@ def layerwise_factors(
             depth = size if axis == axes.LAYERS else num_layers
             factors = decay ** (depth - jnp.arange(depth, dtype=jnp.float32))
             if axis == axes.GROUPS:
-                group_of = np.array([Sharing(size).group(layer, depth) for layer in range(depth)])
+                group_of = np.array([axes.group_of(layer, depth, size) for layer in range(depth)])
                 factors = jnp.stack([factors[group_of == group].mean() for group in range(size)])
             return factors.reshape(-1, *(1 for _ in leaf.shape[1:]))
         below = any(name.startswith(f"{part}/") for part in embedding)

@@ -1,7 +1,8 @@
 """Parameters and FLOPs, counted from the program.
 
 A multiply-add counts as two FLOPs. Matrix products only: softmax, norms and element-wise work are
-left out, as everywhere in the literature. The backward pass costs twice the forward pass.
+left out, as everywhere in the literature. The backward pass costs twice what it goes through of the
+forward pass.
 """
 
 import dataclasses
@@ -22,6 +23,8 @@ from scalelab.config.pretraining import Config
 from scalelab.nn.axes import PARTS, innermost_part
 from scalelab.objectives import Batch, Pass, Term
 
+FORWARD_ONLY = "forward_only"
+
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
@@ -31,16 +34,17 @@ class Flops:
     attention: float  # scores and weighted sums, 4 L n H per position without a causal mask
     head: float  # all products outside the other parts: transforms and vocabulary logits
     embedding: float = 0.0  # look-ups are copies, not products
+    forward_only: float = 0.0  # of all these, what gets no gradient (`nn.axes.forward_only`)
 
     @property
     def forward(self) -> float:
-        """All terms together."""
+        """All parts together."""
         return self.body + self.attention + self.head + self.embedding
 
     @property
     def train(self) -> float:
-        """Forward and backward: three times forward."""
-        return 3.0 * self.forward
+        """Forward and backward: three times forward, once what gets no gradient."""
+        return 3.0 * self.forward - 2.0 * self.forward_only
 
 
 def count_parameters(params: ArrayPytree) -> int:
@@ -58,21 +62,23 @@ def of_program(function: Callable[..., Any], *arguments: Any) -> Flops:
       function: a forward pass.
       arguments: its arguments, concrete or abstract.
     """
-    totals = dict.fromkeys(PARTS, 0.0)
+    totals = dict.fromkeys((*PARTS, FORWARD_ONLY), 0.0)
     for part, amount in _products(jax.make_jaxpr(function)(*arguments).jaxpr, ()):
         totals[part] += amount
     return Flops(**totals)
 
 
 def _products(jaxpr: core.Jaxpr, outer: tuple[str, ...]) -> list[tuple[str, float]]:
-    """Returns the part and the FLOPs of each product of a traced program."""
+    """Returns the field of Flops and the FLOPs of each product of a traced program."""
     found = []
     for equation in jaxpr.eqns:
         scopes = (*outer, *str(equation.source_info.name_stack).split("/"))
         name, params = equation.primitive.name, equation.params
         if name in ("dot_general", "conv_general_dilated"):
-            part, share = innermost_part(scopes)
+            part, share, forward_only = innermost_part(scopes)
             found.append((part, share * _product_flops(equation)))
+            if forward_only:
+                found.append((FORWARD_ONLY, found[-1][1]))
         inner = [_products(each, scopes) for each in core.jaxprs_in_params(params)]
         if name == "cond":
             inner = [max(inner, key=lambda branch: sum(amount for _, amount in branch))]

@@ -4,13 +4,12 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 `configs/study.py` has the rules by which a scale shrinks it.
 """
 
-import ast
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
-from scalelab.config.fields import Count, field_names, fill
+from scalelab.config.fields import Count, field_names, fill, parse_value
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.names import module_names, nearest
@@ -122,8 +121,5 @@ def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
         field, equals, text = line.partition("=")
         if not equals:
             raise ValueError(f"{line!r}: expected field=value, such as optim.learning_rate=1e-3")
-        try:
-            found[field] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[field] = text
+        found[field] = parse_value(text)
     return found

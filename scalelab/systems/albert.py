@@ -15,7 +15,7 @@ from typing import Annotated
 
 from flax import linen as nn
 
-from scalelab.config.fields import choice
+from scalelab.config.fields import Count, choice
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
@@ -26,8 +26,7 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
-from scalelab.nn.sharing import Sharing
-from scalelab.nn.stack import Stack
+from scalelab.nn.stack import Sharing, Stack
 from scalelab.systems import Adaptation, Departure, Sizes
 
 DEPARTURES = (
@@ -66,9 +65,9 @@ PARTS = {  # of a layer, that layers share
 class Options:
     """Options of the system."""
 
-    embed_width: int | None = 128  # E; None: the net's width, without a projection
+    embed_width: Count | None = 128  # E; None: the net's width, without a projection
     shared: Annotated[str, choice("all", "attention", "ffn", "none")] = "all"  # parts of layers
-    num_groups: int = 1  # groups of layers; each group has its own shared parameters
+    num_groups: Count = 1  # groups of layers; each group has its own shared parameters
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:

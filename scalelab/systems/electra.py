@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
 
-from scalelab.config.fields import Positive, choice
+from scalelab.config.fields import Count, Positive, choice
 from scalelab.nets.discriminator import Discriminator, Tower
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
@@ -63,7 +63,7 @@ LAYER_NORM_EPSILON = 1e-12
 class Options:
     """Options of the system."""
 
-    embed_width: int | None = None  # E; None: the discriminator's width
+    embed_width: Count | None = None  # E; None: the discriminator's width
     # Width, heads and FFN of the generator / the discriminator's; None: no generator.
     generator_rate: Positive | None = 0.25
     embeddings: Annotated[str, choice("shared", "own")] = "shared"  # own: one for each net

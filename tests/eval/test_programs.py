@@ -44,7 +44,7 @@ def start(
             f"--config.machine.cache_dir={cache_dir}", "--config.machine.eval_batch_size=4",
         ]  # fmt: skip
         monkeypatch.setattr(sys, "argv", ["program", *small, *flags])
-        monkeypatch.setattr(cli, "_SET_TO_NONE", [])
+        monkeypatch.setattr(cli, "_OVERRIDES", {})
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
             if name == "glue":
                 program.program(glue.main)

@@ -12,8 +12,7 @@ from test_stack import make
 
 from scalelab.nn import axes
 from scalelab.nn.masks import Context
-from scalelab.nn.sharing import Sharing
-from scalelab.nn.stack import UNROLLED_LAYERS, Stack
+from scalelab.nn.stack import UNROLLED_LAYERS, Sharing, Stack
 
 B, T, D = 2, 5, 6
 ATTENTION = ("attention", "attention_norm")

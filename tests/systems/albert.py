@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from declared import COIN, CUT, GUESS, Expected, Peer, encoder_settings, kernels_of_layers
 
+from scalelab.nn import axes
+
 BASE = 11_683_584  # of transformers' AlbertModel with its pooler; 12M in the paper
 TOKEN_HEAD = 768 * 128 + 128 + 2 * 128 + 30000
 
@@ -18,11 +20,9 @@ def options(num_layers: int) -> dict[str, Any]:
 def groups_reversed(patch: pytest.MonkeyPatch, module: Any) -> None:
     """The first layers have the parameters of the last group."""
 
-    class Reversed(module.Sharing):
-        def group(self, layer: Any, num_layers: int) -> Any:
-            return self.num_groups - 1 - super().group(layer, num_layers)
-
-    patch.setattr(module, "Sharing", Reversed)
+    del module
+    group_of = axes.group_of
+    patch.setattr(axes, "group_of", lambda n, size, groups: groups - 1 - group_of(n, size, groups))
 
 
 EXPECTED = Expected(

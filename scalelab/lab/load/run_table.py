@@ -215,7 +215,7 @@ def _describe_result(record: RunRecord) -> Row:
     for logged, name, _ in CLOCKS.values():
         row[name] = getattr(result, name) if result else last.get(logged)
     if result is not None:
-        row |= {"params": result.params, "status": result.status}
+        row |= {"params": result.params, "n_model": result.n_model, "status": result.status}
     if isinstance(result, TaskResult):
         split = next(iter(result.eval.values()), {})
         _, _, main = task_runs.TASK_SCORES.get(task_runs.MAIN.get(result.task, ""), ("", "", ""))

@@ -199,6 +199,11 @@ class Point:
         variant = "" if self.variant == BASELINE else f" {self.variant}"
         return f"{self.system} {self.shape}{variant}"
 
+    @property
+    def n_model(self) -> int:
+        """The size N as its system declares it; before a run has ended, 12 L H^2."""
+        return next((run.result.n_model for run in self.runs if run.result), self.shape.n_model)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:

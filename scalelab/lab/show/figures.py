@@ -98,7 +98,7 @@ def draw_losses(
         for axis, length in zip(row, lengths, strict=True):
             for k, point in enumerate(points[place] for place in own):
                 point_curves = curves[curves["label"] == point.label]
-                label = f"{point.label.removeprefix(f'{point.system} ')}, N {point.shape.n_model:,}"
+                label = f"{point.label.removeprefix(f'{point.system} ')}, N {point.n_model:,}"
                 for _, lines in point_curves.groupby("seed"):
                     lines = lines[lines["length"] == length]
                     axis.plot(

@@ -197,7 +197,7 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
     shape = point.shape
     cells: dict[str, Cell] = {
         "system": point.system, "variant": point.variant, "A": shape.num_heads, "H": shape.width,
-        "L": shape.num_layers, "n_model": shape.n_model,
+        "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
         "epochs": point.runs[0].config["optim"]["total_epochs"],
         "loss_length": notes_lib.loss_length(point),
