@@ -8,26 +8,28 @@ It prepares the data as training would (and training then finds it prepared), an
   tokens (special ones included), the mean length, the share of the text that was cut off, a summary
   of each array that only some formats have, and the steps of an epoch;
 - the distribution of lengths;
-- some examples of each phase, `--examples=N`, with special tokens spelt out.
+- some examples of each phase, `--examples=N`, with special tokens spelt out; of a format that
+  changes rows at random, one draw.
 
 `--verify` first compares all prepared data in the cache folder with its checksums, and removes
 damaged entries, which are then prepared again. A training compares sizes and first bytes only.
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import flags
 
-from scalelab import systems
+from scalelab import formats, systems
 from scalelab.config import cli, durations
 from scalelab.config.pretraining import Config
 from scalelab.data import Data, cache, load_data
+from scalelab.data.batches import evaluation_batches
 from scalelab.data.phases import PhaseData
 from scalelab.data.store import BIN_WIDTH, ExampleStore
-from scalelab.formats import COMMON
+from scalelab.formats import COMMON, Array, lengths_name
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer
@@ -95,16 +97,24 @@ def histogram(counts: list[int], bin_width: int) -> str:
     )
 
 
-def example(batch: dict[str, np.ndarray], row: int, tokenizer: "Tokenizer") -> str:
-    """Formats a row of a batch from `ExampleStore.gather` as text."""
+def example(
+    batch: dict[str, np.ndarray],
+    row: int,
+    tokenizer: "Tokenizer",
+    arrays: Iterable[Array] = COMMON,
+) -> str:
+    """Formats a row of a batch as text; of `arrays`, those of the documents' tokens."""
     length = int(batch["lengths"][row])
     facts = f"- {length} tokens, {int(batch['num_bytes'][row])} bytes of text"
-    flat = (name for name in batch if batch[name].ndim == 1 and name not in ALWAYS | {"lengths"})
+    known = ALWAYS | {"lengths", "examples"}
+    flat = (name for name in batch if batch[name].ndim == 1 and name not in known)
     facts += "".join(f", {name} {int(batch[name][row])}" for name in flat)
-    text = tokenizer.decode(batch["tokens"][row, :length])
-    return "\n".join(
-        [facts, *textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")]
-    )
+    lines = [facts]
+    for name in (a.name for a in arrays if a.kind == "ragged" and a.dtype is None):
+        text = tokenizer.decode(batch[name][row, : batch[lengths_name(name)][row]])
+        text = text if name == "tokens" else f"{name}: {text}"
+        lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)
 
 
 def report(config: Config, data: Data, num_examples: int) -> str:
@@ -117,12 +127,13 @@ def report(config: Config, data: Data, num_examples: int) -> str:
     if epochs := config.optim.total_epochs:
         steps += f", {int(epochs * per_epoch + 1e-6):,} in {epochs:g} epochs"
     parts = [f"{config.system}: {config.data.format}, {pieces}\n{facts}", table(data.phases), steps]
+    arrays = formats.load(config.data.format).ARRAYS
     for phase in data.phases:
         drawn = histogram(phase.train.meta["length_histogram"], BIN_WIDTH)
         parts.append(f"Tokens in a training example of at most {phase.max_len}:\n{drawn}")
         count = min(num_examples, len(phase.train))
-        batch = phase.train.gather(np.arange(count) * len(phase.train) // max(count, 1))
-        shown = [example(batch, row, data.tokenizer) for row in range(count)]
+        batches = evaluation_batches(phase.train, max(count, 1), 1, phase.corrupt)
+        shown = [example(b, row, data.tokenizer, arrays) for b in batches for row in range(count)]
         title = f"Training examples of at most {phase.max_len} tokens:"
         parts += ["\n".join([title, *shown])] if shown else []
     return "\n\n".join(parts)

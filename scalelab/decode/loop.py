@@ -38,7 +38,7 @@ def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) 
 
     Args:
       seed: shared by all.
-      prompts: token ids, each [n].
+      prompts: token ids, each [n]; where there are sources, each source and its prompt in one.
       samples: for each prompt the number of the text that is drawn for it.
     """
     digests = np.array([zlib.crc32(np.asarray(p, np.int32).tobytes()) for p in prompts], np.uint32)

@@ -40,11 +40,12 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
       until it holds the longest, or max_len if that is less.
 
     Raises:
-      ValueError: a text is longer than max_len.
+      ValueError: a text is empty, or longer than max_len.
     """
     lengths = np.array([len(text) for text in texts], np.int32)
-    if lengths.max() > max_len:
-        raise ValueError(f"a text of {lengths.max()} tokens: the net has {max_len} positions")
+    if lengths.min() < 1 or lengths.max() > max_len:
+        wrong = lengths.min() if lengths.min() < 1 else lengths.max()
+        raise ValueError(f"a text of {wrong} tokens: expected 1 to {max_len}, as the net has")
     length = SHORTEST
     while length < lengths.max():
         length *= 2

@@ -50,6 +50,7 @@ class Stepper:
         if source is None:
             cache = self.net.init_cache(batch_size, max_len)
         else:
+            assert len(source[0]) == batch_size, "each text needs a source"
             batch = {"source": source[0], "source_lengths": source[1]}
             batch["examples"] = jnp.arange(batch_size)
             variables = {"params": _stack(self.params)}

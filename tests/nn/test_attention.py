@@ -1,6 +1,8 @@
 """Attention against four nested loops, and its cache."""
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -8,32 +10,44 @@ import numpy as np
 import pytest
 from parts import NORMAL, context, init, normal, softmax
 
-from scalelab.nn.attention import KeyValueCache, SelfAttention, head_size
-from scalelab.nn.masks import Context
+from scalelab.nn.attention import CrossAttention, KeyValueCache, SelfAttention, head_size
+from scalelab.nn.masks import Context, Mask
 
 B, T, N, K, D = 2, 5, 3, 4, 7
 LENGTHS = np.array([5, 3], np.int32)
 MODULE = SelfAttention(N, K, 0.5, NORMAL, NORMAL)
 
 
-def by_loops(params: dict, x: np.ndarray, allowed: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """allowed [B, T, T], bias [N, T, T] -> [B, T, D]."""
+def scaled(query: np.ndarray, key: np.ndarray) -> float:
+    return query @ key / math.sqrt(K)
 
-    def project(name: str) -> np.ndarray:
+
+def by_loops(
+    params: dict,
+    x: np.ndarray,
+    allowed: np.ndarray,
+    bias: np.ndarray,
+    source: np.ndarray | None = None,
+    score: Callable[[np.ndarray, np.ndarray], float] = scaled,
+) -> np.ndarray:
+    """allowed [B, T, S], bias [N, T, S] -> [B, T, D]."""
+    source = x if source is None else source
+
+    def project(name: str, x: np.ndarray) -> np.ndarray:
         p = params[name]
-        return np.einsum("btd,dnk->btnk", x, p["kernel"]) + p["bias"]
+        return np.einsum("btd,dnk->btnk", x, p["kernel"]) + p.get("bias", 0)
 
-    q, k, v = (project(name) for name in ("query", "key", "value"))
+    q, k, v = project("query", x), project("key", source), project("value", source)
     out = np.zeros((B, T, D))
     for b in range(B):
         for i in range(T):
             for n in range(N):
-                seen = [j for j in range(T) if allowed[b, i, j]]
-                scores = [q[b, i, n] @ k[b, j, n] / math.sqrt(K) + bias[n, i, j] for j in seen]
+                seen = [j for j in range(source.shape[1]) if allowed[b, i, j]]
+                scores = [score(q[b, i, n], k[b, j, n]) + bias[n, i, j] for j in seen]
                 weights = softmax(scores)
                 mixed = sum(w * v[b, j, n] for w, j in zip(weights, seen, strict=True))
                 out[b, i] += mixed @ params["out"]["kernel"][n]
-    return out + params["out"]["bias"]
+    return out + params["out"].get("bias", 0)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -50,6 +64,101 @@ def test_attention_is_what_the_loops_say(causal: bool) -> None:
                 allowed[b, i, j] = j < LENGTHS[b] and (j <= i or not causal)
     params = jax.tree.map(np.asarray, variables["params"])
     np.testing.assert_allclose(out, by_loops(params, x, allowed, bias), rtol=1e-4, atol=1e-4)
+
+
+def distance(query: jax.Array, keys: jax.Array, ctx: Context) -> jax.Array:
+    """A score that is no product, with a scale of its own."""
+    del ctx
+    return -0.1 * jnp.abs(query[:, :, None] - keys[:, None]).sum(-1).transpose(0, 3, 1, 2)
+
+
+def distance_by_hand(query: np.ndarray, key: np.ndarray) -> float:
+    return -0.1 * float(np.abs(query - key).sum())
+
+
+def one_by_one(module: SelfAttention, variables: dict, x: np.ndarray, ctx: Context) -> np.ndarray:
+    """The result of reading x [B, T, D] one token at a time."""
+    cache, parts = module.init_cache(B, T + 2), []
+    for t in range(T):
+        positions = jnp.full((B, 1), t)
+        mask = ctx.mask.replace(query_positions=positions)
+        step = Context(mask, positions, jnp.arange(B))
+        out, cache = module.apply(variables, x[:, t : t + 1], step, cache)
+        parts.append(out[:, 0])
+    return np.stack(parts, axis=1)
+
+
+def test_a_given_score_without_biases_with_and_without_a_cache() -> None:
+    module, x = MODULE.clone(score=distance, bias_init=None), normal(B, T, D)
+    ctx = context(B, T, causal=True)
+    variables = init(module, x, ctx, None)
+    assert {name: [*p] for name, p in variables["params"].items()} == dict.fromkeys(
+        ("query", "key", "value", "out"), ["kernel"]
+    )
+    allowed = np.broadcast_to(np.tri(T, dtype=bool), (B, T, T))
+    params, zeros = jax.tree.map(np.asarray, variables["params"]), np.zeros((N, T, T))
+    expected = by_loops(params, x, allowed, zeros, score=distance_by_hand)
+    found, _ = module.apply(variables, x, ctx, None)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    found = one_by_one(module, variables, x, ctx)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected - by_loops(params, x, allowed, zeros)).max() > 0.1
+
+
+# --- Cross-attention: to a source of another length and width ------------------------------------
+
+S, SOURCE_WIDTH = 6, 9
+SOURCE, SOURCE_LENGTHS = normal(B, S, SOURCE_WIDTH, seed=3), np.array([4, 6], np.int32)
+
+
+def reading(lengths: np.ndarray = SOURCE_LENGTHS, *, train: bool = False) -> Context:
+    """The target is causal, and has a bias, which are not for the source."""
+    ctx = context(B, T, train=train, lengths=jnp.array(LENGTHS), causal=True)
+    ctx = ctx.replace(bias=jnp.asarray(normal(N, T, T)))
+    return ctx.replace(source=jnp.asarray(SOURCE), source_mask=Mask(lengths=jnp.array(lengths)))
+
+
+@pytest.mark.parametrize("score", [None, distance])
+def test_cross_attention_is_what_the_loops_say(score: Callable | None) -> None:
+    module = CrossAttention(N, K, 0.5, NORMAL, NORMAL, score=score)
+    x, by_hand = normal(B, T, D), scaled if score is None else distance_by_hand
+    variables = init(module, x, reading(), None)
+    params = jax.tree.map(np.asarray, variables["params"])
+
+    def expected(lengths: np.ndarray) -> np.ndarray:
+        allowed = np.repeat(np.arange(S) < lengths[:, None, None], T, axis=1)
+        return by_loops(params, x, allowed, np.zeros((N, T, S)), SOURCE, by_hand)
+
+    found, nothing = module.apply(variables, x, reading(), None)
+    assert nothing is None
+    np.testing.assert_allclose(found, expected(SOURCE_LENGTHS), rtol=1e-4, atol=1e-4)
+    assert np.abs(found - expected(np.array([6, 6]))).max() > 0.1
+
+    _, cache = module.apply(variables, x[:, :0], reading(), module.init_cache(B, S))
+    later = reading().replace(source=None)
+    found, same = module.apply(variables, x, later, cache)
+    np.testing.assert_allclose(found, expected(SOURCE_LENGTHS), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(same.keys, cache.keys)
+    with pytest.raises(AssertionError, match="needs a source"):
+        module.apply(variables, x, dataclasses.replace(later, source_mask=None), cache)
+
+
+def test_dropout_of_a_source_belongs_to_the_example() -> None:
+    """An example alone, its source cut to its length, has the same masks."""
+    module, x = CrossAttention(N, K, 0.5, NORMAL, NORMAL), normal(B, T, D)
+    variables, key = init(module, x, reading(), None), {"dropout": jax.random.key(0)}
+    whole, _ = module.apply(variables, x, reading(train=True), None, rngs=key)
+    short = reading(SOURCE_LENGTHS[:1], train=True)
+    short = short.replace(source=short.source[:1, :4], examples=jnp.array([0]))
+    alone, _ = module.apply(variables, x[:1], short, None, rngs=key)
+    np.testing.assert_allclose(alone[0], whole[0], rtol=1e-4, atol=1e-4)
+    other, _ = module.apply(
+        variables, x[:1], short.replace(examples=jnp.array([1])), None, rngs=key
+    )
+    assert np.abs(other[0] - whole[0]).max() > 0.1
+
+
+# --- Special cases -------------------------------------------------------------------------------
 
 
 def test_one_visible_key_gives_its_value() -> None:
@@ -111,13 +220,8 @@ def test_one_token_at_a_time_equals_all_at_once() -> None:
     ctx = context(B, T, causal=True)
     variables = init(MODULE, x, ctx, None)
     whole, _ = MODULE.apply(variables, x, ctx, None)
-    cache = MODULE.init_cache(B, T + 2)
-    for t in range(T):
-        positions = jnp.full((B, 1), t)
-        mask = ctx.mask.replace(query_positions=positions)
-        step = Context(mask, positions, jnp.arange(B))
-        out, cache = MODULE.apply(variables, x[:, t : t + 1], step, cache)
-        np.testing.assert_allclose(out[:, 0], whole[:, t], rtol=1e-4, atol=1e-5)
+    found = one_by_one(MODULE, variables, x, ctx)
+    np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
 
 
 def test_head_size() -> None:

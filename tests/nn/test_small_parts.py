@@ -92,6 +92,17 @@ def test_feed_forward() -> None:
     np.testing.assert_allclose(module.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_feed_forward_without_biases() -> None:
+    x = normal(2, 3, 4)
+    module = FeedForward(8, jnp.square, NORMAL, NORMAL, bias_init=None)
+    variables = init(module, x)
+    kernels = {name: p.pop("kernel") for name, p in variables["params"].items()}
+    assert variables == {"params": {"inner": {}, "outer": {}}}
+    expected = np.square(x @ kernels["inner"]) @ kernels["outer"]
+    params = {name: {"kernel": kernel} for name, kernel in kernels.items()}
+    np.testing.assert_allclose(module.apply({"params": params}, x), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_input_is_the_sum_of_three_embeddings() -> None:
     module = InputEmbed(
         tokens=Embed(11, 4, NORMAL),
@@ -138,9 +149,10 @@ def test_plain_head_and_tied_logits() -> None:
     np.testing.assert_allclose(tied_logits(features, table, None), hidden @ table.T, rtol=1e-5)
 
 
-def test_transform_head() -> None:
-    hidden, table = normal(2, 3, 4), normal(5, 4, seed=1)
-    module = TransformHead(5, jnp.tanh, LayerNorm(1e-3), NORMAL)
+@pytest.mark.parametrize("width", [None, 7])
+def test_transform_head(width: int | None) -> None:
+    hidden, table = normal(2, 3, 4), normal(5, width or 4, seed=1)
+    module = TransformHead(5, jnp.tanh, LayerNorm(1e-3), NORMAL, width=width)
     variables = init(module, hidden)
     p = variables["params"]
     x = np.tanh(hidden @ p["dense"]["kernel"] + p["dense"]["bias"])

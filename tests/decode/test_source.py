@@ -1,0 +1,135 @@
+"""Texts behind a source: the whole forward pass for every prefix says what they must be."""
+
+from typing import Any
+
+import flax.struct
+import jax
+import numpy as np
+import pytest
+import small_encdec as small
+
+from scalelab.decode import beam, loop, stepper
+from scalelab.decode.choose import Rules
+
+START, END, NEW, K = 0, 5, 6, 3
+RNG = np.random.default_rng(3)
+SOURCES = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (4, 17, 1, 9)]
+STARTS = [np.array([START], np.int32)] * len(SOURCES)
+PROMPTS = [RNG.integers(0, small.VOCAB, n).astype(np.int32) for n in (3, 1, 6, 2)]
+SIZES: dict[str, Any] = {"max_new_tokens": NEW, "max_len": small.MAX_LEN}
+NET = small.build()
+
+
+def next_logs(source: Any, text: Any) -> np.ndarray:
+    """Log chances [V] behind a text, by the whole pass; by hand from hidden states on."""
+    rows = np.zeros((2, 1, small.MAX_LEN), np.int32)
+    for row, ids in zip(rows, (source, text), strict=True):
+        row[0, : len(ids)] = ids
+    params = small.parameters(NET)
+    batch = small.batch(rows[0], [len(source)], rows[1], [len(text)])
+    last = np.asarray(small.hidden(NET, params, batch)[0])[0, len(text) - 1]
+    scores = np.asarray(params["decoder"]["embed"]["tokens"]["table"], np.float64) @ last
+    return scores - scores.max() - np.log(np.exp(scores - scores.max()).sum())
+
+
+def greedy_by_hand(source: Any, prompt: Any) -> list[int]:
+    text = list(map(int, prompt))
+    while len(text) < len(prompt) + NEW:
+        text.append(int(next_logs(source, text).argmax()))
+        if text[-1] == END:
+            return text[len(prompt) : -1]
+    return text[len(prompt) :]
+
+
+def beams_by_hand(source: Any, prompt: Any) -> list[tuple[float, list[int]]]:
+    """The K best (score, text): those that end among the K best of a step, the others go on."""
+    going: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for count in range(1, NEW + 1):
+        found = []
+        for total, text in going:
+            logs = next_logs(source, [*prompt, *text])
+            found += [(total + logs[token], [*text, token]) for token in range(small.VOCAB)]
+        found = sorted(found, reverse=True)[: 2 * K]
+        is_over = [text[-1] == END or count == NEW for _, text in found]
+        among_best = zip(found[:K], is_over[:K], strict=True)
+        ended += [(total / count, text) for (total, text), over in among_best if over]
+        ended = sorted(ended, reverse=True)[:K]
+        going = [pair for pair, over in zip(found, is_over, strict=True) if not over][:K]
+        if len(ended) == K and (not going or going[0][0] / count <= ended[-1][0]):
+            break
+    return [(score, text[:-1] if text[-1] == END else text) for score, text in ended]
+
+
+def greedy(sources: Any, prompts: Any) -> list[list[int]]:
+    made = stepper.prepare(NET, small.parameters(NET))
+    found = loop.generate(made, prompts, Rules(), **SIZES, end_token=END, sources=sources)
+    return [text.tokens.tolist() for text in found]
+
+
+def beams(sources: Any, prompts: Any, made: Any = None) -> list[list[Any]]:
+    made = made or stepper.prepare(NET, small.parameters(NET))
+    return beam.search(made, prompts, num_beams=K, **SIZES, end_token=END, sources=sources)
+
+
+@pytest.mark.parametrize("prompts", [STARTS, PROMPTS], ids=["start", "prompts"])
+def test_greedy_is_the_search_by_hand(prompts: Any) -> None:
+    expected = list(map(greedy_by_hand, SOURCES, prompts))
+    assert len(set(map(tuple, expected))) == len(expected)  # else any source would do
+    assert len(set(map(len, expected))) > 1
+    assert greedy(SOURCES, prompts) == expected
+    assert greedy(SOURCES[::-1], prompts[::-1]) == expected[::-1]
+    assert greedy(SOURCES[:1], prompts[:1]) == expected[:1]  # and less padding
+    assert greedy(SOURCES[::-1], prompts) != expected
+
+
+@pytest.mark.parametrize("prompts", [STARTS, PROMPTS], ids=["start", "prompts"])
+def test_beams_are_the_search_by_hand(prompts: Any) -> None:
+    endings = set()
+    for texts, source, prompt in zip(beams(SOURCES, prompts), SOURCES, prompts, strict=True):
+        expected = beams_by_hand(source, prompt)
+        assert [text.tokens.tolist() for text in texts] == [text for _, text in expected]
+        np.testing.assert_allclose([t.score for t in texts], [s for s, _ in expected], rtol=1e-3)
+        endings |= {(text.ended_by, len(text.tokens)) for text in texts}
+    assert len(endings) > 1
+
+
+@flax.struct.dataclass
+class Fixed(stepper.Stepper):
+    """As if the first prompt's first two texts always had one cache."""
+
+    def __call__(self, tokens: Any, lengths: Any, cache: Any) -> Any:
+        if tokens.shape[1] == 1:
+            layers = jax.tree.map(lambda x: x.at[1].set(x[0]), cache.layers)
+            cache = cache.replace(layers=layers)
+        return super().__call__(tokens, lengths, cache)
+
+
+def test_the_caches_of_beams_go_with_them() -> None:
+    """In a stepper, every array of a cache's layers has the examples first: beams move them."""
+    made = stepper.prepare(NET, small.parameters(NET))
+    source = np.stack([SOURCES[1]] * 2), np.array([17, 3], np.int32)
+    layers = made.init_cache(2, 9, source).layers
+    leaves, parts = jax.tree.leaves(layers), jax.tree.leaves(layers, is_leaf=is_unstacked)
+    assert all(is_unstacked(part) and len(part.parts) == small.DECODER_LAYERS for part in parts)
+    assert len(leaves) == 4 * small.DECODER_LAYERS and {len(leaf) for leaf in leaves} == {2}
+    found, *others = beams(SOURCES, PROMPTS, Fixed(made.params, made.blocks, NET))
+    expected, *same = beams(SOURCES, PROMPTS)
+    assert [text.score for text in found] != pytest.approx([text.score for text in expected])
+    for ours, theirs in zip(others, same, strict=True):
+        assert [text.tokens.tolist() for text in ours] == [text.tokens.tolist() for text in theirs]
+
+
+def is_unstacked(x: Any) -> bool:
+    return isinstance(x, stepper.Unstacked)
+
+
+@pytest.mark.parametrize("length", [0, small.MAX_LEN + 1])
+def test_a_source_that_the_net_cannot_read_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=f"a text of {length} tokens: expected 1 to 40"):
+        greedy([*SOURCES[:3], np.zeros(length, np.int32)], STARTS)
+
+
+def test_each_text_needs_a_source() -> None:
+    with pytest.raises(AssertionError, match="each text needs a source"):
+        greedy(SOURCES[:1], STARTS)

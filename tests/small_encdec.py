@@ -1,0 +1,82 @@
+"""A small encoder-decoder with large weights, and its forward pass without a cache."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from scalelab.nets.decoder import Decoder
+from scalelab.nets.encdec import EncoderDecoder
+from scalelab.nn.attention import CrossAttention, SelfAttention
+from scalelab.nn.embed import Embed, InputEmbed
+from scalelab.nn.ffn import FeedForward, gelu_exact
+from scalelab.nn.heads import PlainHead
+from scalelab.nn.layer import PostNorm, PreNorm
+from scalelab.nn.norm import LayerNorm
+from scalelab.nn.positions import LearnedPositions
+from scalelab.nn.stack import Stack
+
+VOCAB, WIDTH, HEADS, FFN, MAX_LEN = 13, 12, 2, 20, 40
+ENCODER_LAYERS, DECODER_LAYERS = 2, 3
+NORMAL = nn.initializers.normal(0.5)
+
+
+def build(layer: type[PreNorm | PostNorm] = PreNorm, head_size: int = 5) -> EncoderDecoder:
+    norm = functools.partial(LayerNorm, 1e-5)
+    heads = HEADS, head_size, 0.0, NORMAL, NORMAL
+
+    def stack(num_layers: int, **cross: Any) -> Stack:
+        ffn = FeedForward(FFN, gelu_exact, NORMAL, NORMAL)
+        parts = SelfAttention(*heads), ffn, norm(), norm(), 0.0
+        return Stack(layer(*parts, **cross), num_layers)
+
+    cross = {"cross_attention": CrossAttention(*heads), "cross_norm": norm()}
+    positions = LearnedPositions(MAX_LEN, WIDTH, NORMAL)
+    embed = InputEmbed(Embed(VOCAB, WIDTH, NORMAL), positions, 0.0)
+    decoder = Decoder(embed, stack(DECODER_LAYERS, **cross), PlainHead(), norm())
+    return EncoderDecoder(stack(ENCODER_LAYERS), decoder, source_norm=norm())
+
+
+def batch(source: Any, source_lengths: Any, tokens: Any, lengths: Any) -> dict[str, np.ndarray]:
+    given = {"source": source, "source_lengths": source_lengths, "tokens": tokens}
+    given |= {"lengths": lengths, "examples": np.arange(len(tokens))}
+    return {name: np.asarray(values, np.int32) for name, values in given.items()}
+
+
+@functools.cache
+def parameters(net: EncoderDecoder) -> Any:
+    """Parameters of std 0.7; positions are the largest.
+
+    Shifts are small, and the tokens' vectors have one length: else most texts would be one token
+    again and again, whatever the source.
+    """
+    one = batch([[0]], [1], [[0]], [1])
+    shapes = jax.eval_shape(lambda: nn.unbox(net.init(jax.random.key(0), one, train=False)))
+    rng = np.random.default_rng(1)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        name = jax.tree_util.keystr(path)
+        shift = "norm" in name or "bias" in name
+        spread = 0.1 if shift else 4.0 if "positions" in name else 0.7
+        drawn = ("scale" in name) + spread * rng.standard_normal(leaf.shape)
+        if "tokens" in name:
+            drawn *= 2 / np.linalg.norm(drawn, axis=-1, keepdims=True)
+        return jnp.asarray(drawn, jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes["params"])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def hidden(net: EncoderDecoder, params: Any, batch: Any, cache: Any = None) -> Any:
+    """Returns hidden states [B, T, D], and the cache."""
+    return net.apply({"params": params}, batch, train=False, cache=cache)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def encode(net: EncoderDecoder, params: Any, batch: Any, max_len: int) -> Any:
+    """Returns the cache of an empty target."""
+    read = {name: batch[name] for name in ("source", "source_lengths", "examples")}
+    return net.apply({"params": params}, read, max_len, method="encode")
