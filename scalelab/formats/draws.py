@@ -26,18 +26,23 @@ def key(*parts: int) -> int:
     return state
 
 
-def bits(stream: int, index: np.ndarray) -> np.ndarray:
-    """Returns 64 random bits for each address >= 0 of a stream's key: uint64 of index's shape."""
+def bits(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Returns 64 random bits for each address of a stream, uint64 of index's shape.
+
+    Args:
+      stream: a key; or several keys, uint64, which broadcast with `index`.
+      index: addresses >= 0.
+    """
     with np.errstate(over="ignore"):  # numpy warns where `index` is a single number
         counter = (np.asarray(index).astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
         return mix(counter + np.uint64(stream))
 
 
-def uniform(stream: int, index: np.ndarray) -> np.ndarray:
+def uniform(stream: int | np.ndarray, index: np.ndarray) -> np.ndarray:
     """Uniform draws in [0, 1), one per index: float64, same shape as `index`."""
     return (bits(stream, index) >> np.uint64(11)) * 2.0**-53
 
 
-def below(stream: int, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
+def below(stream: int | np.ndarray, index: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
     """Uniform integers in [0, limit), one per index: int64, same shape as `index`; limit >= 1."""
     return (uniform(stream, index) * limit).astype(np.int64)

@@ -44,8 +44,9 @@ def corrupt(
     max_len: int,
 ) -> dict[str, np.ndarray]:
     tokens, places = batch["tokens"], np.arange(max_len)
+    # A stream for each row; an address in it for each place.
     rows = draws.bits(draws.key(seed, 0), examples) ^ draws.bits(draws.key(seed, 1), epochs)
-    chances = draws.uniform(rows[:, None], places)  # ty: a stream for each row
+    chances = draws.uniform(rows[:, None], places)
     is_text = places < batch["lengths"][:, None]
     dropped = is_text & (chances < options.rate)
     opens = dropped.copy()

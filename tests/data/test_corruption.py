@@ -38,23 +38,32 @@ class Prepared:
         return self.data.phases[0]
 
 
-@pytest.fixture(scope="module")
-def prepared(wikitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
-    """A corpus prepared for a system with sentinels, in the format `spans`."""
-    system, folder = systems.load("roberta"), tmp_path_factory.mktemp("cache")
-    listed = names.module_names
-    small = dict(
-        tokenizer__vocab_size=400, short__max_len=32, short__batch_size=B, long__example_rate=0.0,
-        machine__cache_dir=str(folder), machine__num_workers=1, data__format="spans",
-        format_options={"rate": 0.3},
-    )  # fmt: skip
+@pytest.fixture(scope="module", autouse=True)
+def scratch() -> Iterator[None]:
+    """The format `spans` is found by name, and a system has sentinels."""
+    system, listed = systems.load("roberta"), names.module_names
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "scalelab.formats.spans", spans)
         patch.setattr(names, "module_names", lambda r: listed(r) + ["spans"] * (r == "formats"))
         patch.setattr(system, "SPECIAL_TOKENS", (*system.SPECIAL_TOKENS, *SENTINELS))
-        arguments = f"system=roberta,corpus=wikitext:{wikitext}"
-        config = config_lib.resolve(tiny.values(arguments, **small))
-        yield Prepared(config, load_data(config, system, progress=False), folder)
+        yield
+
+
+CHOICES: dict[str, Any] = dict(
+    data__format="spans", format_options={"rate": 0.3}, long__example_rate=0.0
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(scratch: None, wikitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("cache")
+    small = dict(
+        tokenizer__vocab_size=400, short__max_len=32, short__batch_size=B,
+        machine__cache_dir=str(folder), machine__num_workers=1,
+    )  # fmt: skip
+    arguments = f"system=roberta,corpus=wikitext:{wikitext}"
+    config = config_lib.resolve(tiny.values(arguments, **(small | CHOICES)))
+    return Prepared(config, load_data(config, systems.load("roberta"), progress=False), folder)
 
 
 def test_the_declaration_is_read_everywhere(prepared: Prepared) -> None:
@@ -189,3 +198,16 @@ def test_every_evaluation_sees_the_same_rows(prepared: Prepared) -> None:
         return found[: len(valid)]
 
     assert rows(8) == rows(8) == rows(5)
+
+
+def test_a_training_that_was_killed_sees_the_same_rows(lab: Any, tmp_path: Path) -> None:
+    config = lab.config("system=roberta,steps=9", **CHOICES)
+    whole = lab.run(tmp_path / "whole", config)
+    train_lab = sys.modules["train_lab"]
+    lab.run(tmp_path / "killed", config, before=train_lab.kill_at(8))
+    resumed = lab.run(tmp_path / "killed", config)
+    assert min(resumed.batches) > 1 and "targets" in resumed.batches[8]
+    for step, batch in resumed.batches.items():
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, whole.batches[step][name])
+    assert resumed.result["eval"] == whole.result["eval"]
