@@ -5,17 +5,19 @@ import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
 from scalelab import objectives, sharding, systems
-from scalelab.config.pretraining import Config
+from scalelab.config.pretraining import Config, LongPhase, ShortPhase
 from scalelab.objectives import CARRIED, Setting, Term, init_variables, named_key
 from scalelab.optim import adamw
 from scalelab.systems import System
@@ -37,6 +39,15 @@ class TrainState:
     frozen: ArrayPytree = dataclasses.field(default_factory=dict)
 
 
+class Trained(Protocol):
+    """A net of another run; `runs.pretrained.Pretrained` is one."""
+
+    @property
+    def net(self) -> nn.Module: ...  # noqa: D102
+    @property
+    def params(self) -> ArrayPytree: ...  # noqa: D102
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """The parts of a training program."""
@@ -45,6 +56,7 @@ class Model:
     net: nn.Module  # unbound
     terms: tuple[Term, ...]  # the summands of the loss
     tx: optax.GradientTransformation  # the optimizer, at learning rate 1
+    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net
 
     @property
     def token_losses(self) -> list[str]:
@@ -60,24 +72,26 @@ class Model:
 def make_model(
     config: Config,
     special_ids: Mapping[str, int] | None = None,
-    frozen: Mapping[str, nn.Module] | None = None,
+    frozen: Mapping[str, Trained] | None = None,
 ) -> Model:
     """Makes the parts of a training program from a config.
 
     Args:
       config: of the run.
       special_ids: role -> token id; None: as in a tokenizer trained for the system.
-      frozen: name -> unbound net of another run.
+      frozen: name -> net of another run, from `runs.pretrained.load_frozen`.
 
     Raises:
       ValueError: net, format and objectives do not go together, or one of them is unknown.
     """
     system, size, o = systems.load(config.system), config.tokenizer.vocab_size, config.optim
+    frozen = frozen or {}
     objectives.check(
         list(config.objective_weights),
         heads=system.HEADS,
         sees=system.SEES,
         format=config.data.format,
+        frozen=frozen,
     )
     ids = systems.special_ids(system) if special_ids is None else special_ids
     return Model(
@@ -97,14 +111,16 @@ def make_model(
             weight_decay=o.weight_decay,
             clip_norm=o.clip_norm,
         ),
+        {name: trained.params for name, trained in frozen.items()},
     )
 
 
 def make_terms(
-    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, nn.Module] | None = None
+    config: Config, special_ids: Mapping[str, int], frozen: Mapping[str, Trained] | None = None
 ) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `objectives.make`."""
-    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate, frozen or {})
+    nets = {name: trained.net for name, trained in (frozen or {}).items()}
+    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate, nets)
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 
@@ -125,7 +141,9 @@ def check_memory(
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of JAX, about sizes beyond 32 bits
-            params = objectives.abstract_params(model.net, model.terms, max_len=max_len)
+            params = objectives.abstract_params(
+                model.net, model.terms, max_len=max_len, frozen=model.frozen
+            )
     except (TypeError, OverflowError) as error:
         raise ValueError(f"the sizes of the net are out of range: {error}") from None
     count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
@@ -140,6 +158,32 @@ def check_memory(
             f" (weight, gradient and two moments): {BYTES_PER_PARAMETER * count / 1e9:,.1f} GB;"
             f" {free / 1e9:,.1f} GB are free: choose a smaller shape or tokenizer.vocab_size"
         )
+
+
+def check_phases(model: Model, config: Config) -> None:
+    """Refuses several phases for a net that carries state of other shapes in each.
+
+    Raises:
+      ValueError: it does.
+    """
+    first, *later = config.phases
+    carried = _carried_shapes(model, first) if later else {}
+    for phase in later if carried else ():
+        for name, shape in _carried_shapes(model, phase).items():
+            if shape != (before := carried[name]):
+                raise ValueError(
+                    f"{config.system} carries an array {name} from step to step, whose shape"
+                    f" changes from {before} to {shape} between the phases (length x batch size"
+                    f" {first.max_len} x {first.batch_size}, then {phase.max_len} x"
+                    f" {phase.batch_size}): set --config.long.example_rate=0 for a single phase"
+                )
+
+
+def _carried_shapes(model: Model, phase: ShortPhase | LongPhase) -> dict[str, tuple[int, ...]]:
+    sizes = {"max_len": phase.max_len, "batch_size": phase.batch_size, "frozen": model.frozen}
+    carried = objectives.abstract_variables(model.net, model.terms, **sizes)[CARRIED]
+    leaves = jax.tree_util.tree_leaves_with_path(carried)
+    return {adamw.parameter_name(path): leaf.shape for path, leaf in leaves}
 
 
 def fresh(
@@ -198,7 +242,9 @@ def create(
     like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
     init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
     with jax.set_mesh(mesh):
-        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
+        # Copies, because a step reuses its state's memory, and other states need these arrays.
+        given = jax.tree.unflatten(tree, [np.array(leaf) for leaf in leaves])
+        given = jax.device_put(given, placed.frozen)
         return init(jax.random.key(seed), given), placed
 
 

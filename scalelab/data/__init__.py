@@ -80,15 +80,9 @@ def load_data(
     )
     started = time.perf_counter()
     specials = prepared.tokenizer.specials(system.FRAME)
-    phases = make_phases(config, prepared.documents, specials, prepared.key)
+    phases = make_phases(config, prepared.documents, specials, prepared.key, system.ORDER)
     timings = prepared.timings | {"examples": time.perf_counter() - started}
     train = prepared.documents["train"]
-    lanes = max(phase.batch_size for phase in phases)
-    if system.ORDER == "contiguous" and train.num_documents < lanes:
-        raise ValueError(
-            f"{config.system} reads a document in each of the {lanes} rows of a batch, but the"
-            f" corpus has {train.num_documents}: use more text or a smaller batch_size"
-        )
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
     for split, documents in prepared.documents.items():

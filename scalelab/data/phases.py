@@ -50,15 +50,20 @@ class PhaseData:
 
 
 def make_phases(
-    config: Config, documents: dict[str, Documents], specials: Specials, key: object
+    config: Config,
+    documents: dict[str, Documents],
+    specials: Specials,
+    key: object,
+    order: str = "shuffled",
 ) -> tuple[PhaseData, ...]:
     """Makes the examples of each phase, or finds them in the cache.
 
     `documents` are those of the splits "train" and "valid"; `key` says in plain JSON what they
-    depend on.
+    depend on; `order` is the system's.
 
     Raises:
-      ValueError: too few examples for one batch of a phase, or none for validation.
+      ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
+        order, fewer documents than rows of a batch.
     """
     form, rate = formats.load(config.data.format), config.long.example_rate
     options = make_options(form, config.format_options)
@@ -74,7 +79,7 @@ def make_phases(
     }
     lengths = [config.short.max_len, *([config.long.max_len] if rate else [])]
 
-    @functools.cache  # called only if examples have to be made
+    @functools.cache  # called only if examples have to be made, or for contiguous order
     def training_ids() -> tuple[np.ndarray | None, ...]:
         if not rate:
             return (None,)
@@ -104,6 +109,17 @@ def make_phases(
         stores = open_store("train", place), open_store("valid", place)
         return _check(PhaseData(max_len, batch_size, *stores, corrupt))
 
+    for place, phase in enumerate(config.phases if order == "contiguous" else ()):
+        ids = training_ids()[place]
+        count = documents["train"].num_documents if ids is None else len(ids)
+        if count < phase.batch_size:
+            name = ("short", "long")[place]
+            raise ValueError(
+                f"{config.system} reads documents in their order, each of the {phase.batch_size}"
+                f" rows of a batch from another one, but the training split has {count} for length"
+                f" {phase.max_len}: use more text, or set config.{name}.batch_size to {count} or"
+                " less"
+            )
     return tuple(map(open_phase, range(len(config.phases))))
 
 

@@ -1,11 +1,12 @@
 """Puts a pre-trained net on all devices, for evaluation and decoding."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
 from flax.typing import ArrayPytree
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import objectives, sharding
 from scalelab.runs.pretrained import Pretrained
@@ -17,6 +18,7 @@ class Placed:
 
     net: nn.Module  # unbound
     params: ArrayPytree  # sharded by the table of training
+    frozen: Mapping[str, ArrayPytree]  # name -> parameters of another run's net, on each device
     mesh: Mesh
 
     @property
@@ -47,9 +49,11 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
 
     def fresh(key: jax.Array) -> ArrayPytree:
         max_len = opened.config.short.max_len
-        return objectives.init_params(key, opened.net, opened.terms, max_len=max_len)
+        frozen = opened.frozen_params
+        return objectives.init_params(key, opened.net, opened.terms, max_len=max_len, frozen=frozen)
 
     mesh = sharding.make_mesh(tensor=tensor_parallel)
     boxed = jax.eval_shape(fresh, jax.random.key(0))
     params = jax.device_put(opened.params, sharding.shardings(boxed, mesh))
-    return Placed(opened.net, params, mesh)
+    frozen = jax.device_put(opened.frozen_params, NamedSharding(mesh, PartitionSpec()))
+    return Placed(opened.net, params, frozen, mesh)

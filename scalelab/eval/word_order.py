@@ -79,7 +79,8 @@ def losses(
         mixed = batch | {"tokens": shuffled(batch["tokens"], special, rng)}
         key = jax.random.fold_in(jax.random.key(seed), number)
         for column, given in enumerate((batch, mixed)):
-            for name, pair in evaluate(placed.params, placed.put(given), key).items():
+            found = evaluate(placed.params, placed.put(given), key, None, placed.frozen)
+            for name, pair in found.items():
                 if name.endswith("_loss"):
                     sums[name.removesuffix("_loss")][column] += np.asarray(pair, float)
     return {name: tuple((s[:, 0] / np.maximum(s[:, 1], 1)).tolist()) for name, s in sums.items()}

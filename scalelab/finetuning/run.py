@@ -109,7 +109,7 @@ class TaskRun:
         )
         head, adaptation = config.head, opened.system.ADAPTATION
         num_outputs, rate = self.task.num_outputs, head.dropout_rate
-        terms = opened.terms if config.lm_weight and opened.predicts == "next" else ()
+        terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         return FinetuneStep(
             Classifier(
                 body,

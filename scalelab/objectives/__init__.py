@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import jax
@@ -123,6 +123,9 @@ class Setting:
 class ObjectiveModule(Protocol):
     """What a module in `objectives/` exports; perhaps a frozen dataclass `Options`, too.
 
+    It may also export `FROZEN`: names of the nets of other runs that it uses, such as
+    ("teacher",); see `frozen_names`.
+
     Attributes:
       NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
       HEADS: heads that the net must have, see `systems.System`.
@@ -196,7 +199,19 @@ def make(
     return tuple(found)
 
 
-def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str) -> None:
+def frozen_names(name: str) -> tuple[str, ...]:
+    """Returns the names of the nets of other runs that the objective `name` uses."""
+    return getattr(load(name), "FROZEN", ())
+
+
+def check(
+    names: Sequence[str],
+    *,
+    heads: Sequence[str],
+    sees: str,
+    format: str,
+    frozen: Collection[str] | None = None,
+) -> None:
     """Refuses objectives that this net or format cannot serve.
 
     Args:
@@ -204,6 +219,7 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
       heads: the system's HEADS.
       sees: the system's SEES.
       format: name of the format.
+      frozen: names of the nets of other runs that there are; None: not known, not checked.
 
     Raises:
       ValueError: an unknown objective, or one that cannot work here, with the reason.
@@ -226,6 +242,12 @@ def check(names: Sequence[str], *, heads: Sequence[str], sees: str, format: str)
             raise ValueError(
                 f"objective {name!r} needs a head {missing[0]!r}, and this system has"
                 f" {', '.join(heads)}: {nearest(missing[0], heads)}"
+            )
+        if frozen is not None and (missing := set(frozen_names(name)) - set(frozen)):
+            raise ValueError(
+                f"objective {name!r} needs a trained net named {min(missing)!r}, but"
+                f" config.machine.frozen names {', '.join(frozen) or 'none'}: set"
+                f" --config.machine.frozen={','.join(f'{n}=RUN' for n in frozen_names(name))}"
             )
 
 
@@ -326,15 +348,39 @@ def init_variables(
 
 
 def init_params(
-    key: jax.Array, net: nn.Module, terms: Iterable[Term], *, max_len: int
+    key: jax.Array,
+    net: nn.Module,
+    terms: Iterable[Term],
+    *,
+    max_len: int,
+    frozen: Mapping[str, ArrayPytree] | None = None,
 ) -> ArrayPytree:
     """Initialises the parameters alone; see `init_variables`."""
-    return init_variables(key, net, terms, max_len=max_len)["params"]
+    return init_variables(key, net, terms, max_len=max_len, frozen=frozen)["params"]
 
 
-def abstract_params(net: nn.Module, terms: Iterable[Term], *, max_len: int) -> ArrayPytree:
-    """Returns shapes and types of the parameters, without making them; see `init_params`."""
+def abstract_variables(
+    net: nn.Module,
+    terms: Iterable[Term],
+    *,
+    max_len: int,
+    batch_size: int = 1,
+    frozen: Mapping[str, ArrayPytree] | None = None,
+) -> dict[str, ArrayPytree]:
+    """Returns shapes and types of what `init_variables` makes, without making it."""
     made = tuple(terms)
+    sizes = {"max_len": max_len, "batch_size": batch_size, "frozen": frozen}
     return jax.eval_shape(
-        lambda key: nn.unbox(init_params(key, net, made, max_len=max_len)), jax.random.key(0)
+        lambda key: nn.unbox(init_variables(key, net, made, **sizes)), jax.random.key(0)
     )
+
+
+def abstract_params(
+    net: nn.Module,
+    terms: Iterable[Term],
+    *,
+    max_len: int,
+    frozen: Mapping[str, ArrayPytree] | None = None,
+) -> ArrayPytree:
+    """Returns shapes and types of the parameters, without making them; see `init_params`."""
+    return abstract_variables(net, terms, max_len=max_len, frozen=frozen)["params"]

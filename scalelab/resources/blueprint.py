@@ -17,6 +17,7 @@ from scalelab import formats, objectives, sharding, state, step
 from scalelab.config.pretraining import Config
 from scalelab.resources import flops, malloc
 from scalelab.resources.flops import Flops
+from scalelab.runs.pretrained import load_frozen
 from scalelab.state import Model, TrainState
 
 
@@ -71,17 +72,21 @@ class Blueprint(Model):
         """A fresh state on the devices."""
         sizes = vars(self.config.short)
         return state.create(
-            self.net, self.terms, self.tx, **sizes, seed=self.config.seed, mesh=mesh
-        )[0]
+            self.net, self.terms, self.tx, **sizes, frozen=self.frozen, seed=self.config.seed,
+            mesh=mesh,
+        )[0]  # fmt: skip
 
 
 def draw(config: Config) -> Blueprint:
     """Draws up a run; nothing is computed and no data is read.
 
     Raises:
-      ValueError: system, objective and format do not go together, or heads do not divide width.
+      ValueError: system, objective, format, phases and nets of other runs do not go together, or
+        heads do not divide width.
     """
-    model, sizes = state.make_model(config), vars(config.short)
+    model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
+    state.check_phases(model, config)
+    sizes = vars(config.short) | {"frozen": model.frozen}
     boxed = jax.eval_shape(
         lambda key: state.fresh(key, model.net, model.terms, model.tx, **sizes),
         jax.random.key(0),

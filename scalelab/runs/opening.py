@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 
 import jax
-from flax import linen as nn
 from jax.sharding import Mesh
 
 from scalelab import data as data_lib
@@ -16,7 +15,7 @@ from scalelab.optim import adamw
 from scalelab.resources import flops, malloc
 from scalelab.runs import checkpoint, environment, run_folder
 from scalelab.runs.metrics import Run
-from scalelab.runs.pretrained import Start, load_frozen
+from scalelab.runs.pretrained import Start, check_tokenizers, load_frozen
 from scalelab.runs.run import Recorder
 from scalelab.state import Model, TrainState
 
@@ -32,15 +31,11 @@ def set_up(config: Config, num_runs: int = 1) -> Mesh:
     mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     batch_sizes = [phase.batch_size for phase in config.phases]
     sharding.check_batches(mesh, batch_sizes, machine.num_microbatches)
-    nets, max_len = _frozen_nets(config), config.short.max_len
-    model = state.make_model(config, frozen=nets)
-    state.check_memory(model, max_len, mesh, malloc.available(), num_runs)
+    model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
+    state.check_memory(model, config.short.max_len, mesh, malloc.available(), num_runs)
+    state.check_phases(model, config)
     adamw.get_schedule(config.optim.schedule)
     return mesh
-
-
-def _frozen_nets(config: Config) -> dict[str, nn.Module]:
-    return {name: opened.net for name, opened in load_frozen(config.machine.frozen).items()}
 
 
 def open_run(
@@ -65,12 +60,13 @@ def open_run(
     system, max_len = systems.load(config.system), config.short.max_len
     tokenizer_dir, is_chief = start and start.tokenizer_dir, jax.process_index() == 0
     data = data_lib.load_data(config, system, tokenizer_dir=tokenizer_dir, progress=is_chief)
-    model = state.make_model(config, data.tokenizer.special_ids, _frozen_nets(config))
-    frozen = {k: opened.params for k, opened in load_frozen(config.machine.frozen).items()}
+    nets = load_frozen(config.machine.frozen)
+    check_tokenizers(nets, data.tokenizer)
+    model = state.make_model(config, data.tokenizer.special_ids, nets)
     fresh, placed = state.create(
         model.net, model.terms, model.tx,
-        max_len=max_len, batch_size=config.short.batch_size, frozen=frozen, seed=config.seed,
-        mesh=mesh,
+        max_len=max_len, batch_size=config.short.batch_size, frozen=model.frozen,
+        seed=config.seed, mesh=mesh,
     )  # fmt: skip
     if start is not None:
         fresh = fresh.replace(params=start.put(fresh.params, placed.params))

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import pathlib
 import zlib
+from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
@@ -39,6 +40,8 @@ class Pretrained:
     params: ArrayPytree  # after `step`, on the first device, layers stacked on axis 0
     step: int
     finished: bool  # whether it reached the end of its budget
+    # Name -> run whose net the loss uses.
+    frozen: "Mapping[str, Pretrained]" = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def net(self) -> nn.Module:
@@ -51,7 +54,17 @@ class Pretrained:
     @functools.cached_property
     def terms(self) -> tuple[Term, ...]:
         """The summands of its loss."""
-        return make_terms(self.config, self.tokenizer.special_ids)
+        return make_terms(self.config, self.tokenizer.special_ids, self.frozen)
+
+    @property
+    def own_terms(self) -> tuple[Term, ...]:
+        """Those of `terms` that use no net of another run."""
+        return tuple(t for t in self.terms if not objectives_lib.frozen_names(t.name))
+
+    @property
+    def frozen_params(self) -> dict[str, ArrayPytree]:
+        """The parameters of the nets of other runs that its loss uses, by their names."""
+        return {name: opened.params for name, opened in self.frozen.items()}
 
     @property
     def predicts(self) -> str | None:
@@ -78,7 +91,11 @@ def load(path: str | pathlib.Path) -> Pretrained:
             raise ValueError(f"the run in {path} has no {part}")
     tokenizer = Tokenizer.load(path / "tokenizer")
     try:
-        expected = _abstract_params(config, tokenizer)
+        frozen = load_frozen(config.machine.frozen)
+    except ValueError as error:
+        raise ValueError(f"the run in {path} needs the nets that it learnt from: {error}") from None
+    try:
+        expected = _abstract_params(config, tokenizer, frozen)
         if tokenizer.vocab_size > config.tokenizer.vocab_size:
             sizes = tokenizer.vocab_size, config.tokenizer.vocab_size
             raise ValueError("tokenizer.json has {} pieces, the net {}".format(*sizes))
@@ -98,7 +115,7 @@ def load(path: str | pathlib.Path) -> Pretrained:
         )
     system, step = systems.load(config.system), int(saved["step"])
     finished = run.result is not None
-    return Pretrained(path, config, system, tokenizer, saved["params"], step, finished)
+    return Pretrained(path, config, system, tokenizer, saved["params"], step, finished, frozen)
 
 
 def load_trained(folder: pathlib.Path) -> ArrayPytree:
@@ -145,12 +162,15 @@ def _resolve_config(run: RunRecord) -> Config:
         raise Unreadable(run.folder / "config.json", str(error)) from None
 
 
-def _abstract_params(config: Config, tokenizer: Tokenizer) -> ArrayPytree:
+def _abstract_params(
+    config: Config, tokenizer: Tokenizer, frozen: Mapping[str, Pretrained]
+) -> ArrayPytree:
     """Returns shapes and types of the parameters that a config describes."""
     system, size = systems.load(config.system), config.tokenizer.vocab_size
     net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
-    made = make_terms(config, tokenizer.special_ids)
-    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len)
+    made = make_terms(config, tokenizer.special_ids, frozen)
+    params = {name: opened.params for name, opened in frozen.items()}
+    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len, frozen=params)
 
 
 def _read_newest(directory: pathlib.Path) -> ArrayPytree:
@@ -295,6 +315,29 @@ def _freeze(config: Config) -> Config:
     return dataclasses.replace(config, frozen=digest)
 
 
+def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> None:
+    """Refuses nets of other runs whose token ids mean other pieces than this run's.
+
+    Raises:
+      ValueError: with the first piece in which they differ.
+    """
+    for name, opened in frozen.items():
+        theirs, ours = opened.tokenizer, tokenizer
+        sizes = f"{theirs.vocab_size:,} pieces there, {ours.vocab_size:,} here"
+        differing = [
+            f"id {i} is {theirs.token(i)!r} there, {ours.token(i)!r} here"
+            for i in range(min(theirs.vocab_size, ours.vocab_size))
+            if theirs.token(i) != ours.token(i)
+        ]
+        if differing or theirs.vocab_size != ours.vocab_size:
+            raise ValueError(
+                f"config.machine.frozen, {name}: the run in {opened.path} has another tokenizer"
+                f" ({', '.join([sizes, *differing[:1]])}), so that its scores are of other pieces:"
+                " train both on the same corpus with the same config.tokenizer, or begin with a run"
+                " that has its tokenizer (--init)"
+            )
+
+
 def _read_begun(workdir: pathlib.Path) -> Config | None:
     """Returns the config of a folder's run if the run began with another one and has saved."""
     saved = any(p.name.isdigit() for p in (workdir / "checkpoints").glob("*"))
@@ -313,7 +356,9 @@ def _fit(opened: Pretrained, digest: str, config: Config) -> Start:
             f"--init={path} is a run of {source.system}, config.system is {config.system!r}: a run"
             f" begins with parameters of its own system; set system={source.system}"
         )
-    wanted, given = by_name(_abstract_params(config, opened.tokenizer)), by_name(opened.params)
+    frozen = load_frozen(config.machine.frozen)
+    wanted = by_name(_abstract_params(config, opened.tokenizer, frozen))
+    given = by_name(opened.params)
     common = wanted.keys() & given.keys()
     wrong = [
         f"{name}: {list(given[name].shape)} there, {list(wanted[name].shape)} here"

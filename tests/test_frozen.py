@@ -1,0 +1,205 @@
+"""Nets of other runs in a loss: from the command line to the trained net, and what is refused."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scratch
+import tiny
+from train_lab import Lab, Record, kill_at
+
+from scalelab import fill_mask, objectives, state, train
+from scalelab.config import cli, exits
+from scalelab.config import pretraining as config_lib
+from scalelab.eval import word_order
+from scalelab.resources import blueprint, flops
+from scalelab.runs import checkpoint, pretrained
+
+
+@dataclasses.dataclass(frozen=True)
+class Distil:
+    """The mean squared distance of the hidden states from a teacher's."""
+
+    name: ClassVar[str] = "distil"
+    samples: ClassVar[bool] = False
+    predicts: ClassVar[None] = None
+
+    teacher: Any
+
+    def prepare(self, batch: Any, rng: jax.Array) -> Any:
+        return batch
+
+    def losses(self, model: Any, batch: Any, ctx: objectives.Pass) -> objectives.Pairs:
+        wanted, _ = self.teacher.apply({"params": ctx.frozen["teacher"]}, batch, train=False)
+        gaps = jnp.square(ctx.hidden(model, batch) - wanted).mean((1, 2))
+        counts = (batch["lengths"] > 0).astype(jnp.float32)
+        return {"loss": (jnp.sum(gaps * counts), jnp.sum(counts))}
+
+
+Make = Callable[..., config_lib.Config]
+Refused = Callable[[Callable[[], Any]], str]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def distil() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        scratch.add(
+            patch, "objectives", "distil",
+            NEEDS=(), HEADS=(), SEES=None, FROZEN=("teacher",),
+            BASELINE=objectives.Baseline("loss", 1.0, 0.0),
+            make=lambda setting, options: Distil(setting.frozen["teacher"]),
+        )  # fmt: skip
+        yield
+
+
+@pytest.fixture(scope="module")
+def original(
+    pretrained_runs: Callable[[str], pathlib.Path], tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+    """The teacher of `whole`; do not write into it."""
+    return shutil.copytree(
+        pretrained_runs("roberta"), tmp_path_factory.mktemp("frozen") / "teacher"
+    )
+
+
+@pytest.fixture
+def teacher(original: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    return shutil.copytree(original, tmp_path / "teacher")
+
+
+@pytest.fixture(scope="module")
+def student(lab: Lab) -> Callable[..., config_lib.Config]:
+    def make(teacher: pathlib.Path | None, **more: Any) -> config_lib.Config:
+        given = {
+            "objective": "mlm+0.5*distil",
+            "long__example_rate": 0.0,
+            "machine__checkpoint_every_steps": 2,
+            "machine__frozen": teacher and f"teacher={teacher}",
+        }
+        return lab.config("system=roberta,steps=4", **(given | more))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(
+    lab: Lab, student: Make, original: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Record:
+    """A distilled run that nothing stops."""
+    return lab.run(tmp_path_factory.mktemp("distilled") / "run", student(original))
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture) -> Callable[[Callable[[], Any]], str]:
+    """Returns the one message with which a program ends, its exit code being 2."""
+
+    def end(call: Callable[[], Any]) -> str:
+        with pytest.raises(SystemExit) as ended, cli.one_message("nothing was done"):
+            call()
+        assert ended.value.code == exits.FAILED
+        return capsys.readouterr().err
+
+    return end
+
+
+def test_a_stopped_run_continues_with_its_teacher(
+    lab: Lab, whole: Record, student: Make, original: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    config = student(original)
+    lab.run(tmp_path, config, before=kill_at(3))
+    resumed = lab.run(tmp_path, config)
+    assert list(resumed.states) == [3, 4]  # that of step 2 was saved
+    for k, found in resumed.states.items():
+        jax.tree.map(np.testing.assert_array_equal, found, whole.states[k])
+
+
+def test_the_teacher_stays_as_it_was(whole: Record, original: pathlib.Path) -> None:
+    opened, last = pretrained.load(original), whole.states[4]
+    for found in whole.states.values():
+        jax.tree.map(np.testing.assert_array_equal, found.frozen["teacher"], opened.params)
+    # It has no moments, and checkpoints leave it out.
+    sizes = [leaf.size for leaf in jax.tree.leaves(last.opt_state) if leaf.ndim]
+    assert sum(sizes) == 2 * flops.count_parameters(last.params)
+    kept = checkpoint.Checkpoints(whole.workdir / "checkpoints", None)
+    assert not kept.restore(None)[0].get("frozen")
+    kept.close()
+    saved = json.loads((whole.workdir / "config.json").read_text())
+    assert saved["frozen"] == f"teacher={pretrained.tree_digest(opened.params)}"
+    evaluated = whole.result["eval"]["32"]
+    total = evaluated["mlm_loss"] + 0.5 * evaluated["distil_loss"]
+    np.testing.assert_allclose(evaluated["loss"], total, rtol=1e-6)
+
+
+def test_a_state_has_a_copy_of_the_teacher(student: Make, original: pathlib.Path) -> None:
+    """A step reuses the memory of its state, and other states need the teacher, too."""
+    config = student(original)
+    plan = blueprint.draw(config)
+    now = plan.start(tiny.one_device())
+    for ours, theirs in zip(jax.tree.leaves(now.frozen), jax.tree.leaves(plan.frozen), strict=True):
+        assert ours.unsafe_buffer_pointer() != theirs.unsafe_buffer_pointer()
+    alone = blueprint.draw(student(None, objective="mlm"))
+    assert plan.phases[0].forward.body > 1.9 * alone.phases[0].forward.body
+
+
+def test_other_programs_open_a_distilled_run(
+    whole: Record, student: Make, original: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    fill_mask.main([f"--run={whole.workdir}", "a [MASK] b"])
+    found = word_order.losses(whole.workdir, num_examples=8, seed=0)
+    assert found.keys() == {"mlm", "distil"}
+    config = student(None, objective="mlm", machine__init=str(whole.workdir))
+    _, start = pretrained.begin(config, tmp_path / "next")
+    assert start is not None and not start.fresh and not start.unused
+
+
+def test_a_run_needs_the_teacher_that_it_began_with(
+    lab: Lab, student: Make, teacher: pathlib.Path, tmp_path: pathlib.Path, refused: Refused
+) -> None:
+    folder, config = tmp_path / "run", student(teacher)
+    lab.run(folder, config, before=kill_at(3))
+    teacher.rename(tmp_path / "moved")
+    pretrained.load_frozen.cache_clear()
+    message = refused(lambda: pretrained.load(folder))
+    assert re.search(f"needs the nets that it learnt from: .*frozen, teacher: {teacher}", message)
+    assert f"frozen, teacher: {teacher}" in refused(lambda: lab.run(folder, config))
+    shutil.copytree(tmp_path / "moved", teacher)
+    shutil.rmtree(teacher / "checkpoints" / "3")  # which leaves that of step 0
+    message = refused(lambda: lab.run(folder, config))
+    assert re.search("another config.*frozen", message, re.DOTALL) and "Traceback" not in message
+
+
+def test_a_teacher_that_is_missing_is_named(
+    student: Make, teacher: pathlib.Path, tmp_path: pathlib.Path, refused: Refused
+) -> None:
+    call = lambda config: refused(lambda: train.train(config, tmp_path / "run"))  # noqa: E731
+    assert "set --config.machine.frozen=teacher=RUN" in call(student(None))
+    other = student(None, machine__frozen=f"techer={teacher}")
+    assert re.search("named 'teacher'.*names techer", call(other))
+    assert "frozen, teacher: " in call(student(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="machine.frozen=teacher=RUN"):
+        state.make_model(student(None))
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(
+    student: Make, teacher: pathlib.Path, tmp_path: pathlib.Path, refused: Refused
+) -> None:
+    path = teacher / "tokenizer" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocab = content["model"]["vocab"]
+    first, second = [piece for piece, i in vocab.items() if i in (50, 51)]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    path.write_text(json.dumps(content))
+    message = refused(lambda: train.train(student(teacher), tmp_path / "run"))
+    assert "has another tokenizer (300 pieces there, 300 here, id 50 is" in message
+    assert not (tmp_path / "run" / "config.json").exists()
+    smaller = student(teacher, tokenizer__vocab_size=290)
+    message = refused(lambda: train.train(smaller, tmp_path / "run"))
+    assert "300 pieces there, 290 here" in message
