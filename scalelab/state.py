@@ -11,7 +11,6 @@ import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh
@@ -242,9 +241,7 @@ def create(
     like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
     init, placed = _initialiser(net, tuple(terms), tx, max_len, batch_size, mesh, like, tree)
     with jax.set_mesh(mesh):
-        # Copies, because a step reuses its state's memory, and other states need these arrays.
-        given = jax.tree.unflatten(tree, [np.array(leaf) for leaf in leaves])
-        given = jax.device_put(given, placed.frozen)
+        given = jax.device_put(jax.tree.unflatten(tree, leaves), placed.frozen)
         return init(jax.random.key(seed), given), placed
 
 

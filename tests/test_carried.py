@@ -1,0 +1,139 @@
+"""Carried state with a batch axis, and contiguous order: from the program to the checkpoint."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scratch
+from train_lab import Lab, Record, kill_at
+
+from scalelab import state, systems
+from scalelab.config import cli, exits
+from scalelab.data import load_data
+from scalelab.nn import axes
+from scalelab.resources import blueprint
+
+B, D = 8, 8
+
+
+class Memory(nn.Module):
+    """A net that adds to its states a running mean of those of each row's earlier batches."""
+
+    net: nn.Module
+
+    @nn.compact
+    def __call__(self, batch: Any, *, train: bool, step: Any = None) -> tuple[jax.Array, None]:
+        hidden, _ = self.net(batch, train=train, step=step)
+
+        def empty() -> jax.Array:
+            return jnp.zeros((hidden.shape[0], hidden.shape[2]))
+
+        names = (axes.BATCH, axes.WIDTH)
+        memory = self.variable("carried", "memory", nn.with_logical_partitioning(empty, names))
+        seen = memory.value[:, None]
+        if train:
+            memory.value = 0.5 * memory.value + 0.5 * jax.lax.stop_gradient(hidden.mean(1))
+        return hidden + seen, None
+
+    def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        return self.net.token_features(hidden)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory() -> Iterator[None]:
+    """A system "memory": RoBERTa's net with a memory, in contiguous order."""
+    roberta = systems.load("roberta")
+    with pytest.MonkeyPatch.context() as patch:
+        scratch.add(patch, "systems", "memory", **vars(roberta) | {
+            "ORDER": "contiguous",
+            "build": lambda *given: Memory(roberta.build(*given)),
+        })  # fmt: skip
+        yield
+
+
+@pytest.fixture(scope="module")
+def config(lab: Lab) -> Callable[..., Any]:
+    def make(**more: Any) -> Any:
+        given = {"machine__checkpoint_every_steps": 2, "long__example_rate": 0.0} | more
+        return lab.config("system=memory,steps=4", **given)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(lab: Lab, config: Any, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return lab.run(tmp_path_factory.mktemp("whole") / "run", config())
+
+
+def refused(call: Callable[[], Any], capsys: pytest.CaptureFixture) -> str:
+    """Returns the one message with which a program ends, its exit code being 2."""
+    with pytest.raises(SystemExit) as ended, cli.one_message("nothing was done"):
+        call()
+    assert ended.value.code == exits.FAILED
+    return capsys.readouterr().err
+
+
+def test_a_memory_of_each_row_is_trained_and_continued(
+    lab: Lab, config: Any, whole: Record, tmp_path: pathlib.Path
+) -> None:
+    memories = [whole.states[k].carried["memory"] for k in (1, 2, 3, 4)]
+    assert memories[0].shape == (B, D) and all(np.ptp(m, axis=0).all() for m in memories)
+    assert not any((a == b).all() for a, b in zip(memories, memories[1:], strict=False))
+    lab.run(tmp_path, config(), before=kill_at(3))
+    resumed = lab.run(tmp_path, config())
+    assert list(resumed.states) == [3, 4]  # that of step 2 was saved
+    for k, found in resumed.states.items():
+        jax.tree.map(np.testing.assert_array_equal, found, whole.states[k])
+        jax.tree.map(np.testing.assert_array_equal, resumed.batches[k - 1], whole.batches[k - 1])
+
+
+def test_each_row_reads_on_where_it_stopped(config: Any, whole: Record) -> None:
+    made = config()
+    store = load_data(made, systems.load("memory"), progress=False).phases[0].train
+    starts = np.arange(B) * len(store) // B
+    for step, batch in whole.batches.items():
+        wanted = store.gather(starts + step)
+        np.testing.assert_array_equal(batch["tokens"], wanted["tokens"])
+
+
+def test_a_memory_is_split_like_a_batch(config: Any) -> None:
+    model = state.make_model(config())
+    boxed = blueprint.draw(config()).boxed
+    assert boxed.carried["memory"].names == (axes.BATCH, axes.WIDTH)
+    assert boxed.carried["memory"].value.shape == (B, D)
+    state.check_phases(model, config())
+
+
+def test_two_phases_of_different_sizes_are_refused(
+    lab: Lab, config: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+) -> None:
+    two = config(long__example_rate=0.1)
+    message = refused(lambda: lab.run(tmp_path, two), capsys)
+    assert "Traceback" not in message and "set --config.long.example_rate=0" in message
+    assert "memory from step to step, whose shape changes from (8, 8) to (4, 8)" in message
+    with pytest.raises(ValueError, match="example_rate=0"):
+        blueprint.draw(two)
+    blueprint.draw(config(long__example_rate=0.1, long__batch_size=B))
+
+
+@pytest.mark.parametrize(("rate", "message"), [
+    (0.0, "each of the 300 rows .* has 240 for length 32: .*config.short.batch_size to 240 or"),
+    (0.1, "each of the 64 rows .* has [0-9]+ for length 64: .*config.long.batch_size to [0-9]+ or"),
+])  # fmt: skip
+def test_fewer_documents_than_rows_are_refused(
+    rate: float, message: str, lab: Lab, config: Any, tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    sizes = {"long__batch_size": 64, "short__batch_size": 300 if rate == 0 else 64}
+    given = config(long__example_rate=rate, **sizes)
+    found = refused(lambda: lab.run(tmp_path, given), capsys)
+    assert re.search(message, found) and "Traceback" not in found
+    shuffled = dataclasses.replace(given, system="roberta")
+    assert load_data(shuffled, systems.load("roberta"), progress=False).phases
