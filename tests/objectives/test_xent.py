@@ -98,7 +98,7 @@ def test_weight_and_accuracy(chunks: None) -> None:
     hits = total = 0.0
     for b in range(B):
         for t in range(T):
-            scores = TABLE @ FEATURES[b, t] + BIAS
+            scores = (TABLE * FEATURES[b, t]).sum(-1) + BIAS
             hits += float(WEIGHTS[b, t]) * (scores.argmax() == TARGETS[b, t])
             total += float(WEIGHTS[b, t])
     assert 0 < hits < total
