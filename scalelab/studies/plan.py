@@ -149,7 +149,9 @@ def net_key(run: PlannedRun) -> Hashable:
     """Returns the fields that decide the programs of a run."""
     config = run.config
     phases = tuple((phase.batch_size, phase.max_len) for phase in config.phases)
-    return run.system, config.net, config.objective, config.tokenizer, config.data.format, phases
+    options = str((config.system_options, config.objective_options, config.format_options))
+    form = config.data.format
+    return run.system, config.net, config.objective, options, config.tokenizer, form, phases
 
 
 def time_finetuning(plan: "Blueprint", batch_size: int, length: int) -> float:
@@ -165,11 +167,17 @@ def time_finetuning(plan: "Blueprint", batch_size: int, length: int) -> float:
         plan.net, OneLayerHead(2, 0.1, nn.initializers.zeros), plan.system.ADAPTATION.reads
     )
     batch, tx = plan.random_batch(length, batch_size), optax.adamw(1e-5)
-    shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), batch, train=False)["params"])
+
+    def score(net: Classifier) -> jax.Array:
+        hidden, _ = net.body(batch, train=True)
+        return net.classify(hidden, batch, train=True)
+
+    keys = {name: jax.random.key(0) for name in ("params", "dropout")}
+    shapes = jax.eval_shape(lambda: net.init(keys, method=score)["params"])
     params = jax.tree.map(lambda x: np.full(x.shape, 0.01, x.dtype), nn.unbox(shapes))
 
     def loss(params: optax.Params, key: jax.Array) -> jax.Array:
-        scores, _ = net.apply({"params": params}, batch, train=True, rngs={"dropout": key})
+        scores = net.apply({"params": params}, rngs={"dropout": key}, method=score)
         return optax.softmax_cross_entropy_with_integer_labels(scores, batch["lengths"] * 0).mean()
 
     @jax.jit
