@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import declared
 import flax.linen as nn
 import jax
 import jax.extend.core
@@ -147,7 +148,7 @@ def test_what_gets_no_gradient_costs_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [evaluation, training])
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
 def test_xlas_own_analysis_agrees(system: str, kind: Callable[..., tuple]) -> None:
     """Within 5%: XLA also counts softmax, norms, activations and the optimizer, small at this size.
 

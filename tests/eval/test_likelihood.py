@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import declared
 import jax
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def one_by_one(opened: Any) -> np.ndarray:
     return np.array(expected)
 
 
-@pytest.mark.parametrize("system", tiny.SYSTEMS)
+@pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
 def test_each_token_is_scored_once_as_a_loop_does_it(pretrained_runs: Runs, system: str) -> None:
     opened = opened_run(pretrained_runs(system))
     found = nats_of(opened, tokens_of(opened), STARTS, reading_of(opened))

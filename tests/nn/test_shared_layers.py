@@ -18,8 +18,10 @@ B, T, D = 2, 5, 6
 ATTENTION = ("attention", "attention_norm")
 SHARINGS = [Sharing(), Sharing(2), Sharing(1, ATTENTION), Sharing(2, ("ffn",)), Sharing(3)]
 DEEP = UNROLLED_LAYERS + 2
-CASES = [(sharing, 3, "none") for sharing in SHARINGS]
-CASES += [(SHARINGS[0], DEEP, "none"), (SHARINGS[1], DEEP, "none"), (SHARINGS[3], DEEP, "full")]
+CASES = [(SHARINGS[0], 3, "none"), (SHARINGS[3], 3, "none"), (SHARINGS[1], DEEP, "none")]
+SLOW = [(sharing, 3, "none") for sharing in (SHARINGS[1], SHARINGS[2], SHARINGS[4])]
+SLOW += [(SHARINGS[0], DEEP, "none"), (SHARINGS[3], DEEP, "full")]
+CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
 
 
 def groups(sharing: Sharing, num_layers: int) -> np.ndarray:

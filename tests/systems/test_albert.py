@@ -60,7 +60,13 @@ def apart(a: Any, b: Any) -> float:
 
 @pytest.mark.parametrize(
     ("shared", "num_groups"),
-    [("all", 1), ("all", 2), ("attention", 1), ("ffn", 2)],
+    [
+        ("all", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("all", 1), ("attention", 1), ("ffn", 2))
+        ),
+    ],
 )
 def test_layers_are_copies_whose_gradients_are_summed(shared: str, num_groups: int) -> None:
     with tiny.in_double():

@@ -80,7 +80,7 @@ def flat(tree: Any) -> dict[str, Any]:
 # --- Initialisation ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", declared.marked(SYSTEMS))
 def test_initialisation(name: str) -> None:
     said = declared.get(name)
     params = flat(init(make(name, (2, 64, 3), vocab_size=2000), make_terms(name)))
@@ -133,7 +133,7 @@ def test_gpt2s_stream_does_not_grow_with_depth_at_the_start() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", declared.marked(SYSTEMS))
 def test_any_shape_builds_with_the_declared_kernels(name: str, shape: tuple[int, int, int]) -> None:
     num_heads, width, num_layers = shape
     module, made, body = systems.load(name), make_terms(name), declared.get(name).body
@@ -225,7 +225,7 @@ def test_roberta_is_bert_without_segments() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", declared.marked(SYSTEMS))
 def test_bfloat16_follows_float32(name: str) -> None:
     batch = make_batch(2, 12)
     batch["tokens"] = jax.random.randint(jax.random.key(5), (2, 12), 0, 50)
@@ -275,7 +275,7 @@ def test_a_system_exports_what_the_loop_needs(name: str) -> None:
     objectives.check([*config.objective_weights], heads=module.HEADS, sees=module.SEES, format=form)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", declared.marked(SYSTEMS))
 def test_an_untied_net_scores_with_a_table_of_its_own(name: str) -> None:
     """One more table, of the embedding's size and initialisation, which alone scores tokens."""
     made = make_terms(name)
