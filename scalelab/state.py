@@ -140,12 +140,12 @@ def check_memory(
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of JAX, about sizes beyond 32 bits
-            params = objectives.abstract_params(
+            variables = objectives.abstract_variables(
                 model.net, model.terms, max_len=max_len, frozen=model.frozen
             )
     except (TypeError, OverflowError) as error:
         raise ValueError(f"the sizes of the net are out of range: {error}") from None
-    count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    count = num_runs * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables["params"]))
     stats = mesh.local_devices[0].memory_stats() or {}
     if "bytes_limit" in stats:
         free = stats["bytes_limit"] * mesh.size

@@ -50,6 +50,10 @@ def test_options_are_set_and_refused_like_fields(run: Run, capsys) -> None:
     code, config = run(electra, *options)
     assert code == 0 and config.system_options["embed_width"] == 64
     assert config.objective_options["target"] == "token"
+    code, config = run(FILE.replace("bert", "albert"), "--config.system_options.shared=none",
+                       "--config.system_options.embed_width=None")  # fmt: skip
+    assert code == 0 and config.system_options["shared"] == "none"  # a word of that option
+    assert config.system_options["embed_width"] is None
     for wrong, word in (
         ("embed_widht=64", "'embed_width'"),
         ("shared=all", "shared of electra"),

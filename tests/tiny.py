@@ -128,9 +128,9 @@ class Parts:
         from scalelab import objectives as objectives_lib
 
         return jax.eval_shape(
-            lambda key: objectives_lib.init_params(key, self.net, self.terms, max_len=max_len),
+            lambda key: objectives_lib.init_variables(key, self.net, self.terms, max_len=max_len),
             jax.random.key(0),
-        )
+        )["params"]
 
 
 def parts(system: str, **fields: Any) -> Parts:

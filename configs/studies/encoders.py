@@ -7,7 +7,7 @@
 |---|---|---|---|
 | bert | MLM + NSP | segment pairs | the control of this study: 20 M tokens |
 | bert, sop | MLM + SOP | sentence order | the second text: next or other, in order or swapped |
-| albert 2x128x2 | MLM + SOP | sentence order | layers share parameters; as many FLOPs a token |
+| albert 2x128x2 | MLM + SOP | sentence order | layers share parameters; 3% more FLOPs a token |
 | albert 2x172x2 | MLM + SOP | sentence order | as many parameters as bert; fewer tokens |
 | electra | MLM + 50 RTD | sentences | a generator of a quarter of the width |
 | electra, masked_only | MLM + 50 RTD | sentences | "ELECTRA 15%": loss at the masked positions |
@@ -21,6 +21,7 @@ two cores a run takes some 20 minutes.
 import pathlib
 
 import ml_collections
+from ml_collections import config_dict
 
 from scalelab.config import files
 
@@ -43,9 +44,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     pretrain, optim = config.pretrain, config.pretrain.optim
     pretrain.net.max_len, pretrain.long.max_len = 128, 128
     pretrain.long.example_rate = 0.0  # one phase
-    with pretrain.unlocked():
-        for name in ("total_tokens", "warmup_tokens"):
-            optim[name] = None
+    optim.total_tokens = config_dict.placeholder(float)
+    optim.warmup_tokens = config_dict.placeholder(float)
     optim.total_flops, optim.warmup_flops = FLOPS, FLOPS / 10
     config.fields = (
         "optim.learning_rate=2e-3", "net.dropout_rate=0.0", "tokenizer.kind=wordpiece",

@@ -161,7 +161,7 @@ def _parse(argv: list[str], config_class: type) -> list[str]:
         if name.startswith("config.") and (is_option or value.lower() == "none"):
             if not equals:
                 fail(f"{argument}: expected {argument}=VALUE")
-            _OVERRIDES[name.removeprefix("config.")] = parse_value(value)
+            _OVERRIDES[name.removeprefix("config.")] = parse_value(value) if is_option else None
         else:
             kept.append(argument)
     sys.argv[:] = [program, *kept]  # where the config flag looks for its fields

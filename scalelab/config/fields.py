@@ -124,8 +124,6 @@ def field_names(cls: type, prefix: str = "") -> list[str]:
 
 def parse_value(text: str) -> Any:
     """Reads a number, a tuple, None or True as in Python; anything else is a word."""
-    if text.lower() == "none":
-        return None
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -49,8 +49,8 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
 
     def fresh(key: jax.Array) -> ArrayPytree:
         max_len = opened.config.short.max_len
-        frozen = opened.frozen_params
-        return objectives.init_params(key, opened.net, opened.terms, max_len=max_len, frozen=frozen)
+        sizes = {"max_len": max_len, "frozen": opened.frozen_params}
+        return objectives.init_variables(key, opened.net, opened.terms, **sizes)["params"]
 
     mesh = sharding.make_mesh(tensor=tensor_parallel)
     boxed = jax.eval_shape(fresh, jax.random.key(0))

@@ -138,7 +138,9 @@ def _check_shapes(opened: Folder, values: dict[str, Any]) -> None:
         return
     config = resolve(values)
     model = state.make_model(config, opened.tokenizer.special_ids)
-    made = objectives.abstract_params(model.net, model.terms, max_len=config.short.max_len)
+    made = objectives.abstract_variables(model.net, model.terms, max_len=config.short.max_len)[
+        "params"
+    ]
     expected = {k: x.shape for k, x in traverse_util.flatten_dict(made, sep="/").items()}
     wrong = [
         f"{name}: expected {expected.get(name)}, found {x.shape}"

@@ -347,18 +347,6 @@ def init_variables(
     return {name: variables.get(name, {}) for name in ("params", CARRIED)}
 
 
-def init_params(
-    key: jax.Array,
-    net: nn.Module,
-    terms: Iterable[Term],
-    *,
-    max_len: int,
-    frozen: Mapping[str, ArrayPytree] | None = None,
-) -> ArrayPytree:
-    """Initialises the parameters alone; see `init_variables`."""
-    return init_variables(key, net, terms, max_len=max_len, frozen=frozen)["params"]
-
-
 def abstract_variables(
     net: nn.Module,
     terms: Iterable[Term],
@@ -373,14 +361,3 @@ def abstract_variables(
     return jax.eval_shape(
         lambda key: nn.unbox(init_variables(key, net, made, **sizes)), jax.random.key(0)
     )
-
-
-def abstract_params(
-    net: nn.Module,
-    terms: Iterable[Term],
-    *,
-    max_len: int,
-    frozen: Mapping[str, ArrayPytree] | None = None,
-) -> ArrayPytree:
-    """Returns shapes and types of the parameters, without making them; see `init_params`."""
-    return abstract_variables(net, terms, max_len=max_len, frozen=frozen)["params"]

@@ -170,7 +170,8 @@ def _abstract_params(
     net = systems.make_net(system, config.net, config.system_options, vocab_size=size)
     made = make_terms(config, tokenizer.special_ids, frozen)
     params = {name: opened.params for name, opened in frozen.items()}
-    return objectives_lib.abstract_params(net, made, max_len=config.short.max_len, frozen=params)
+    sizes = {"max_len": config.short.max_len, "frozen": params}
+    return objectives_lib.abstract_variables(net, made, **sizes)["params"]
 
 
 def _read_newest(directory: pathlib.Path) -> ArrayPytree:

@@ -33,6 +33,13 @@ def test_some_studies_have_one_scale(name: str, systems: set[str], tmp_path) -> 
         module.get_config("scale=tiny")
 
 
+def test_a_word_stays_a_word_and_none_is_off() -> None:
+    lines = "machine.remat=none", "net.ffn_width=None", "optim.beta1=0.8"
+    assert spec.parse_fields(lines) == {
+        "machine.remat": "none", "net.ffn_width": None, "optim.beta1": 0.8,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

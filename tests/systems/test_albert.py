@@ -32,7 +32,7 @@ def build(**options: Any) -> Any:
 
 def draw(net: Any) -> Any:
     """Parameters of a net, all far from 0."""
-    made = objectives.abstract_params(net, terms("mlm", "sop"), max_len=tiny.LENGTH)
+    made = objectives.abstract_variables(net, terms("mlm", "sop"), max_len=tiny.LENGTH)["params"]
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape), x.dtype), made)
 
@@ -121,7 +121,7 @@ def test_albert_large_has_the_papers_size() -> None:
     """Lan et al. 2020, table 1: 18M; layers, embedding and pooler, without the heads."""
     sizes = systems.Sizes(16, 1024, 24, 4096, 512, dropout_rate=0.0)
     net = albert.build(sizes, albert.Options(), 30_000)
-    made = objectives.abstract_params(net, terms("sop"), max_len=8)
+    made = objectives.abstract_variables(net, terms("sop"), max_len=8)["params"]
     made["pair_head"].pop("classifier")
     count = sum(x.size for x in jax.tree.leaves(made))
     h, e, f = 1024, 128, 4096

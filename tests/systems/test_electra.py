@@ -32,7 +32,7 @@ def make_batch(size: int = 4) -> Any:
 
 def draw(net: Any, chosen: Any) -> Any:
     """Parameters of a net, all far from 0."""
-    made = objectives.abstract_params(net, chosen, max_len=tiny.LENGTH)
+    made = objectives.abstract_variables(net, chosen, max_len=tiny.LENGTH)["params"]
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda x: jnp.array(0.5 * rng.normal(size=x.shape), x.dtype), made)
 
