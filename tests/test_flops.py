@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import declared
 import flax.linen as nn
 import jax
 import jax.extend.core
@@ -129,8 +128,9 @@ def training(parts: tiny.Parts) -> tuple:
     """The training step, and abstract arguments for it."""
     phase = parts.config.short
     tx = tiny.optimizer(parts.config)
-    fresh, _ = state.create(
-        parts.net, parts.terms, tx, max_len=phase.max_len, seed=0, mesh=tiny.one_device()
+    fresh = jax.eval_shape(
+        lambda key: nn.unbox(state.fresh(key, parts.net, parts.terms, tx, max_len=phase.max_len)),
+        jax.random.key(0),
     )
     batch = objectives_lib.example_batch(phase.max_len, parts.arrays, phase.batch_size)
     return step.make_train_step(parts.net, parts.terms, tx), (fresh, batch, 1e-3)
@@ -148,20 +148,21 @@ def test_what_gets_no_gradient_costs_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [evaluation, training])
-@pytest.mark.parametrize("system", declared.marked(tiny.SYSTEMS))
+@pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_xlas_own_analysis_agrees(system: str, kind: Callable[..., tuple]) -> None:
-    """Within 5%: XLA also counts softmax, norms, activations and the optimizer, small at this size.
+    """Within 1%: XLA also counts softmax, norms, activations and the optimizer, small at this size.
 
     One layer, because XLA counts the body of a loop once; and few pieces, so that the head is one
     product and no loop. Dense attention computes the masked half of a causal net's scores as well.
+    XLA counts the program as it is written, before it merges what is computed twice.
     """
     parts = tiny.parts(
-        system, net__width=256, net__num_heads=4, net__num_layers=1, net__max_len=64,
-        short__max_len=64, tokenizer__vocab_size=2000,
+        system, net__width=2048, net__num_heads=4, net__num_layers=1, net__max_len=64,
+        short__max_len=64, short__batch_size=32, tokenizer__vocab_size=2000,
     )  # fmt: skip
     made, arguments = kind(parts)
-    analysis = jax.jit(made).lower(*arguments).compile().cost_analysis()
+    analysis = jax.jit(made).lower(*arguments).cost_analysis()
     cost = cost_of(parts, nn.unbox(parts.abstract_parameters(parts.config.short.max_len)))
     expected = cost.forward + (cost.attention if (parts.module.SEES == "left") else 0)
     times = 1 if kind is evaluation else cost.train / cost.forward
-    assert analysis["flops"] == pytest.approx(times * expected, rel=0.05)
+    assert analysis["flops"] == pytest.approx(times * expected, rel=0.01)
