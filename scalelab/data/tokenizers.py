@@ -111,6 +111,22 @@ class Tokenizer:
         starts = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
         return np.fromiter(itertools.chain.from_iterable(pieces), np.int32, starts[-1]), starts
 
+    def encode_aligned(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Encodes texts, and says where each piece ends, and its word.
+
+        Returns:
+          Each text's start [len(texts) + 1]; ids [n]; and [2, n], for each piece the character of
+          its text after its last one, and the number of its word; all int64.
+        """
+        encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        starts = np.cumsum([0, *(len(found.ids) for found in encoded)], dtype=np.int64)
+        pieces = [
+            [*zip(found.ids, (stop for _, stop in found.offsets), found.word_ids, strict=True)]
+            for found in encoded
+        ]
+        flat = np.array([*itertools.chain.from_iterable(pieces)], np.int64).reshape(-1, 3)
+        return starts, flat.T[0], flat.T[1:]
+
     def encode_with_masks(self, text: str) -> np.ndarray:
         """Encodes a text, reading the mask token's text as the mask token: ids [n] int32.
 

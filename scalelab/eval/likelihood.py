@@ -9,10 +9,12 @@ Documents longer than the context are read in windows: a token of a causal net h
 context - stride tokens before it, a token of a masked net half as many on either side.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 
@@ -72,6 +74,7 @@ class Reading(NamedTuple):
     mask_id: int | None  # replaces the predicted token; None: the net is causal
     context: int  # tokens of text that a window holds
     stride: int  # tokens of text by which it moves on
+    in_place: bool = False  # nothing is masked, and each token is judged where it stands
 
     @property
     def num_special(self) -> int:
@@ -84,8 +87,9 @@ class Windows(NamedTuple):
 
     starts: np.ndarray  # the first token that each sees
     stops: np.ndarray  # after the last one that it sees
-    firsts: np.ndarray  # the first token that it scores
+    firsts: np.ndarray  # the first token that it scores; a masked net sees a mask there
     lasts: np.ndarray  # after the last one that it scores
+    hidden: np.ndarray  # after the last one that a masked net sees a mask for
 
 
 def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
@@ -106,32 +110,35 @@ def slide(num_tokens: int, context: int, stride: int, ahead: int) -> Windows:
     firsts = starts + (context - stride - ahead)
     firsts[0] = 0
     lasts = np.append(firsts[1:], num_tokens)
-    return Windows(starts, np.minimum(starts + context, num_tokens), firsts, lasts)
+    return Windows(starts, np.minimum(starts + context, num_tokens), firsts, lasts, lasts)
 
 
-def lay_rows(starts: np.ndarray, reading: Reading) -> Windows:
+def lay_rows(starts: np.ndarray, reading: Reading, word_stops: np.ndarray | None = None) -> Windows:
     """Lays out the rows that score every token once; a row of a masked net scores one token.
 
     Args:
       starts: [num_documents + 1] int64, where each document begins in the flat tokens.
       reading: how they are read.
+      word_stops: [n] int64, the place after the last token of each token's word: a masked net does
+        not see the rest of the word (Kauf and Ivanova 2023, "PLL-word-l2r"); None: it does.
     """
-    causal = reading.mask_id is None
-    ahead = 0 if causal else (reading.context - reading.stride) // 2
-    parts = [np.zeros((4, 0), np.int64)]
+    whole_rows = reading.mask_id is None
+    ahead = 0 if whole_rows else (reading.context - reading.stride) // 2
+    parts = [np.zeros((5, 0), np.int64)]
     for start, stop in itertools.pairwise(starts.tolist()):
         if stop > start:
             made = slide(stop - start, reading.context, reading.stride, ahead)
-            if causal and not reading.begin:
+            if whole_rows and not reading.begin and not reading.in_place:
                 made.firsts[0] = 1
             parts.append(np.stack(made) + start)
     table = np.concatenate(parts, axis=1)
     counts = table[3] - table[2]
-    if causal:
+    if whole_rows:
         return Windows(*table[:, counts > 0])
     table = np.repeat(table, counts, axis=1)
     table[2] += np.arange(table.shape[1]) - np.repeat(np.cumsum(counts) - counts, counts)
     table[3] = table[2] + 1
+    table[4] = table[3] if word_stops is None else np.minimum(word_stops[table[2]], table[1])
     return Windows(*table)
 
 
@@ -151,64 +158,93 @@ def plan(rows: Windows, reading: Reading, batch_size: int, ways: int = 1) -> Ite
     `ways`, the devices that share it.
     """
     longest = reading.context + reading.num_special
-    lengths = rows.stops - rows.starts + reading.num_special
-    shapes: dict[tuple[int, int], list[int]] = {}
-    for i, (length, count) in enumerate(zip(lengths, rows.lasts - rows.firsts, strict=True)):
-        padded = token_scores.round_up(int(length), longest)
-        places = 1 if reading.mask_id is not None else token_scores.round_up(int(count), padded)
-        shapes.setdefault((padded, places), []).append(i)
-    for (length, num_places), members in sorted(shapes.items(), reverse=True):
+    lengths = _round_up(rows.stops - rows.starts + reading.num_special, longest)
+    places = np.ones_like(lengths)
+    if reading.mask_id is None:
+        places = np.minimum(_round_up(rows.lasts - rows.firsts, longest), lengths)
+    shapes, which = np.unique(np.stack([lengths, places], axis=1), axis=0, return_inverse=True)
+    for k, (length, num_places) in reversed(list(enumerate(shapes.tolist()))):
+        members = np.flatnonzero(which == k)
         size = token_scores.round_up(len(members), max(1, batch_size * longest // length))
         size = -(-size // ways) * ways
-        for part in np.split(np.asarray(members), range(size, len(members), size)):
+        for part in np.split(members, range(size, len(members), size)):
             yield Batch(part, size, length, num_places)
+
+
+def _round_up(lengths: np.ndarray, most: int) -> np.ndarray:
+    """Rounds lengths up, so that few programs are compiled: to 8, 12, ... 32, then 64, 128, ..."""
+    steps = [*range(8, 33, 4)]
+    while steps[-1] < most:
+        steps.append(2 * steps[-1])
+    return np.minimum(np.asarray(steps)[np.searchsorted(steps, lengths)], most)
 
 
 def fill(
     batch: Batch, rows: Windows, tokens: np.ndarray, reading: Reading
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Returns the batch for the net, and places and targets [B, P] int32, padded with 0."""
-    shape = batch.size, batch.num_places
-    places, targets = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    filled = []
-    for i, row in enumerate(batch.rows):
-        start, stop, first, last = (int(column[row]) for column in rows)
-        ids = np.concatenate([reading.begin, tokens[start:stop], reading.end]).astype(np.int32)
-        at = len(reading.begin) + np.arange(first, last) - start
-        targets[i, : last - first] = tokens[first:last]
-        if reading.mask_id is None:
-            places[i, : last - first] = at - 1
-        else:
-            places[i, : last - first] = at
-            ids[at] = reading.mask_id
-        filled.append(ids)
-    return token_scores.pad(filled, batch.length, batch.size), places, targets
+    begin, end = (np.asarray(ids, np.int32) for ids in (reading.begin, reading.end))
+    starts, stops, firsts, lasts, hidden = (column[batch.rows, None] for column in rows)
+    ids = np.zeros((batch.size, batch.length), np.int32)
+    text, num = ids[: len(batch.rows)], stops - starts
+    at = np.arange(batch.length) - len(begin)  # in the text
+    inside = (at >= 0) & (at < num)
+    np.copyto(text, tokens[np.clip(starts + at, 0, len(tokens) - 1)], where=inside)
+    text[:, : len(begin)] = begin
+    np.put_along_axis(text, len(begin) + num + np.arange(len(end)), end[None], axis=1)
+    if reading.mask_id is not None:
+        np.putmask(text, (at >= firsts - starts) & (at < hidden - starts), reading.mask_id)
+    lengths = np.zeros(batch.size, np.int32)
+    lengths[: len(batch.rows)] = num[:, 0] + reading.num_special
+
+    places, targets = np.zeros((2, batch.size, batch.num_places), np.int32)
+    scored = firsts + np.arange(batch.num_places)
+    used = scored < lasts
+    near = scored - starts + len(begin) - (reading.mask_id is None and not reading.in_place)
+    np.copyto(places[: len(text)], near, where=used, casting="unsafe")
+    np.copyto(targets[: len(text)], tokens[np.minimum(scored, len(tokens) - 1)], where=used)
+    examples = np.arange(batch.size, dtype=np.int32)
+    return {"tokens": ids, "lengths": lengths, "examples": examples}, places, targets
 
 
 def token_nats(
-    placed: Placed, tokens: np.ndarray, starts: np.ndarray, reading: Reading, batch_size: int
+    placed: Placed,
+    tokens: np.ndarray,
+    starts: np.ndarray,
+    reading: Reading,
+    batch_size: int,
+    word_stops: np.ndarray | None = None,
+    *,
+    show: bool = True,
 ) -> np.ndarray:
     """Computes minus the log-probability of each of the `tokens` [n], with a progress bar.
 
-    Documents begin at `starts` [num_documents + 1]. Returns [n] float32, nats; NaN for tokens that
-    are not predicted.
+    Documents begin at `starts` [num_documents + 1]; for `word_stops` see `lay_rows`. Returns [n]
+    float32, nats; NaN for tokens that are not predicted.
 
     Raises:
       ValueError: a score is not finite.
     """
-    rows = lay_rows(starts, reading)
+    rows = lay_rows(starts, reading, word_stops)
     batches = list(plan(rows, reading, batch_size, placed.ways))
     total = sum(len(batch.rows) * batch.length for batch in batches)
-    score = jax.jit(lambda *given: token_scores.nats(placed.net, *given))
+    score = _scorer(placed.net, reading.in_place)
     found = np.full(len(tokens), np.nan, np.float32)
-    with show_bar("scores", total, show=True, unit=" positions") as tick:
+    with show_bar("scores", total, show=show, unit=" positions") as tick:
         for batch in batches:
             made = np.asarray(score(placed.params, *placed.put(fill(batch, rows, tokens, reading))))
-            for own, row in zip(made, batch.rows, strict=False):
-                first, last = rows.firsts[row], rows.lasts[row]
-                assert np.isnan(found[first:last]).all(), "a token is scored twice"
-                found[first:last] = own[: last - first]
-                if not np.isfinite(found[first:last]).all():
-                    raise ValueError("the net's scores are not finite: its training had diverged")
+            scored = rows.firsts[batch.rows, None] + np.arange(batch.num_places)
+            used = scored < rows.lasts[batch.rows, None]
+            places, nats = scored[used], made[: len(used)][used]
+            assert np.isnan(found[places]).all(), "a token is scored twice"
+            found[places] = nats
+            if not np.isfinite(nats).all():
+                raise ValueError("the net's scores are not finite: its training had diverged")
             tick(len(batch.rows) * batch.length)
     return found
+
+
+@functools.lru_cache(maxsize=4)  # so that the next call compiles nothing again
+def _scorer(net: nn.Module, in_place: bool) -> Callable[..., jax.Array]:
+    judge = token_scores.replaced_nats if in_place else token_scores.nats
+    return jax.jit(functools.partial(judge, net))

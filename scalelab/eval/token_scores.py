@@ -58,6 +58,22 @@ def nats(
     )
 
 
+def replaced_nats(
+    net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array, targets: jax.Array
+) -> jax.Array:
+    """Returns minus the log-probability that the tokens at `places` [B, P] are original: float32.
+
+    It is the judgement of a discriminator (Clark et al. 2020, 2); `targets` are not read.
+    """
+    del targets
+
+    def apply(model: nn.Module) -> jax.Array:
+        return model.replaced_logits(Pass(jax.random.key(0)).hidden(model, batch))
+
+    scores = nn.apply(apply, net)({"params": params})
+    return jax.nn.softplus(jnp.take_along_axis(scores, places, axis=1))
+
+
 def _features(
     net: nn.Module, params: ArrayPytree, batch: Batch, places: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:

@@ -6,7 +6,8 @@ Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language R
 Pairs are cut by the rules of `segment_pair` for a B that follows A. Half of the pairs are swapped,
 each with probability 1/2 (the array `swapped`). A document of one sentence makes no pair. One
 sentence that is left of a span is B, and A repeats the sentences before it. Of segments that are
-too long together, the longer is cut at its end before the swap.
+too long together, the longer is cut at its end after the swap: before it, the odd token of two long
+segments would always go to A, and so tell the label.
 
 `dropped_tokens` counts the tokens that were cut, and those of documents of one sentence.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from scalelab.formats import COMMON, Array, Documents, Examples, Specials, assembly
 from scalelab.formats.pairs import Choices, Options, Rates, choose_pairs, cut_spans, fit, segments
 
-VERSION = 1
+VERSION = 2
 ARRAYS = (
     *COMMON,
     Array("second_starts"),  # index in the example where the second segment begins
@@ -57,13 +58,19 @@ def build(
         pairs = choose_pairs(block, cut_spans(block, choices), choices, ALWAYS_FOLLOWS)
         pairs, left_out = pairs.select(block, ~pairs.is_only)
         first_a, length_a, first_b, length_b = segments(documents, block, pairs)
-        kept_a, kept_b = fit(length_a, length_b, room)
         swapped = choices.uniform("label", pairs.sentences) < 0.5
-        in_order = np.stack([first_a, first_b], 1), np.stack([kept_a, kept_b], 1)
-        first, length = (np.where(swapped[:, None], x[:, ::-1], x).reshape(-1) for x in in_order)
-        plan = assembly.Plan(np.full(len(kept_a), 2), first, length)
+
+        first = np.stack(_swap(swapped, first_a, first_b), axis=1).reshape(-1)
+        kept = fit(*_swap(swapped, length_a, length_b), room)
+        plan = assembly.Plan(np.full(len(swapped), 2), first, np.stack(kept, axis=1).reshape(-1))
+        kept_a, kept_b = _swap(swapped, *kept)
         cut = (length_a - kept_a)[~pairs.is_repeated].sum() + (length_b - kept_b).sum()
-        second_starts = len(specials.begin) + length[::2] + len(specials.between)
+        second_starts = len(specials.begin) + kept[0] + len(specials.between)
         flat = {"second_starts": second_starts, "swapped": swapped}
         dropped = left_out + int(cut)
         yield from assembly.assemble(documents, plan, specials, byte_offsets, dropped, flat)
+
+
+def _swap(swapped: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Exchanges the values of two segments in the pairs that are swapped."""
+    return np.where(swapped, b, a), np.where(swapped, a, b)

@@ -133,7 +133,7 @@ def test_documents_that_fit_have_the_loss_of_training(pretrained_runs: Runs, sys
 
 
 def as_lists(made: likelihood.Windows) -> list[tuple[int, ...]]:
-    return [tuple(map(int, row)) for row in zip(*made, strict=True)]
+    return [tuple(map(int, row)) for row in zip(*made[:4], strict=True)]
 
 
 @settings(max_examples=100, deadline=None)

@@ -65,20 +65,29 @@ def test_segments_are_contiguous_and_no_token_is_lost(
 
 
 def test_a_swapped_pair_is_the_pair_with_its_segments_exchanged(documents_of, monkeypatch):
-    """The swap changes nothing else: neither the cut nor the choice of segments."""
+    """But for the odd token of two segments that are cut to equal lengths."""
     rng = np.random.default_rng(0)
     documents = documents_of([rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(200)])
-    drawn, dropped = build(documents)
+    drawn, _ = build(documents)
     uniform = Choices.uniform
 
     def never(self, name, sentences):
         return np.ones(len(sentences)) if name == "label" else uniform(self, name, sentences)
 
     monkeypatch.setattr(Choices, "uniform", never)
-    kept, dropped_again = build(documents)
-    assert {swapped for _, _, swapped in kept} == {0} and dropped_again == dropped
-    assert in_order(drawn) == [(a, b) for a, b, _ in kept]
+    kept, _ = build(documents)
+    assert {swapped for _, _, swapped in kept} == {0}
+    for (a, b), (c, d, _) in zip(in_order(drawn), kept, strict=True):
+        assert (a[0], b[0], len(a) + len(b)) == (c[0], d[0], len(c) + len(d))
+        assert len(a) == len(c) or {len(a), len(b)} == {len(c), len(d)}
     assert 0.3 < np.mean([swapped for _, _, swapped in drawn]) < 0.7
+
+
+def test_the_cut_does_not_tell_the_label(documents_of):
+    """Of two long segments the second has the odd token less, swapped or not."""
+    rows, _ = build(documents_of([[30] * 9] * 20), max_len=24, short_rate=0.0)
+    lengths = {(len(a), len(b), swapped) for a, b, swapped in rows}
+    assert lengths == {(11, 10, 0), (11, 10, 1)}
 
 
 @pytest.mark.parametrize("num_alone", [0, 1500])

@@ -1,0 +1,366 @@
+"""Minimal pairs: does a net give the better sentence the higher score?
+
+  python -m scalelab.eval.pairs --run=RUN --data=FILE.jsonl --workdir=DIR
+
+A line of the file is an object with `good` and `bad`, two sentences, and perhaps `group`, by which
+the table has rows. The rules that score a sentence are in scalelab/eval/sentences.py. An item is
+right where the right text has the highest score. Of equal scores the text that stands first wins;
+the right one takes every place in turn, so that ties give what guessing gives. The last column has
+the accuracy by mean scores of tokens. Intervals hold 95%.
+
+Under --workdir/seed0: what a fine-tuning leaves (result.json, predictions.tsv, config.json,
+environment.json), so that `python -m scalelab.eval.compare` pairs two nets item by item; and
+groups.tsv, the table. Started again, an interrupted evaluation goes on.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scalelab.config import cli
+from scalelab.config.pretraining import Shape
+from scalelab.helpers import files
+from scalelab.helpers.progress import show_bar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.runs.pretrained import Pretrained
+
+AT_ONCE = 4096  # items between two saves
+Z = 1.959963984540054  # of 95%
+LEFT_OUT = "{:,} items with a text that the net cannot hold are left out"
+
+
+class Item(NamedTuple):
+    """A question to the net: which text is the better one?"""
+
+    groups: tuple[str, ...]  # by which the table has rows, the finest first
+    texts: tuple[str, ...]  # the alternatives
+    right: int  # the place of the right one
+    spans: tuple[tuple[int, int], ...] | None = None  # the characters that count; None: all
+
+
+def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Reads the objects of a JSON-lines file.
+
+    Raises:
+      ValueError: a line is no object with these keys, or there is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if not any(lines):
+        raise ValueError(f"{path} is empty")
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: no JSON: {error}") from None
+        if found is None:
+            continue
+        if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
+            raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
+        yield found
+
+
+def read(path: pathlib.Path) -> list[Item]:
+    """Reads a user's own pairs."""
+    return [
+        Item((str(line.get("group", path.stem)),), (line["good"], line["bad"]), 0)
+        for line in read_lines(path, ("good", "bad"))
+    ]
+
+
+# --- Scores ----------------
+
+
+def score(
+    opened: "Pretrained",
+    items: Sequence[Item],
+    rule: str,
+    *,
+    batch_tokens: int = 8192,
+    tensor_parallel: int = 1,
+    partial: pathlib.Path | None = None,
+) -> "tuple[np.ndarray, np.ndarray]":
+    """Scores every alternative of every item.
+
+    Args:
+      opened: the run.
+      items: what is asked.
+      rule: one of `sentences.rules(opened)`.
+      batch_tokens: tokens in a batch, padding included.
+      tensor_parallel: devices that share the net.
+      partial: file that keeps what is done; it goes on from there.
+
+    Returns:
+      Log-probabilities [n, C], and the numbers of tokens that they are of; C is the largest number
+      of alternatives, and what an item has less scores -inf.
+    """
+    import numpy as np
+
+    from scalelab.eval import placement, sentences
+
+    width = max(len(item.texts) for item in items)
+    found = np.zeros((2, len(items), width))
+    found[0] = -np.inf
+    done = 0
+    if partial is not None and partial.exists():
+        with np.load(partial) as saved:
+            done = int(saved["done"])
+            found[:, :done] = saved["found"]
+    placed = placement.place(opened, tensor_parallel)
+    score_texts = sentences.scorer(opened, placed, rule, batch_tokens)
+    with show_bar("items", len(items), show=True, unit=" items") as tick:
+        tick(done)
+        for start in range(done, len(items), AT_ONCE):
+            part = items[start : start + AT_ONCE]
+            made = score_texts([text for item in part for text in item.texts])
+            spans = [span for item in part for span in item.spans or [None] * len(item.texts)]
+            added, at = made.add_up(spans), 0
+            for place, item in enumerate(part, start):
+                num = len(item.texts)
+                for row, values in zip(found, added, strict=True):
+                    row[place, :num] = values[at : at + num]
+                at += num
+            if partial is not None:
+                with files.whole(partial) as temporary, temporary.open("wb") as file:
+                    np.savez(file, done=start + len(part), found=found[:, : start + len(part)])
+            tick(len(part))
+    return found[0], found[1]
+
+
+def table(items: Sequence[Item], right: "np.ndarray", by_mean: "np.ndarray") -> "pd.DataFrame":
+    """Makes the rows of a report: for each level of groups, and the mean of the finest.
+
+    Args:
+      items: what was asked.
+      right: [n], whether each was answered right.
+      by_mean: the same by scores divided by numbers of tokens.
+
+    Returns:
+      level, group, items, accuracy, low, high, by_mean. A row of a higher level is the mean of its
+      finest groups.
+    """
+    import pandas as pd
+
+    levels = max(len(item.groups) for item in items)
+    frame = pd.DataFrame([item.groups for item in items], columns=range(levels))
+    frame = frame.assign(right=right, by_mean=by_mean)
+    rows = []
+    for level in [*range(levels), None]:
+        named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]
+        for name, part in named:
+            own = part.groupby(0, sort=False)
+            means = own[["right", "by_mean"]].mean().mean()
+            low, high = interval([(x.mean(), len(x)) for _, x in own["right"]])
+            rows.append([level, name, len(part), means["right"], low, high, means["by_mean"]])
+    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Returns the 95% interval of a mean of shares.
+
+    Args:
+      groups: share and number of items of each; their mean has equal weights.
+
+    Wilson's interval (1927) for one group; the normal one, with Wilson's centre and width for each
+    group, for more.
+    """
+    centres, squares = [], []
+    for share, num in groups:
+        scale = 1 + Z**2 / num
+        centres.append((share + Z**2 / (2 * num)) / scale)
+        squares.append((share * (1 - share) / num + Z**2 / (4 * num**2)) / scale**2)
+    centre = sum(centres) / len(groups)
+    half = Z * math.sqrt(sum(squares)) / len(groups)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+# --- The program ----------------
+
+
+def parser(name: str, text: str | None, data: str) -> cli.Parser:
+    """Makes the parser of the command line."""
+    made = cli.Parser(f"python -m scalelab.eval.{name}", text)
+    add = made.add_argument
+    add("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    add("--data", required=True, type=pathlib.Path, help=data)
+    add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
+    add("--rule", help="how a sentence is scored; default: by what the net predicts")
+    add("--batch_tokens", type=cli.positive, default=8192, metavar="N",
+        help="tokens in a batch, padding included; default: 8,192")  # fmt: skip
+    add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
+        help="devices that share the net; default: 1")  # fmt: skip
+    return made
+
+
+def program(
+    name: str, text: str | None, reader: Callable[[pathlib.Path], list[Item]], data: str
+) -> Callable[..., None]:
+    """Makes the main function of a yardstick of minimal pairs.
+
+    Args:
+      name: of the yardstick, as in result.json.
+      text: the help of the program.
+      reader: reads the items from --data.
+      data: the help of --data.
+    """
+
+    def main(arguments: Sequence[str] | None = None) -> None:
+        """Runs the program; a mistake of the user ends in one message and exit code 2."""
+        given = parser(name, text, data).parse_args(arguments)
+        with cli.one_message("start the same command again to continue"):
+            evaluate(name, given, reader)
+
+    return main
+
+
+def evaluate(
+    name: str, given: argparse.Namespace, reader: Callable[[pathlib.Path], list[Item]]
+) -> None:
+    """Evaluates the run that the command line names, and writes its files.
+
+    Raises:
+      ValueError: run, data or arguments do not allow it.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from scalelab import systems
+    from scalelab.eval import sentences
+    from scalelab.runs import environment, predictions, pretrained, records
+
+    items = reader(given.data)
+    opened = pretrained.load(given.run)
+    rule = sentences.choose_rule(opened, given.rule)
+    items, left_out = _leave_out_long(opened, items, rule)
+    texts = [_turn(item.texts, k) for k, item in enumerate(items)]
+    config = {
+        "task": name,
+        "rule": rule,
+        "seed": 0,
+        "system": opened.config.system,
+        "system_options": dict(opened.config.system_options),
+        "net": dataclasses.asdict(opened.config.net),
+        "init": pretrained.tree_digest(opened.params),
+        "texts": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
+    }
+    folder, shown = given.workdir / "seed0", f"{name} of {opened.path}, rule {rule}"
+    table_path, partial = folder / "groups.tsv", folder / "partial.npz"
+    if (folder / "config.json").exists():
+        known = records.read_config(folder)
+        if differs := [key for key, value in config.items() if known.get(key) != value]:
+            raise ValueError(
+                f"--workdir={given.workdir} holds another evaluation ({differs[0]} differs): choose"
+                " another, or delete it"
+            )
+        if (folder / "result.json").exists():
+            made = pd.read_csv(table_path, sep="\t")
+            print(f"{shown}, finished before\n{describe(made, left_out)}", end="")
+            return
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / "config.json", config)
+    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    begun = time.perf_counter()
+    sums, counts = score(
+        opened, items, rule, batch_tokens=given.batch_tokens, tensor_parallel=given.tensor_parallel,
+        partial=partial,
+    )  # fmt: skip
+    gold = np.array([(k + item.right) % len(item.texts) for k, item in enumerate(items)])
+    by_sum, by_mean = np.full((2, *sums.shape), -np.inf, np.float32)
+    for k, item in enumerate(items):
+        num = len(item.texts)
+        by_sum[k, :num] = _turn(sums[k, :num].tolist(), k)
+        by_mean[k, :num] = _turn((sums[k, :num] / np.maximum(counts[k, :num], 1)).tolist(), k)
+    right = by_sum.argmax(axis=1) == gold
+    made = table(items, right, by_mean.argmax(axis=1) == gold)
+    width = sums.shape[1]
+    columns = zip(*(text + [""] * (width - len(text)) for text in texts), strict=True)
+    predictions.write(
+        folder / "predictions.tsv",
+        texts=[list(column) for column in columns],
+        gold=gold,
+        outputs=by_sum,
+        labels=[str(k + 1) for k in range(width)],
+    )
+    made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
+    files.write_json(folder / "environment.json", environment.describe())
+    net, options = opened.config.net, opened.config.system_options
+    result = records.TaskResult(
+        system=opened.config.system,
+        shape=Shape(net.num_heads, net.width, net.num_layers),
+        n_model=systems.n_model(opened.system, net, options),
+        seed=0,
+        pretrain_seed=opened.config.seed,
+        task=name,
+        recipe=rule,
+        init=str(opened.path),
+        init_digest=config["init"],
+        eval={"dev": {"accuracy": float(right.mean())}},
+        data={"dev": config["texts"]},
+        remarks=(LEFT_OUT.format(left_out),) if left_out else (),
+        seconds=time.perf_counter() - begun,
+    )
+    records.write_result(folder, result)
+    partial.unlink()
+    print(f"{shown}\n{describe(made, left_out)}wrote {folder}")
+
+
+def _leave_out_long(
+    opened: "Pretrained", items: Sequence[Item], rule: str
+) -> tuple[list[Item], int]:
+    """Returns the items whose texts a row of the net holds, and how many others there are.
+
+    Raises:
+      ValueError: none is left.
+    """
+    from scalelab.eval import sentences
+
+    room = sentences.make_reading(opened, rule).context
+    _, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
+    lengths = iter((starts[1:] - starts[:-1]).tolist())
+    fits = [max(next(lengths) for _ in item.texts) <= room for item in items]
+    kept = [item for item, fit in zip(items, fits, strict=True) if fit]
+    if not kept:
+        raise ValueError(f"no item fits into the {room} tokens of text that {opened.path} reads")
+    return kept, len(items) - len(kept)
+
+
+def _turn(values: Sequence[Any], by: int) -> list[Any]:
+    """Returns alternatives with the first one at the place `by` (modulo their number)."""
+    by %= len(values)
+    return [*values[len(values) - by :], *values[: len(values) - by]]
+
+
+def describe(made: "pd.DataFrame", left_out: int) -> str:
+    """Formats the table, the last level first."""
+    from scalelab.lab import tables
+
+    rows = [
+        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
+         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.by_mean:.1f}"]
+        for row in made.itertuples()
+    ]  # fmt: skip
+    header = ["group", "items", "accuracy", "95% interval", "by mean"]
+    notes = [f"* {LEFT_OUT.format(left_out)}\n"] if left_out else []
+    return "".join([tables.plain(header, rows), *notes])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the program on a user's own pairs."""
+    program("pairs", __doc__, read, "file of pairs, one JSON object a line")(arguments)
+
+
+if __name__ == "__main__":
+    main()

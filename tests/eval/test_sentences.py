@@ -1,0 +1,155 @@
+"""Scores of sentences: against loops written out, a token at a time."""
+
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from scalelab.eval import placement, sentences, token_scores
+from scalelab.objectives import Pass
+from scalelab.runs import pretrained
+
+Runs = Callable[[str], pathlib.Path]
+TEXTS = ["One small house.", "The unbelievably long river, again!", "a", "Seven words are in it."]
+opened_run = functools.cache(pretrained.load)
+
+
+@functools.cache
+def runner(run: pathlib.Path, method: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    opened = opened_run(run)
+    apply = nn.apply(lambda m, batch: method(m, batch, Pass(jax.random.key(0))), opened.net)
+    return jax.jit(lambda batch: apply({"params": opened.params}, batch))
+
+
+def logits(opened: Any, row: list[int], method: Callable[..., jax.Array]) -> np.ndarray:
+    """The net's own scores of one row, padded to its longest."""
+    batch = token_scores.pad([np.asarray(row)], opened.config.net.max_len, 1)
+    return np.asarray(runner(opened.path, method)(batch), np.float64)[0, : len(row)]
+
+
+def token_logits(model: Any, batch: Any, ctx: Pass) -> jax.Array:
+    return model.token_logits(ctx.token_hidden(model, batch))
+
+
+def replaced_logits(model: Any, batch: Any, ctx: Pass) -> jax.Array:
+    return model.replaced_logits(ctx.hidden(model, batch))
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    return scores - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+
+
+def naive(opened: Any, text: str, rule: str) -> list[float]:
+    """One row for each token, as the definition says; None of the program's own code."""
+    backend = opened.tokenizer._backend
+    encoded = backend.encode(text, add_special_tokens=False)
+    frame, found = opened.tokenizer.frame(), []
+    begin, end = list(frame.begin), list(frame.end)
+    for t, token in enumerate(encoded.ids):
+        if rule == "log_likelihood":
+            seen = begin + encoded.ids[:t]
+            if seen:
+                found.append(log_softmax(logits(opened, seen, token_logits)[-1])[token])
+        elif rule == "discriminator":
+            score = logits(opened, begin + encoded.ids + end, replaced_logits)[len(begin) + t]
+            found.append(-np.log1p(np.exp(score)))
+        else:
+            masked, word = list(encoded.ids), encoded.word_ids[t]
+            for other in range(t, len(masked)):
+                if other == t or (rule == "pll_word" and encoded.word_ids[other] == word):
+                    masked[other] = opened.tokenizer.special_ids["mask"]
+            scores = logits(opened, begin + masked + end, token_logits)[len(begin) + t]
+            found.append(log_softmax(scores)[token])
+    return found
+
+
+CASES = [
+    ("gpt2", "log_likelihood"), ("bert", "pll"), ("bert", "pll_word"), ("roberta", "pll_word"),
+    ("electra", "discriminator"), ("electra", "pll"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "rule"), CASES)
+def test_each_rule_is_its_definition(pretrained_runs: Runs, system: str, rule: str) -> None:
+    opened = opened_run(pretrained_runs(system))
+    assert rule in sentences.rules(opened)
+    score = sentences.scorer(opened, placement.place(opened), rule, 128)
+    made = score(TEXTS)
+    sums, counts = made.add_up([None] * len(TEXTS))
+    for text, found, count in zip(TEXTS, sums, counts, strict=True):
+        expected = naive(opened, text, rule)
+        assert count == len(expected)
+        assert found == pytest.approx(sum(expected), rel=1e-5)
+
+
+def test_a_net_is_scored_by_what_it_predicts(pretrained_runs: Runs) -> None:
+    default = {"bert": "pll", "gpt2": "log_likelihood", "electra": "discriminator"}
+    for system, rule in default.items():
+        opened = opened_run(pretrained_runs(system))
+        assert sentences.choose_rule(opened, None) == rule
+    with pytest.raises(ValueError, match="discriminator, pll, pll_word"):
+        sentences.choose_rule(opened, "log_likelihood")
+
+
+def test_the_rest_of_a_word_is_hidden(pretrained_runs: Runs) -> None:
+    """The two rules differ only before the last piece of a word."""
+    opened = opened_run(pretrained_runs("bert"))
+    placed = placement.place(opened)
+    found = [sentences.scorer(opened, placed, rule, 128)(TEXTS) for rule in ("pll", "pll_word")]
+    words = opened.tokenizer.encode_aligned(TEXTS)[2][1]
+    text = np.repeat(np.arange(len(TEXTS)), np.diff(found[0].starts))
+    is_last = np.append((words[1:] != words[:-1]) | (text[1:] != text[:-1]), True)
+    same = np.isclose(found[0].log_probs, found[1].log_probs, rtol=1e-5)
+    assert same[is_last].all() and not same[~is_last].all()
+
+
+def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
+    opened = opened_run(pretrained_runs("bert"))
+    score = sentences.scorer(opened, placement.place(opened), "pll", 128)
+    made, text = score([TEXTS[1]]), TEXTS[1]
+    edges = [0, text.index(" "), text.index(","), len(text)]
+    parts = [made.add_up([(a, b)]) for a, b in zip(edges, edges[1:], strict=False)]
+    whole = made.add_up([None])
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-12)
+    pieces = opened.tokenizer.encode(text[: edges[1]])
+    assert parts[0][1] == len(pieces)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("system", "rule"),
+    [("gpt2", "log_likelihood"), ("bert", "pll"), ("bert", "pll_word"), ("roberta", "pll")],
+)
+def test_minicons_gives_the_same_scores(
+    pretrained_runs: Runs, tmp_path, monkeypatch, system: str, rule: str
+) -> None:
+    """minicons (Misra 2022) scores the exported checkpoint with torch."""
+    import transformers
+    from minicons import scorer as peers
+
+    from scalelab.interop import exporting
+
+    # minicons 0.3.39 still calls it; transformers 5 has dropped it.
+    monkeypatch.setattr(
+        transformers.PreTrainedTokenizerFast, "batch_encode_plus",
+        lambda self, *given, **more: self(*given, **more), raising=False,
+    )  # fmt: skip
+    run = pretrained_runs(system)
+    exporting.run(run, tmp_path / "out")
+    opened = opened_run(run)
+    made = sentences.scorer(opened, placement.place(opened), rule, 128)(TEXTS)
+    sums, _ = made.add_up([None] * len(TEXTS))
+    if rule == "log_likelihood":
+        peer = peers.IncrementalLMScorer(str(tmp_path / "out"), "cpu")
+        expected = peer.sequence_score(TEXTS, reduction=lambda x: x.sum(0).item())
+    else:
+        metric = "within_word_l2r" if rule == "pll_word" else "original"
+        peer = peers.MaskedLMScorer(str(tmp_path / "out"), "cpu")
+        given = {"reduction": lambda x: x.sum(0).item(), "PLL_metric": metric}
+        expected = peer.sequence_score(TEXTS, **given)
+    np.testing.assert_allclose(sums, expected, atol=1e-4)
