@@ -65,6 +65,6 @@ setup(
             "scikit-learn",
             "selenium",
         ],  # fmt: skip
-        "parity": ["torch==2.13.0"],
+        "parity": ["minicons", "torch==2.13.0"],
     },
 )

@@ -238,7 +238,7 @@ def write(
     backend: tokenizers.Tokenizer,
     roles: Mapping[str, str],
     directory: Path,
-    **settings: bool | int | list[str],
+    **settings: bool | int | str | list[str],
 ) -> None:
     """Writes a tokenizer in Hugging Face layout into an existing folder.
 

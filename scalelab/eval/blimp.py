@@ -9,8 +9,8 @@ corrected by its authors).
 
 import pathlib
 
-from scalelab.eval import pairs
-from scalelab.eval.pairs import Item
+from scalelab.eval import items, pairs
+from scalelab.eval.items import Item
 
 KEYS = ("sentence_good", "sentence_bad", "UID", "linguistics_term")
 
@@ -27,7 +27,7 @@ def read(folder: pathlib.Path) -> list[Item]:
     return [
         Item((row["UID"], row["linguistics_term"]), (row["sentence_good"], row["sentence_bad"]), 0)
         for path in paths
-        for row in pairs.read_lines(path, KEYS)
+        for row in items.read_lines(path, KEYS)
     ]
 
 

@@ -17,11 +17,10 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
@@ -30,62 +29,27 @@ from scalelab.helpers.progress import show_bar
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
+    from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
 
 AT_ONCE = 4096  # items between two saves
-Z = 1.959963984540054  # of 95%
-LEFT_OUT = "{:,} items with a text that the net cannot hold are left out"
+Reader = Callable[[pathlib.Path], "list[Item]"]
 
 
-class Item(NamedTuple):
-    """A question to the net: which text is the better one?"""
-
-    groups: tuple[str, ...]  # by which the table has rows, the finest first
-    texts: tuple[str, ...]  # the alternatives
-    right: int  # the place of the right one
-    spans: tuple[tuple[int, int], ...] | None = None  # the characters that count; None: all
-
-
-def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file.
-
-    Raises:
-      ValueError: a line is no object with these keys, or there is none.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    if not any(lines):
-        raise ValueError(f"{path} is empty")
-    for number, line in enumerate(lines, 1):
-        try:
-            found = json.loads(line) if line.strip() else None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: no JSON: {error}") from None
-        if found is None:
-            continue
-        if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
-            raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
-        yield found
-
-
-def read(path: pathlib.Path) -> list[Item]:
+def read(path: pathlib.Path) -> "list[Item]":
     """Reads a user's own pairs."""
+    from scalelab.eval import items
+
     return [
-        Item((str(line.get("group", path.stem)),), (line["good"], line["bad"]), 0)
-        for line in read_lines(path, ("good", "bad"))
+        items.Item((str(line.get("group", path.stem)),), (line["good"], line["bad"]), 0)
+        for line in items.read_lines(path, ("good", "bad"))
     ]
-
-
-# --- Scores ----------------
 
 
 def score(
     opened: "Pretrained",
-    items: Sequence[Item],
+    items: "Sequence[Item]",
     rule: str,
     *,
     batch_tokens: int = 8192,
@@ -133,58 +97,17 @@ def score(
                     row[place, :num] = values[at : at + num]
                 at += num
             if partial is not None:
-                with files.whole(partial) as temporary, temporary.open("wb") as file:
-                    np.savez(file, done=start + len(part), found=found[:, : start + len(part)])
+                _save(partial, start + len(part), found)
             tick(len(part))
     return found[0], found[1]
 
 
-def table(items: Sequence[Item], right: "np.ndarray", by_mean: "np.ndarray") -> "pd.DataFrame":
-    """Makes the rows of a report: for each level of groups, and the mean of the finest.
+def _save(path: pathlib.Path, done: int, found: "np.ndarray") -> None:
+    """Keeps the scores of the first `done` items."""
+    import numpy as np
 
-    Args:
-      items: what was asked.
-      right: [n], whether each was answered right.
-      by_mean: the same by scores divided by numbers of tokens.
-
-    Returns:
-      level, group, items, accuracy, low, high, by_mean. A row of a higher level is the mean of its
-      finest groups.
-    """
-    import pandas as pd
-
-    levels = max(len(item.groups) for item in items)
-    frame = pd.DataFrame([item.groups for item in items], columns=range(levels))
-    frame = frame.assign(right=right, by_mean=by_mean)
-    rows = []
-    for level in [*range(levels), None]:
-        named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]
-        for name, part in named:
-            own = part.groupby(0, sort=False)
-            means = own[["right", "by_mean"]].mean().mean()
-            low, high = interval([(x.mean(), len(x)) for _, x in own["right"]])
-            rows.append([level, name, len(part), means["right"], low, high, means["by_mean"]])
-    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Returns the 95% interval of a mean of shares.
-
-    Args:
-      groups: share and number of items of each; their mean has equal weights.
-
-    Wilson's interval (1927) for one group; the normal one, with Wilson's centre and width for each
-    group, for more.
-    """
-    centres, squares = [], []
-    for share, num in groups:
-        scale = 1 + Z**2 / num
-        centres.append((share + Z**2 / (2 * num)) / scale)
-        squares.append((share * (1 - share) / num + Z**2 / (4 * num**2)) / scale**2)
-    centre = sum(centres) / len(groups)
-    half = Z * math.sqrt(sum(squares)) / len(groups)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    with files.whole(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, done=done, found=found[:, :done])
 
 
 # --- The program ----------------
@@ -206,7 +129,7 @@ def parser(name: str, text: str | None, data: str) -> cli.Parser:
 
 
 def program(
-    name: str, text: str | None, reader: Callable[[pathlib.Path], list[Item]], data: str
+    name: str, text: str | None, reader: Reader, data: str, *, by_mean: bool = False
 ) -> Callable[..., None]:
     """Makes the main function of a yardstick of minimal pairs.
 
@@ -215,20 +138,19 @@ def program(
       text: the help of the program.
       reader: reads the items from --data.
       data: the help of --data.
+      by_mean: whether scores are means over tokens, and not sums.
     """
 
     def main(arguments: Sequence[str] | None = None) -> None:
         """Runs the program; a mistake of the user ends in one message and exit code 2."""
         given = parser(name, text, data).parse_args(arguments)
         with cli.one_message("start the same command again to continue"):
-            evaluate(name, given, reader)
+            evaluate(name, given, reader, by_mean)
 
     return main
 
 
-def evaluate(
-    name: str, given: argparse.Namespace, reader: Callable[[pathlib.Path], list[Item]]
-) -> None:
+def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool = False) -> None:
     """Evaluates the run that the command line names, and writes its files.
 
     Raises:
@@ -238,6 +160,7 @@ def evaluate(
     import pandas as pd
 
     from scalelab import systems
+    from scalelab.eval import items as items_lib
     from scalelab.eval import sentences
     from scalelab.runs import environment, predictions, pretrained, records
 
@@ -245,7 +168,7 @@ def evaluate(
     opened = pretrained.load(given.run)
     rule = sentences.choose_rule(opened, given.rule)
     items, left_out = _leave_out_long(opened, items, rule)
-    texts = [_turn(item.texts, k) for k, item in enumerate(items)]
+    texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     config = {
         "task": name,
         "rule": rule,
@@ -267,7 +190,7 @@ def evaluate(
             )
         if (folder / "result.json").exists():
             made = pd.read_csv(table_path, sep="\t")
-            print(f"{shown}, finished before\n{describe(made, left_out)}", end="")
+            print(f"{shown}, finished before\n{items_lib.describe(made, left_out)}", end="")
             return
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
@@ -277,21 +200,17 @@ def evaluate(
         opened, items, rule, batch_tokens=given.batch_tokens, tensor_parallel=given.tensor_parallel,
         partial=partial,
     )  # fmt: skip
-    gold = np.array([(k + item.right) % len(item.texts) for k, item in enumerate(items)])
-    by_sum, by_mean = np.full((2, *sums.shape), -np.inf, np.float32)
-    for k, item in enumerate(items):
-        num = len(item.texts)
-        by_sum[k, :num] = _turn(sums[k, :num].tolist(), k)
-        by_mean[k, :num] = _turn((sums[k, :num] / np.maximum(counts[k, :num], 1)).tolist(), k)
-    right = by_sum.argmax(axis=1) == gold
-    made = table(items, right, by_mean.argmax(axis=1) == gold)
-    width = sums.shape[1]
+    if by_mean:
+        sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
+    answers = items_lib.judge(items, sums, counts)
+    made = items_lib.table(items, answers.right, answers.by_mean)
+    width = answers.outputs.shape[1]
     columns = zip(*(text + [""] * (width - len(text)) for text in texts), strict=True)
     predictions.write(
         folder / "predictions.tsv",
         texts=[list(column) for column in columns],
-        gold=gold,
-        outputs=by_sum,
+        gold=answers.gold,
+        outputs=answers.outputs,
         labels=[str(k + 1) for k in range(width)],
     )
     made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
@@ -307,19 +226,19 @@ def evaluate(
         recipe=rule,
         init=str(opened.path),
         init_digest=config["init"],
-        eval={"dev": {"accuracy": float(right.mean())}},
+        eval={"dev": {"accuracy": float(answers.right.mean())}},
         data={"dev": config["texts"]},
-        remarks=(LEFT_OUT.format(left_out),) if left_out else (),
+        remarks=(items_lib.LEFT_OUT.format(left_out),) if left_out else (),
         seconds=time.perf_counter() - begun,
     )
     records.write_result(folder, result)
     partial.unlink()
-    print(f"{shown}\n{describe(made, left_out)}wrote {folder}")
+    print(f"{shown}\n{items_lib.describe(made, left_out)}wrote {folder}")
 
 
 def _leave_out_long(
-    opened: "Pretrained", items: Sequence[Item], rule: str
-) -> tuple[list[Item], int]:
+    opened: "Pretrained", items: "Sequence[Item]", rule: str
+) -> "tuple[list[Item], int]":
     """Returns the items whose texts a row of the net holds, and how many others there are.
 
     Raises:
@@ -335,26 +254,6 @@ def _leave_out_long(
     if not kept:
         raise ValueError(f"no item fits into the {room} tokens of text that {opened.path} reads")
     return kept, len(items) - len(kept)
-
-
-def _turn(values: Sequence[Any], by: int) -> list[Any]:
-    """Returns alternatives with the first one at the place `by` (modulo their number)."""
-    by %= len(values)
-    return [*values[len(values) - by :], *values[: len(values) - by]]
-
-
-def describe(made: "pd.DataFrame", left_out: int) -> str:
-    """Formats the table, the last level first."""
-    from scalelab.lab import tables
-
-    rows = [
-        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
-         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.by_mean:.1f}"]
-        for row in made.itertuples()
-    ]  # fmt: skip
-    header = ["group", "items", "accuracy", "95% interval", "by mean"]
-    notes = [f"* {LEFT_OUT.format(left_out)}\n"] if left_out else []
-    return "".join([tables.plain(header, rows), *notes])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

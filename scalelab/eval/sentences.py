@@ -26,6 +26,7 @@ from scalelab.objectives import Pass
 from scalelab.runs.pretrained import Pretrained
 
 RULES = ("discriminator", "log_likelihood", "pll", "pll_word")
+Spans = tuple[tuple[int, int], ...]  # from each first character to the one after the last
 BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), None: ()}
 
 
@@ -36,7 +37,7 @@ class Scores(NamedTuple):
     starts: np.ndarray  # [num_texts + 1] int64, where each text's tokens begin
     stops: np.ndarray  # [n] int64, the character after each token in its text
 
-    def add_up(self, spans: Sequence[tuple[int, int] | None]) -> tuple[np.ndarray, np.ndarray]:
+    def add_up(self, spans: Sequence[Spans | None]) -> tuple[np.ndarray, np.ndarray]:
         """Adds up each text's scores, where `spans` [num_texts] says which characters count.
 
         A token counts where its last character does; None: all tokens do.
@@ -44,9 +45,13 @@ class Scores(NamedTuple):
         Returns:
           [num_texts] float64 each: sums, and the numbers of scored tokens.
         """
-        ends = [span or (0, np.iinfo(np.int64).max) for span in spans]
-        firsts, lasts = np.repeat(np.array(ends, np.int64), np.diff(self.starts), axis=0).T
-        used = (self.stops > firsts) & (self.stops <= lasts) & ~np.isnan(self.log_probs)
+        used = ~np.isnan(self.log_probs)
+        for k, own in enumerate(spans):
+            if own is not None:
+                part = slice(self.starts[k], self.starts[k + 1])
+                begins, ends = np.array(own).reshape(-1, 2).T
+                stops = self.stops[part, None]
+                used[part] &= ((stops > begins) & (stops <= ends)).any(axis=1)
         values = np.where(used, self.log_probs, 0.0), used
         totals = [np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)]) for x in values]
         sums, counts = (x[self.starts[1:]] - x[self.starts[:-1]] for x in totals)

@@ -67,6 +67,9 @@ def read(folder: pathlib.Path) -> ImportedTokenizer:
     backend.no_truncation()
     backend.no_padding()
     roles = {r: t for r, t in roles.items() if t and backend.token_to_id(t) is not None}
+    for role, same in (("cls", "bos"), ("sep", "eos")):
+        if roles.get(role) == roles.get(same):
+            roles.pop(role, None)
     content = json.loads(backend.to_str())
     kind = KINDS.get(content["model"]["type"])
     if kind is None or backend.get_vocab(with_added_tokens=True).keys() <= set(roles.values()):
@@ -114,10 +117,14 @@ def export(
     if frame is not None:
         ids = {text: backend.token_to_id(text) for part in frame for text in part}
         backend.post_processor = make_template(*frame, ids)
+    frames = {}
+    if {"mask", "bos", "eos"} <= roles.keys():  # as RoBERTa's own, where others look for a frame
+        frames = {"cls_token": roles["bos"], "sep_token": roles["eos"]}
     write(
         backend,
         roles,
         directory,
+        **frames,
         split_special_tokens=special_as_text,
         model_input_names=list(inputs),
         model_max_length=max_len,

@@ -1,0 +1,39 @@
+"""COPA: the more plausible cause or effect (Roemmele et al. 2011; in SuperGLUE).
+
+  python -m scalelab.eval.copa --run=RUN --data=DIR --workdir=DIR
+
+DIR holds val.jsonl, or has it in COPA/. The premise is joined to each choice by "because" or "so";
+a choice's score is of its own words, given the premise (Brown et al. 2020, 2.4).
+"""
+
+import pathlib
+
+from scalelab.eval import items, pairs
+from scalelab.eval.items import Item
+
+JOINED_BY = {"cause": "because", "effect": "so"}
+
+
+def read(folder: pathlib.Path) -> list[Item]:
+    """Reads the validation set; raises ValueError if it is not there."""
+    path = next((p for p in (folder / "COPA/val.jsonl", folder / "val.jsonl") if p.exists()), None)
+    if path is None:
+        raise ValueError(f"{folder}: expected val.jsonl in it, or in COPA/")
+    found = []
+    for row in items.read_lines(path, ("premise", "choice1", "choice2", "question", "label")):
+        begun = f"{row['premise'].rstrip('.')} {JOINED_BY[row['question']]}"
+        ends = [f" {_uncapitalize(row[name])}" for name in ("choice1", "choice2")]
+        texts = tuple(begun + end for end in ends)
+        spans = tuple(((len(begun), len(text)),) for text in texts)
+        found.append(Item((row["question"],), texts, int(row["label"]), spans))
+    return found
+
+
+def _uncapitalize(text: str) -> str:
+    return text if text.startswith(("I ", "I'")) else text[0].lower() + text[1:]
+
+
+main = pairs.program("copa", __doc__, read, "folder of the set")
+
+if __name__ == "__main__":
+    main()

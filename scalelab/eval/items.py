@@ -1,0 +1,198 @@
+"""Questions with alternatives, of which one is right: their files, and the table of accuracies."""
+
+import ast
+import csv
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+Z = 1.959963984540054  # of 95%
+LEFT_OUT = "{:,} items with a text that the net cannot hold are left out"
+
+
+class Item(NamedTuple):
+    """A question to the net: which text is the better one?"""
+
+    groups: tuple[str, ...]  # by which the table has rows, the finest first
+    texts: tuple[str, ...]  # the alternatives
+    right: int  # the place of the right one
+    # For each text, the stretches of characters that count; None: all.
+    spans: tuple[tuple[tuple[int, int], ...] | None, ...] | None = None
+    # What must hold of the surprisals x0, x1, ... of the texts; then there is no right text.
+    formula: str | None = None
+
+
+def read_lines(path: pathlib.Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Reads the objects of a JSON-lines file.
+
+    Raises:
+      ValueError: a line is no object with these keys, or there is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if not any(lines):
+        raise ValueError(f"{path} is empty")
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: no JSON: {error}") from None
+        if found is None:
+            continue
+        if missing := [key for key in keys if not isinstance(found, dict) or key not in found]:
+            raise ValueError(f"{path}, line {number}: has no {missing[0]!r}")
+        yield found
+
+
+def read_table(
+    path: pathlib.Path, keys: Sequence[str], *, delimiter: str = "\t", quoting: bool = True
+) -> list[dict[str, str]]:
+    """Reads the rows of a table whose first line names the columns; [] if there is no file.
+
+    Raises:
+      ValueError: a column is missing, or a row is short.
+    """
+    if not path.exists():
+        return []
+    quotes = csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, delimiter=delimiter, quoting=quotes)
+        if missing := [key for key in keys if key not in (reader.fieldnames or ())]:
+            raise ValueError(f"{path}: has no column {missing[0]!r}")
+        rows = list(reader)
+    for number, row in enumerate(rows, 2):
+        if any(row[key] is None for key in keys):
+            raise ValueError(f"{path}, row {number}: has too few fields")
+    return rows
+
+
+class Answers(NamedTuple):
+    """What a net answers: [n] each."""
+
+    gold: np.ndarray  # int32, the place of the right text, after the turn
+    outputs: np.ndarray  # [n, C] float32, the scores in the same places; -inf where there is none
+    right: np.ndarray  # whether the answer is right
+    by_mean: np.ndarray  # whether it is, by scores divided by numbers of tokens
+
+
+def judge(items: Sequence[Item], sums: np.ndarray, counts: np.ndarray) -> Answers:
+    """Compares the scores of each item's texts.
+
+    Args:
+      items: what was asked.
+      sums: [n, C] log-probabilities; what an item has less than C texts is ignored.
+      counts: [n, C], the numbers of tokens that they are of.
+    """
+    gold = np.zeros(len(items), np.int32)
+    by_sum, by_mean = (np.full(sums.shape, -np.inf, np.float32) for _ in range(2))
+    for k, item in enumerate(items):
+        num = len(item.texts)
+        if item.formula is not None:
+            by_sum[k, :2] = by_mean[k, :2] = turn([float(holds(item.formula, -sums[k])), 0.5], k)
+            gold[k] = k % 2
+            continue
+        gold[k] = (k + item.right) % num
+        by_sum[k, :num] = turn(sums[k, :num].tolist(), k)
+        by_mean[k, :num] = turn((sums[k, :num] / np.maximum(counts[k, :num], 1)).tolist(), k)
+    right, mean_right = by_sum.argmax(axis=1) == gold, by_mean.argmax(axis=1) == gold
+    return Answers(gold, by_sum, right, mean_right)
+
+
+def turn(values: Sequence[Any], by: int) -> list[Any]:
+    """Returns alternatives with the first one at the place `by` (modulo their number)."""
+    by %= len(values)
+    return [*values[len(values) - by :], *values[: len(values) - by]]
+
+
+FORMULA = (
+    ast.Expression, ast.Compare, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Lt, ast.Gt,
+    ast.Add, ast.Sub, ast.BitAnd, ast.BitOr,
+)  # fmt: skip
+
+
+def parse_formula(text: str) -> ast.Expression:
+    """Parses comparisons of sums and differences of x0, x1, ..., joined by & and |.
+
+    Raises:
+      ValueError: it is something else.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise ValueError(f"formula {text!r}: cannot be read") from None
+    if wrong := [type(node).__name__ for node in ast.walk(tree) if not isinstance(node, FORMULA)]:
+        raise ValueError(f"formula {text!r}: {wrong[0]} is not understood")
+    return tree
+
+
+def holds(formula: str, values: np.ndarray) -> bool:
+    """Whether a formula holds of the values x0, x1, ..."""
+    code = compile(parse_formula(formula), "formula", "eval")
+    return bool(eval(code, {"__builtins__": {}}, {f"x{k}": x for k, x in enumerate(values)}))
+
+
+def table(items: Sequence[Item], right: np.ndarray, by_mean: np.ndarray) -> pd.DataFrame:
+    """Makes the rows of a report: for each level of groups, and the mean of the finest.
+
+    Args:
+      items: what was asked.
+      right: [n], whether each was answered right.
+      by_mean: the same by scores divided by numbers of tokens.
+
+    Returns:
+      level, group, items, accuracy, low, high, by_mean. A row of a higher level is the mean of its
+      finest groups.
+    """
+    levels = max(len(item.groups) for item in items)
+    frame = pd.DataFrame([item.groups for item in items], columns=range(levels))
+    frame = frame.assign(right=right, by_mean=by_mean)
+    rows = []
+    for level in [*range(levels), None]:
+        named = frame.groupby(level, sort=False) if level is not None else [("mean", frame)]
+        for name, part in named:
+            own = part.groupby(0, sort=False)
+            means = own[["right", "by_mean"]].mean().mean()
+            low, high = interval([(x.mean(), len(x)) for _, x in own["right"]])
+            rows.append([level, name, len(part), means["right"], low, high, means["by_mean"]])
+    columns = ["level", "group", "items", "accuracy", "low", "high", "by_mean"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Returns the 95% interval of a mean of shares.
+
+    Args:
+      groups: share and number of items of each; their mean has equal weights.
+
+    Wilson's interval (1927) for one group; the normal one, with Wilson's centre and width for each
+    group, for more.
+    """
+    centres, squares = [], []
+    for share, num in groups:
+        scale = 1 + Z**2 / num
+        centres.append((share + Z**2 / (2 * num)) / scale)
+        squares.append((share * (1 - share) / num + Z**2 / (4 * num**2)) / scale**2)
+    centre = sum(centres) / len(groups)
+    half = Z * math.sqrt(sum(squares)) / len(groups)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def describe(made: pd.DataFrame, left_out: int) -> str:
+    """Formats the table, the last level first."""
+    from scalelab.lab import tables
+
+    rows = [
+        [str(row.group), f"{row.items:,}", f"{100 * row.accuracy:.1f}",
+         f"[{100 * row.low:.1f}, {100 * row.high:.1f}]", f"{100 * row.by_mean:.1f}"]
+        for row in made.itertuples()
+    ]  # fmt: skip
+    header = ["group", "items", "accuracy", "95% interval", "by mean"]
+    notes = [f"* {LEFT_OUT.format(left_out)}\n"] if left_out else []
+    return "".join([tables.plain(header, rows), *notes])

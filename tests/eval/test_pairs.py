@@ -1,0 +1,276 @@
+"""Minimal pairs: planted accuracies, files of every set, the program, and what it refuses."""
+
+import json
+import pathlib
+from collections.abc import Callable
+
+import law_folders
+import numpy as np
+import pytest
+from scipy import stats
+
+from scalelab.eval import (
+    agreement,
+    blimp,
+    cats,
+    compare,
+    copa,
+    crows_pairs,
+    items,
+    pairs,
+    syntaxgym,
+    winogender,
+    wsc,
+)
+from scalelab.eval.items import Item
+from scalelab.runs import environment, predictions, records
+
+Runs = Callable[[str], pathlib.Path]
+
+
+# --- Answers ----------------
+
+
+def test_a_planted_model_gets_its_planted_accuracy() -> None:
+    """Scores from a table of probabilities: 70% of one group right, 20% of another."""
+    rng = np.random.default_rng(0)
+    asked = [Item((g, "all"), ("a", "b"), int(rng.integers(2))) for g in ["p"] * 50 + ["q"] * 10]
+    is_right = np.arange(60) % 10 < np.where(np.arange(60) < 50, 7, 2)
+    sums = np.log(rng.uniform(0.1, 0.4, (60, 2)))
+    for k, item in enumerate(asked):
+        sums[k, item.right if is_right[k] else 1 - item.right] = np.log(0.5)
+    made = items.judge(asked, sums, np.ones_like(sums))
+    np.testing.assert_array_equal(made.right, is_right)
+    table = items.table(asked, made.right, made.by_mean).set_index("group")["accuracy"]
+    assert table.to_dict() == pytest.approx({"p": 0.7, "q": 0.2, "all": 0.45, "mean": 0.45})
+
+
+def test_ties_and_constant_answers_are_guesses() -> None:
+    asked = [Item(("g",), ("a", "b", "c", "d")[: 2 + k // 48], 0) for k in range(144)]
+    sums = np.zeros((144, 4))
+    for k, item in enumerate(asked):
+        sums[k, len(item.texts) :] = -np.inf
+    tied = items.judge(asked, sums, np.ones_like(sums))
+    guessed = np.mean([1 / len(item.texts) for item in asked])
+    assert tied.right.mean() == pytest.approx(guessed)
+    assert (tied.outputs.argmax(axis=1) == 0).all()  # an answer by place says nothing
+
+
+def test_means_over_tokens_can_answer_otherwise() -> None:
+    asked = [Item(("g",), ("short", "a long one"), 1)]
+    made = items.judge(asked, np.array([[-4.0, -6.0]]), np.array([[1.0, 3.0]]))
+    assert (made.right.tolist(), made.by_mean.tolist()) == ([False], [True])
+
+
+def test_intervals_are_wilsons() -> None:
+    for right, num in ((0, 8), (3, 10), (999, 1000)):
+        expected = stats.binomtest(right, num).proportion_ci(method="wilson")
+        assert items.interval([(right / num, num)]) == pytest.approx((expected.low, expected.high))
+    narrow, wide = (np.ptp(items.interval([(0.5, 100)] * k)) for k in (4, 1))
+    assert narrow == pytest.approx(wide / 2)
+
+
+def test_formulas() -> None:
+    values = np.array([1.0, 2.0, 5.0])
+    assert items.holds("(x0 < x1) & ((x2 - x1) > (x1 - x0))", values)
+    assert not items.holds("(x0 + x1) > x2", values)
+    for wrong in ("__import__('os')", "x0 <", "x0 ** x1"):
+        with pytest.raises(ValueError, match="formula"):
+            items.parse_formula(wrong)
+
+
+# --- Files of the sets ----------------
+
+
+def write(path: pathlib.Path, text: str) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_agreement(tmp_path) -> None:
+    head = "constr_id\tsent_id\tclass\tform\tlen_prefix\tsent\n"
+    green = [f'1\t7\t{c}\t{f}\t2\t"The "" cats sleep <eos>"\n'
+             for c, f in (("correct", "run"), ("wrong", "runs"))]  # fmt: skip
+    write(tmp_path / agreement.GREEN, head + "".join(green))
+    write(tmp_path / f"{agreement.LINZEN}.gold", "2\tis\tare\t1\n")
+    write(tmp_path / f"{agreement.LINZEN}.text", "the town is old . <eos>\n")
+    write(tmp_path / agreement.MARVIN, "test case\tgrammatical\tungrammatical\na--b\tI am\tI is\n")
+    found = {item.groups[0]: item.texts for item in agreement.read(tmp_path)}
+    assert found == {
+        "green: nonce": ('The " run', 'The " runs'),
+        "linzen: 1 attractors": ("the town is", "the town are"),
+        "marvin: a": ("I am", "I is"),
+    }
+
+
+def test_cats(tmp_path) -> None:
+    write(tmp_path / "commonsense_ability_test/ca.txt", "1\x01Ice burns.\x01Ice melts.\x01No.\n\n")
+    write(tmp_path / "Robust_commonsense_test/add.txt", "0\x01a\x01b\x011\x01c [SEP] d\x01e\n")
+    expected = [
+        Item(("ca", "tests"), ("Ice burns.", "Ice melts.", "No."), 1),
+        Item(("add", "robust pairs"), ("a", "b"), 0),
+        Item(("add", "robust pairs"), ("c d", "e"), 1),
+    ]
+    assert cats.read(tmp_path) == expected
+
+
+def test_crows_pairs_score_the_shared_words(tmp_path) -> None:
+    row = '0,"Poor men, sir, lie.","Rich old men, sir, lie.",stereo,age\n'
+    head = ",sent_more,sent_less,stereo_antistereo,bias_type\n"
+    write(tmp_path / "data" / crows_pairs.FILE, head + row)
+    (item,) = crows_pairs.read(tmp_path)
+    assert item.spans is not None
+    for text, own in zip(item.texts, item.spans, strict=True):
+        assert [text[a:b] for a, b in own or ()] == ["men", ",", "sir", ",", "lie", "."]
+
+
+def test_winogender(tmp_path) -> None:
+    write(tmp_path / "occupations-stats.tsv", "occupation\tbls_pct_female\nnurse\t90\n")
+    rows = [f"nurse.guest.0.{g}.txt\tThe nurse said {p} ran.\n"
+            for g, p in (("male", "he"), ("female", "she"), ("neutral", "they"))]  # fmt: skip
+    write(tmp_path / "all_sentences.tsv", "sentid\tsentence\n" + "".join(rows))
+    texts = "The nurse said he ran.", "The nurse said she ran."
+    assert winogender.read(tmp_path) == [Item(("pronoun of the occupation",), texts, 1)]
+
+
+def test_copa_and_wsc(tmp_path) -> None:
+    row = {"premise": "It rained.", "choice1": "I ran.", "choice2": "The sun shone.",
+           "question": "effect", "label": 0}  # fmt: skip
+    write(tmp_path / "COPA/val.jsonl", lines(row))
+    (item,) = copa.read(tmp_path)
+    assert item.texts == ("It rained so I ran.", "It rained so the sun shone.")
+    assert item.spans is not None and item.spans[0] is not None
+    assert item.texts[0][slice(*item.spans[0][0])] == " I ran."
+    rows = [{"text": "Al saw Bo and his dog.", "label": label,
+             "target": {"span1_text": name, "span2_index": 4}}
+            for name, label in (("Al", False), ("Bo", True))]  # fmt: skip
+    write(tmp_path / "WSC/val.jsonl", lines(*rows))
+    texts = "Al saw Bo and Al's dog.", "Al saw Bo and Bo's dog."
+    assert wsc.read(tmp_path) == [Item(("WSC",), texts, 1)]
+
+
+def test_syntaxgym(tmp_path) -> None:
+    """Two conditions of three regions, one of them empty."""
+
+    def regions(*texts: str) -> list[dict]:
+        return [{"region_number": k, "content": text} for k, text in enumerate(texts, 1)]
+
+    texts = {"a": ("The", "", "dog", "runs"), "b": ("The", "big", "dogs", "runs")}
+    conditions = [{"condition_name": k, "regions": regions(*own)} for k, own in texts.items()]
+    formulas = ["[(4;%a%)<(4;%b%)] & [(*;%a%) < (*;%b%)]", "(4;%a%) = (4;%b%)"]
+    suite = {
+        "predictions": [{"formula": f} for f in formulas],
+        "items": [{"conditions": conditions}],
+    }
+    write(tmp_path / "json/number_x.json", json.dumps(suite))
+    (item,) = syntaxgym.read(tmp_path)
+    assert item.groups == ("number_x", "agreement")
+    assert item.formula == "(x0<x1) & (x2 < x3)"
+    assert item.spans is not None and item.texts[0] == "The dog runs"
+    assert [item.texts[0][a:b].strip() for a, b in item.spans[0] or ()] == ["runs"]
+    counts = np.ones((1, 4))
+    assert items.judge([item], -np.array([[1.0, 2.0, 3.0, 4.0]]), counts).right.tolist() == [True]
+    assert items.judge([item], -np.array([[2.0, 1.0, 3.0, 4.0]]), counts).right.tolist() == [False]
+
+
+# --- The program ----------------
+
+
+WORDS = "small big old new red long".split()
+
+
+@pytest.fixture
+def paradigms(tmp_path) -> pathlib.Path:
+    for name, term in (("one", "x"), ("two", "x"), ("three", "y")):
+        rows = [{"sentence_good": f"The {a} dog sees a {b} cat.", "linguistics_term": term,
+                 "sentence_bad": f"The {a} dog see a {b} cat.", "UID": name}
+                for a in WORDS for b in WORDS[:2]]  # fmt: skip
+        write(tmp_path / f"blimp/data/{name}.jsonl", lines(*rows))
+    return tmp_path / "blimp"
+
+
+@pytest.fixture
+def start(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """start(program, *arguments) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(environment, "configure_jax", lambda *_: None)  # it would outlast the test
+
+    def run(program, *arguments: object) -> tuple[int, str, str]:
+        return law_folders.start(capsys, program, *map(str, arguments))
+
+    return run
+
+
+def test_from_files_to_paired_differences(
+    pretrained_runs: Runs, paradigms, tmp_path, start
+) -> None:
+    for system in ("gpt2", "bert"):
+        given = f"--run={pretrained_runs(system)}", f"--data={paradigms}"
+        code, out, errors = start(blimp, *given, f"--workdir={tmp_path / system}")
+        assert code == 0, errors
+        again = start(blimp, *given, f"--workdir={tmp_path / system}")
+        assert again[0] == 0 and "finished before" in again[1]
+        assert out[out.index("group") : out.index("wrote")] in again[1]
+    folder = tmp_path / "gpt2/seed0"
+    result, made = records.read_result(folder), predictions.read(folder / "predictions.tsv")
+    assert isinstance(result, records.TaskResult)
+    assert (result.task, result.recipe) == ("blimp", "log_likelihood")
+    assert result.eval["dev"]["accuracy"] == (made.gold == made.predicted).mean()
+    frame, _ = compare.compare(
+        compare.open_system(str(tmp_path / "gpt2")), compare.open_system(str(tmp_path / "bert")),
+        allow_recipe=True,
+    )  # fmt: skip
+    assert list(frame["task"]) == ["blimp"] and frame["seeds_a"][0] == 1
+    assert frame["a"][0] == result.eval["dev"]["accuracy"]
+
+
+def test_an_interrupted_evaluation_goes_on(
+    pretrained_runs: Runs, paradigms, tmp_path, start, monkeypatch
+) -> None:
+    """It ends with the same bytes, and scores nothing twice."""
+    monkeypatch.setattr(pairs, "AT_ONCE", 10)
+    given = f"--run={pretrained_runs('gpt2')}", f"--data={paradigms}"
+    assert start(blimp, *given, f"--workdir={tmp_path / 'whole'}")[0] == 0
+    save, calls = pairs._save, []
+
+    def stop(*arguments: object) -> None:
+        save(*arguments)
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pairs, "_save", stop)
+    code, _, errors = start(blimp, *given, f"--workdir={tmp_path / 'cut'}")
+    assert code != 0 and "Traceback" not in errors
+    assert start(blimp, *given, f"--workdir={tmp_path / 'cut'}")[0] == 0
+    assert len(calls) == 4  # 36 items
+    for name in ("predictions.tsv", "groups.tsv"):
+        whole, cut = (tmp_path / kind / "seed0" / name for kind in ("whole", "cut"))
+        assert whole.read_bytes() == cut.read_bytes()
+
+
+def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
+    run, work = f"--run={pretrained_runs('gpt2')}", f"--workdir={tmp_path / 'work'}"
+    file = write(tmp_path / "own.jsonl", lines({"good": "a b", "bad": "b a"}, {"good": "a"}))
+    long = write(tmp_path / "long.jsonl", lines({"good": "a b " * 99, "bad": "b"},
+                                                {"good": "a b", "bad": "b"}))  # fmt: skip
+    cases = [
+        (pairs, [run, work, f"--data={file}"], "line 2"),
+        (pairs, [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
+        (blimp, [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
+        (blimp, [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
+        (cats, [run, work, f"--data={paradigms}"], "commonsense_ability_test"),
+        (blimp, [f"--run={tmp_path}", work, f"--data={paradigms}"], "config.json"),
+    ]
+    for program, arguments, expected in cases:
+        code, _, errors = start(program, *arguments)
+        assert (code, expected in errors) == (2, True), errors
+    code, out, errors = start(pairs, run, work, f"--data={long}")
+    assert code == 0 and "1 items" in out, errors
+    write(long, lines({"good": "b a", "bad": "b"}))
+    code, _, errors = start(pairs, run, work, f"--data={long}")
+    assert code == 2 and "another evaluation" in errors
