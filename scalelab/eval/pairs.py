@@ -26,6 +26,7 @@ from scalelab.config import cli
 from scalelab.config.pretraining import Shape
 from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
+from scalelab.resources import malloc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +53,7 @@ def score(
     items: "Sequence[Item]",
     rule: str,
     *,
-    batch_tokens: int = 8192,
+    batch_tokens: int | None = None,
     tensor_parallel: int = 1,
     partial: pathlib.Path | None = None,
 ) -> "tuple[np.ndarray, np.ndarray]":
@@ -62,7 +63,7 @@ def score(
       opened: the run.
       items: what is asked.
       rule: one of `sentences.rules(opened)`.
-      batch_tokens: tokens in a batch, padding included.
+      batch_tokens: tokens in a batch, padding included; None: what suits the device.
       tensor_parallel: devices that share the net.
       partial: file that keeps what is done; it goes on from there.
 
@@ -121,8 +122,8 @@ def parser(name: str, text: str | None, data: str) -> cli.Parser:
     add("--data", required=True, type=pathlib.Path, help=data)
     add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
     add("--rule", help="how a sentence is scored; default: by what the net predicts")
-    add("--batch_tokens", type=cli.positive, default=8192, metavar="N",
-        help="tokens in a batch, padding included; default: 8,192")  # fmt: skip
+    add("--batch_tokens", type=cli.positive, metavar="N",
+        help="tokens in a batch, padding included; default: 2,048 on CPU, else 65,536")  # fmt: skip
     add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
         help="devices that share the net; default: 1")  # fmt: skip
     return made
@@ -144,6 +145,7 @@ def program(
     def main(arguments: Sequence[str] | None = None) -> None:
         """Runs the program; a mistake of the user ends in one message and exit code 2."""
         given = parser(name, text, data).parse_args(arguments)
+        malloc.keep_freed()
         with cli.one_message("start the same command again to continue"):
             evaluate(name, given, reader, by_mean)
 
