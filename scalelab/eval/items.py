@@ -171,15 +171,16 @@ def interval(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     Args:
       groups: share and number of items of each; their mean has equal weights.
 
-    Wilson's interval (1927) for one group; the normal one, with Wilson's centre and width for each
-    group, for more.
+    Wilson's interval (1927) for one group. For more, a normal one around their mean; each group
+    has the width of its Wilson interval, so that no group counts as certain.
     """
     centres, squares = [], []
     for share, num in groups:
         scale = 1 + Z**2 / num
         centres.append((share + Z**2 / (2 * num)) / scale)
         squares.append((share * (1 - share) / num + Z**2 / (4 * num**2)) / scale**2)
-    centre = sum(centres) / len(groups)
+    many = len(groups) > 1
+    centre = sum(share for share, _ in groups) / len(groups) if many else centres[0]
     half = Z * math.sqrt(sum(squares)) / len(groups)
     return max(0.0, centre - half), min(1.0, centre + half)
 

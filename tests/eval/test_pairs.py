@@ -66,6 +66,8 @@ def test_intervals_are_wilsons() -> None:
     for right, num in ((0, 8), (3, 10), (999, 1000)):
         expected = stats.binomtest(right, num).proportion_ci(method="wilson")
         assert items.interval([(right / num, num)]) == pytest.approx((expected.low, expected.high))
+    low, high = items.interval([(0.0, 5), (0.0, 9), (0.1, 10)])
+    assert low == 0.0 < 0.1 / 3 < high
     narrow, wide = (np.ptp(items.interval([(0.5, 100)] * k)) for k in (4, 1))
     assert narrow == pytest.approx(wide / 2)
 
