@@ -3,7 +3,7 @@
   python -m scalelab.eval.pairs --run=RUN --data=FILE.jsonl --workdir=DIR
 
 A line of the file is an object with `good` and `bad`, two sentences, and perhaps `group`, by which
-the table has rows. The rules that score a sentence are in scalelab/eval/sentences.py. An item is
+the table has rows. scalelab/eval/sentence_scores.py has the rules that score a sentence. An item is
 right where the right text has the highest score. Of equal scores the text that stands first wins;
 the right one takes every place in turn, so that ties give what guessing gives. The last column has
 the accuracy by mean scores of tokens. Intervals hold 95%.
@@ -62,7 +62,7 @@ def score(
     Args:
       opened: the run.
       items: what is asked.
-      rule: one of `sentences.rules(opened)`.
+      rule: one of `sentence_scores.rules(opened)`.
       batch_tokens: tokens in a batch, padding included; None: what suits the device.
       tensor_parallel: devices that share the net.
       partial: file that keeps what is done; it goes on from there.
@@ -73,7 +73,7 @@ def score(
     """
     import numpy as np
 
-    from scalelab.eval import placement, sentences
+    from scalelab.eval import placement, sentence_scores
 
     width = max(len(item.texts) for item in items)
     found = np.zeros((2, len(items), width))
@@ -84,7 +84,7 @@ def score(
             done = int(saved["done"])
             found[:, :done] = saved["found"]
     placed = placement.place(opened, tensor_parallel)
-    score_texts = sentences.scorer(opened, placed, rule, batch_tokens)
+    score_texts = sentence_scores.scorer(opened, placed, rule, batch_tokens)
     with show_bar("items", len(items), show=True, unit=" items") as tick:
         tick(done)
         for start in range(done, len(items), AT_ONCE):
@@ -161,14 +161,13 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
     import numpy as np
     import pandas as pd
 
-    from scalelab import systems
     from scalelab.eval import items as items_lib
-    from scalelab.eval import sentences
+    from scalelab.eval import sentence_scores
     from scalelab.runs import environment, predictions, pretrained, records
 
     items = reader(given.data)
     opened = pretrained.load(given.run)
-    rule = sentences.choose_rule(opened, given.rule)
+    rule = sentence_scores.choose_rule(opened, given.rule)
     items, left_out = _leave_out_long(opened, items, rule)
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     config = {
@@ -217,11 +216,11 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
     )
     made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
     files.write_json(folder / "environment.json", environment.describe())
-    net, options = opened.config.net, opened.config.system_options
+    net = opened.config.net
     result = records.TaskResult(
         system=opened.config.system,
         shape=Shape(net.num_heads, net.width, net.num_layers),
-        n_model=systems.n_model(opened.system, net, options),
+        n_model=opened.n_model,
         seed=0,
         pretrain_seed=opened.config.seed,
         task=name,
@@ -246,9 +245,9 @@ def _leave_out_long(
     Raises:
       ValueError: none is left.
     """
-    from scalelab.eval import sentences
+    from scalelab.eval import sentence_scores
 
-    room = sentences.make_reading(opened, rule).context
+    room = sentence_scores.make_reading(opened, rule).context
     _, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
     lengths = iter((starts[1:] - starts[:-1]).tolist())
     fits = [max(next(lengths) for _ in item.texts) <= room for item in items]

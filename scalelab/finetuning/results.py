@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from scalelab import systems
 from scalelab.config.finetuning import FinetuneConfig, override, resolve, settings
 from scalelab.config.pretraining import Shape
 from scalelab.finetuning.plan import read_grid
@@ -97,7 +96,7 @@ def write(run: TaskRun, seed: int, progress: Progress, outputs: Outputs, params:
         task=task.name,
         system=opened.config.system,
         shape=shape,
-        n_model=systems.n_model(opened.system, net, opened.config.system_options),
+        n_model=opened.n_model,
         params=flops.count_parameters(params),
         seed=seed,
         pretrain_seed=opened.config.seed,

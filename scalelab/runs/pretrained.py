@@ -72,6 +72,11 @@ class Pretrained:
         return next((t.objective.predicts for t in self.terms if t.objective.predicts), None)
 
     @property
+    def n_model(self) -> int:
+        """The size N, as the system declares it."""
+        return systems.n_model(self.system, self.config.net, self.config.system_options)
+
+    @property
     def tokenizer_dir(self) -> pathlib.Path:
         """Its tokenizer's files, in Hugging Face layout."""
         return self.path / "tokenizer"

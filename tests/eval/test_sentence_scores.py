@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from scalelab.eval import placement, sentences, token_scores
+from scalelab.eval import placement, sentence_scores, token_scores
 from scalelab.objectives import Pass
 from scalelab.runs import pretrained
 
@@ -77,8 +77,8 @@ CASES = [
 @pytest.mark.parametrize(("system", "rule"), CASES)
 def test_each_rule_is_its_definition(pretrained_runs: Runs, system: str, rule: str) -> None:
     opened = opened_run(pretrained_runs(system))
-    assert rule in sentences.rules(opened)
-    score = sentences.scorer(opened, placement.place(opened), rule, 128)
+    assert rule in sentence_scores.rules(opened)
+    score = sentence_scores.scorer(opened, placement.place(opened), rule, 128)
     made = score(TEXTS)
     sums, counts = made.add_up([None] * len(TEXTS))
     for text, found, count in zip(TEXTS, sums, counts, strict=True):
@@ -91,16 +91,18 @@ def test_a_net_is_scored_by_what_it_predicts(pretrained_runs: Runs) -> None:
     default = {"bert": "pll", "gpt2": "log_likelihood", "electra": "discriminator"}
     for system, rule in default.items():
         opened = opened_run(pretrained_runs(system))
-        assert sentences.choose_rule(opened, None) == rule
+        assert sentence_scores.choose_rule(opened, None) == rule
     with pytest.raises(ValueError, match="discriminator, pll, pll_word"):
-        sentences.choose_rule(opened, "log_likelihood")
+        sentence_scores.choose_rule(opened, "log_likelihood")
 
 
 def test_the_rest_of_a_word_is_hidden(pretrained_runs: Runs) -> None:
     """The two rules differ only before the last piece of a word."""
     opened = opened_run(pretrained_runs("bert"))
     placed = placement.place(opened)
-    found = [sentences.scorer(opened, placed, rule, 128)(TEXTS) for rule in ("pll", "pll_word")]
+    found = [
+        sentence_scores.scorer(opened, placed, rule, 128)(TEXTS) for rule in ("pll", "pll_word")
+    ]
     words = opened.tokenizer.encode_aligned(TEXTS)[2][1]
     text = np.repeat(np.arange(len(TEXTS)), np.diff(found[0].starts))
     is_last = np.append((words[1:] != words[:-1]) | (text[1:] != text[:-1]), True)
@@ -110,7 +112,7 @@ def test_the_rest_of_a_word_is_hidden(pretrained_runs: Runs) -> None:
 
 def test_spans_count_the_tokens_that_end_in_them(pretrained_runs: Runs) -> None:
     opened = opened_run(pretrained_runs("bert"))
-    score = sentences.scorer(opened, placement.place(opened), "pll", 128)
+    score = sentence_scores.scorer(opened, placement.place(opened), "pll", 128)
     made, text = score([TEXTS[1]]), TEXTS[1]
     edges = [0, text.index(" "), text.index(","), len(text)]
     parts = [made.add_up([(a, b)]) for a, b in zip(edges, edges[1:], strict=False)]
@@ -142,7 +144,7 @@ def test_minicons_gives_the_same_scores(
     run = pretrained_runs(system)
     exporting.run(run, tmp_path / "out")
     opened = opened_run(run)
-    made = sentences.scorer(opened, placement.place(opened), rule, 128)(TEXTS)
+    made = sentence_scores.scorer(opened, placement.place(opened), rule, 128)(TEXTS)
     sums, _ = made.add_up([None] * len(TEXTS))
     if rule == "log_likelihood":
         peer = peers.IncrementalLMScorer(str(tmp_path / "out"), "cpu")
