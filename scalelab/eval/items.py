@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 Z = 1.959963984540054  # of 95%
-LEFT_OUT = "{:,} items with a text that the net cannot hold are left out"
+LEFT_OUT = (
+    "{:,} items with a text that the net cannot hold, or of which it scores nothing, are left out"
+)
 
 
 class Item(NamedTuple):

@@ -42,10 +42,13 @@ def read(path: pathlib.Path) -> "list[Item]":
     """Reads a user's own pairs."""
     from scalelab.eval import items
 
-    return [
-        items.Item((str(line.get("group", path.stem)),), (line["good"], line["bad"]), 0)
-        for line in items.read_lines(path, ("good", "bad"))
-    ]
+    found = []
+    for line in items.read_lines(path, ("good", "bad")):
+        texts = line["good"], line["bad"]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(f"{path}: expected two texts, found {texts}")
+        found.append(items.Item((str(line.get("group", path.stem)),), texts, 0))
+    return found
 
 
 def score(
@@ -168,7 +171,7 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
     items = reader(given.data)
     opened = pretrained.load(given.run)
     rule = sentence_scores.choose_rule(opened, given.rule)
-    items, left_out = _leave_out_long(opened, items, rule)
+    items, left_out = _leave_out(opened, items, rule)
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     config = {
         "task": name,
@@ -237,23 +240,27 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
     print(f"{shown}\n{items_lib.describe(made, left_out)}wrote {folder}")
 
 
-def _leave_out_long(
+def _leave_out(
     opened: "Pretrained", items: "Sequence[Item]", rule: str
 ) -> "tuple[list[Item], int]":
-    """Returns the items whose texts a row of the net holds, and how many others there are.
+    """Returns the items whose texts a row of the net holds and scores, and the number of others.
 
     Raises:
       ValueError: none is left.
     """
     from scalelab.eval import sentence_scores
 
-    room = sentence_scores.make_reading(opened, rule).context
+    reading = sentence_scores.make_reading(opened, rule)
+    least = 2 if rule == "log_likelihood" and not reading.begin else 1
     _, starts = opened.tokenizer.encode_flat([text for item in items for text in item.texts])
     lengths = iter((starts[1:] - starts[:-1]).tolist())
-    fits = [max(next(lengths) for _ in item.texts) <= room for item in items]
+    of_item = ([next(lengths) for _ in item.texts] for item in items)
+    fits = [least <= min(own) and max(own) <= reading.context for own in of_item]
     kept = [item for item, fit in zip(items, fits, strict=True) if fit]
     if not kept:
-        raise ValueError(f"no item fits into the {room} tokens of text that {opened.path} reads")
+        raise ValueError(
+            f"{opened.path} can score no item: it needs texts of {least} to {reading.context} tokens"
+        )
     return kept, len(items) - len(kept)
 
 

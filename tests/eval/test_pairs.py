@@ -258,11 +258,13 @@ def test_an_interrupted_evaluation_goes_on(
 def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
     run, work = f"--run={pretrained_runs('gpt2')}", f"--workdir={tmp_path / 'work'}"
     file = write(tmp_path / "own.jsonl", lines({"good": "a b", "bad": "b a"}, {"good": "a"}))
-    long = write(tmp_path / "long.jsonl", lines({"good": "a b " * 99, "bad": "b"},
-                                                {"good": "a b", "bad": "b"}))  # fmt: skip
+    texts = ("a b " * 99, "b b"), ("a b", "b"), ("a b", "b b")  # too long, nothing to score, fine
+    long = write(tmp_path / "long.jsonl", lines(*({"good": a, "bad": b} for a, b in texts)))
+    empty = write(tmp_path / "empty.jsonl", lines({"good": "a b", "bad": " "}))
     cases = [
         (pairs, [run, work, f"--data={file}"], "line 2"),
         (pairs, [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
+        (pairs, [run, work, f"--data={empty}"], "two texts"),
         (blimp, [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
         (blimp, [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
         (cats, [run, work, f"--data={paradigms}"], "commonsense_ability_test"),
@@ -272,7 +274,7 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
         code, _, errors = start(program, *arguments)
         assert (code, expected in errors) == (2, True), errors
     code, out, errors = start(pairs, run, work, f"--data={long}")
-    assert code == 0 and "1 items" in out, errors
-    write(long, lines({"good": "b a", "bad": "b"}))
+    assert code == 0 and "2 items" in out, errors
+    write(long, lines({"good": "b a", "bad": "b b"}))
     code, _, errors = start(pairs, run, work, f"--data={long}")
     assert code == 2 and "another evaluation" in errors
