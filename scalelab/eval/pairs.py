@@ -259,7 +259,7 @@ def _leave_out(
     kept = [item for item, fit in zip(items, fits, strict=True) if fit]
     if not kept:
         raise ValueError(
-            f"{opened.path} can score no item: it needs texts of {least} to {reading.context} tokens"
+            f"{opened.path} can score no item: texts must have {least} to {reading.context} tokens"
         )
     return kept, len(items) - len(kept)
 
