@@ -18,9 +18,8 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
@@ -31,7 +30,7 @@ from scalelab.resources import malloc
 if TYPE_CHECKING:
     import numpy as np
 
-    from scalelab.eval.items import Item
+    from scalelab.eval.items import Answers, Item
     from scalelab.runs.pretrained import Pretrained
 
 AT_ONCE = 4096  # items between two saves
@@ -166,13 +165,17 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
 
     from scalelab.eval import items as items_lib
     from scalelab.eval import sentence_scores
-    from scalelab.runs import environment, predictions, pretrained, records
+    from scalelab.runs import environment, pretrained, records
 
-    items = reader(given.data)
+    try:
+        items = reader(given.data)
+    except (KeyError, IndexError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"--data={given.data} is not what {name} reads ({error!r}); see --help"
+        ) from None
     opened = pretrained.load(given.run)
     rule = sentence_scores.choose_rule(opened, given.rule)
     items, left_out = _leave_out(opened, items, rule)
-    texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     config = {
         "task": name,
         "rule": rule,
@@ -199,7 +202,6 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "config.json", config)
     environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
-    begun = time.perf_counter()
     sums, counts = score(
         opened, items, rule, batch_tokens=given.batch_tokens, tensor_parallel=given.tensor_parallel,
         partial=partial,
@@ -208,8 +210,27 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
     made = items_lib.table(items, answers.right, answers.by_mean)
-    width = answers.outputs.shape[1]
-    columns = zip(*(text + [""] * (width - len(text)) for text in texts), strict=True)
+    made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
+    _write(folder, opened, config, items, answers, left_out)
+    partial.unlink()
+    print(f"{shown}\n{items_lib.describe(made, left_out)}wrote {folder}")
+
+
+def _write(
+    folder: pathlib.Path,
+    opened: "Pretrained",
+    config: Mapping[str, Any],
+    items: "Sequence[Item]",
+    answers: "Answers",
+    left_out: int,
+) -> None:
+    """Writes predictions, environment and, last, result.json."""
+    from scalelab.eval import items as items_lib
+    from scalelab.runs import environment, predictions, records
+
+    width, net = answers.outputs.shape[1], opened.config.net
+    texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
+    columns = zip(*(own + [""] * (width - len(own)) for own in texts), strict=True)
     predictions.write(
         folder / "predictions.tsv",
         texts=[list(column) for column in columns],
@@ -217,27 +238,22 @@ def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool
         outputs=answers.outputs,
         labels=[str(k + 1) for k in range(width)],
     )
-    made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
     files.write_json(folder / "environment.json", environment.describe())
-    net = opened.config.net
     result = records.TaskResult(
-        system=opened.config.system,
+        system=config["system"],
         shape=Shape(net.num_heads, net.width, net.num_layers),
         n_model=opened.n_model,
         seed=0,
         pretrain_seed=opened.config.seed,
-        task=name,
-        recipe=rule,
+        task=config["task"],
+        recipe=config["rule"],
         init=str(opened.path),
         init_digest=config["init"],
         eval={"dev": {"accuracy": float(answers.right.mean())}},
         data={"dev": config["texts"]},
         remarks=(items_lib.LEFT_OUT.format(left_out),) if left_out else (),
-        seconds=time.perf_counter() - begun,
     )
     records.write_result(folder, result)
-    partial.unlink()
-    print(f"{shown}\n{items_lib.describe(made, left_out)}wrote {folder}")
 
 
 def _leave_out(

@@ -25,7 +25,6 @@ from scalelab.eval.placement import Placed
 from scalelab.objectives import Pass
 from scalelab.runs.pretrained import Pretrained
 
-RULES = ("discriminator", "log_likelihood", "pll", "pll_word")
 Spans = tuple[tuple[int, int], ...]  # from each first character to the one after the last
 BY_PREDICTION = {"next": ("log_likelihood",), "masked": ("pll", "pll_word"), None: ()}
 

@@ -14,7 +14,7 @@ import re
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
 
-CIRCUITS = {  # by the beginning of a suite's name; Hu et al. 2020, 3.1
+CIRCUITS = {  # by the beginning of a suite's name
     "number": "agreement",
     "center_embed": "center embedding",
     "mvrr": "garden-path effects",

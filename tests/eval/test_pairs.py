@@ -261,7 +261,12 @@ def test_bad_input(pretrained_runs: Runs, paradigms, tmp_path, start) -> None:
     texts = ("a b " * 99, "b b"), ("a b", "b"), ("a b", "b b")  # too long, nothing to score, fine
     long = write(tmp_path / "long.jsonl", lines(*({"good": a, "bad": b} for a, b in texts)))
     empty = write(tmp_path / "empty.jsonl", lines({"good": "a b", "bad": " "}))
+    other = {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}
+    write(tmp_path / "COPA/val.jsonl", lines(other))
+    write(tmp_path / "binary/data/x.jsonl", "").write_bytes(b"\xff\xfe")
     cases = [
+        (copa, [run, work, f"--data={tmp_path}"], "why"),
+        (blimp, [run, work, f"--data={tmp_path / 'binary'}"], "x.jsonl"),
         (pairs, [run, work, f"--data={file}"], "line 2"),
         (pairs, [run, work, f"--data={tmp_path / 'absent.jsonl'}"], "absent.jsonl"),
         (pairs, [run, work, f"--data={empty}"], "two texts"),
