@@ -14,6 +14,7 @@ import pathlib
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 GREEN = "colorlessgreen/English/generated.tab"
 LINZEN = "linzen_testset/subj_agr_filtered"
@@ -71,7 +72,8 @@ def _marvin(path: pathlib.Path) -> list[Item]:
     ]
 
 
-main = pairs.program("agreement", __doc__, read, "folder of the sets")
+YARDSTICK = pairs.yardstick("agreement", read, "folder of the sets")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -11,6 +11,7 @@ import pathlib
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 KEYS = ("sentence_good", "sentence_bad", "UID", "linguistics_term")
 
@@ -31,7 +32,8 @@ def read(folder: pathlib.Path) -> list[Item]:
     ]
 
 
-main = pairs.program("blimp", __doc__, read, "folder of the paradigms' files")
+YARDSTICK = pairs.yardstick("blimp", read, "folder of the paradigms' files")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

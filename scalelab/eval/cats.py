@@ -11,6 +11,7 @@ import pathlib
 
 from scalelab.eval import pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 SEPARATOR = "\x01"
 
@@ -41,7 +42,8 @@ def read(folder: pathlib.Path) -> list[Item]:
     return found
 
 
-main = pairs.program("cats", __doc__, read, "folder of the tests", by_mean=True)
+YARDSTICK = pairs.yardstick("cats", read, "folder of the tests", by_mean=True)
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

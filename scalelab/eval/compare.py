@@ -26,7 +26,7 @@ from scalelab.eval import glue_table
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.load import task_runs
-from scalelab.lab.load.task_runs import SHORT, TITLES, SeedRun, TaskRuns
+from scalelab.lab.load.task_runs import ALL_TITLES, SHORT, SeedRun, TaskRuns
 from scalelab.lab.scores.predictions import stack_runs
 
 NUM_RESAMPLES = 2000  # so that the least p-value, 2 / 2001, survives the correction for nine tasks
@@ -184,7 +184,7 @@ def _describe_sides(a: System, b: System, shared: list[str], frame: pd.DataFrame
 
 
 def _title(name: str) -> str:
-    return TITLES.get(name, name)
+    return ALL_TITLES.get(name, name)
 
 
 def _finished(system: System, name: str) -> list[SeedRun]:

@@ -10,6 +10,7 @@ import pathlib
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 JOINED_BY = {"cause": "because", "effect": "so"}
 
@@ -33,7 +34,8 @@ def _uncapitalize(text: str) -> str:
     return text if text.startswith(("I ", "I'")) else text[0].lower() + text[1:]
 
 
-main = pairs.program("copa", __doc__, read, "folder of the set")
+YARDSTICK = pairs.yardstick("copa", read, "folder of the set", folder="superglue")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -14,6 +14,7 @@ import re
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 FILE = "crows_pairs_anonymized.csv"
 
@@ -41,7 +42,8 @@ def shared(a: str, b: str) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int
     return left, right
 
 
-main = pairs.program("crows_pairs", __doc__, read, "folder of the pairs")
+YARDSTICK = pairs.yardstick("crows_pairs", read, "folder of the pairs")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

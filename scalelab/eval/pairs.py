@@ -8,29 +8,22 @@ right where the right text has the highest score. Of equal scores the text that 
 the right one takes every place in turn, so that ties give what guessing gives. The last column has
 the accuracy by mean scores of tokens. Intervals hold 95%.
 
-Under --workdir/seed0: what a fine-tuning leaves (result.json, predictions.tsv, config.json,
-environment.json), so that `python -m scalelab.eval.compare` pairs two nets item by item; and
-groups.tsv, the table. Started again, an interrupted evaluation goes on.
+scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
-import argparse
-import dataclasses
-import hashlib
-import json
+import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from scalelab.config import cli
-from scalelab.config.pretraining import Shape
+from scalelab.eval.yardstick import Asked, Measured, Yardstick, program
 from scalelab.helpers import files
 from scalelab.helpers.progress import show_bar
-from scalelab.resources import malloc
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from scalelab.eval.items import Answers, Item
+    from scalelab.eval.items import Item
     from scalelab.runs.pretrained import Pretrained
 
 AT_ONCE = 4096  # items between two saves
@@ -109,151 +102,69 @@ def _save(path: pathlib.Path, done: int, found: "np.ndarray") -> None:
     """Keeps the scores of the first `done` items."""
     import numpy as np
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(path) as temporary, temporary.open("wb") as file:
         np.savez(file, done=done, found=found[:, :done])
 
 
-# --- The program ----------------
+# --- The yardstick ----------------
+
+RULE = {"rule": (None, "how a sentence is scored; default: by what the net predicts")}
 
 
-def parser(name: str, text: str | None, data: str) -> cli.Parser:
-    """Makes the parser of the command line."""
-    made = cli.Parser(f"python -m scalelab.eval.{name}", text)
-    add = made.add_argument
-    add("--run", required=True, type=pathlib.Path, help="run folder of the net")
-    add("--data", required=True, type=pathlib.Path, help=data)
-    add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
-    add("--rule", help="how a sentence is scored; default: by what the net predicts")
-    add("--batch_tokens", type=cli.positive, metavar="N",
-        help="tokens in a batch, padding included; default: 2,048 on CPU, else 65,536")  # fmt: skip
-    add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
-        help="devices that share the net; default: 1")  # fmt: skip
-    return made
-
-
-def program(
-    name: str, text: str | None, reader: Reader, data: str, *, by_mean: bool = False
-) -> Callable[..., None]:
-    """Makes the main function of a yardstick of minimal pairs.
+def yardstick(
+    name: str, reader: Reader, data: str, *, folder: str | None = None, by_mean: bool = False
+) -> Yardstick:
+    """Makes a yardstick of minimal pairs.
 
     Args:
       name: of the yardstick, as in result.json.
-      text: the help of the program.
       reader: reads the items from --data.
       data: the help of --data.
+      folder: of its data, below a study's `yardstick_data`; None: its name.
       by_mean: whether scores are means over tokens, and not sums.
     """
-
-    def main(arguments: Sequence[str] | None = None) -> None:
-        """Runs the program; a mistake of the user ends in one message and exit code 2."""
-        given = parser(name, text, data).parse_args(arguments)
-        malloc.keep_freed()
-        with cli.one_message("start the same command again to continue"):
-            evaluate(name, given, reader, by_mean)
-
-    return main
+    measured = functools.partial(measure, by_mean=by_mean)
+    return Yardstick(name, reader, measured, data, folder or name, RULE)
 
 
-def evaluate(name: str, given: argparse.Namespace, reader: Reader, by_mean: bool = False) -> None:
-    """Evaluates the run that the command line names, and writes its files.
+def measure(
+    opened: "Pretrained", items: "Sequence[Item]", asked: Asked, *, by_mean: bool = False
+) -> Measured:
+    """Measures a net on items.
 
     Raises:
-      ValueError: run, data or arguments do not allow it.
+      ValueError: the rule does not suit the net, or it can score no item.
     """
     import numpy as np
-    import pandas as pd
 
     from scalelab.eval import items as items_lib
     from scalelab.eval import sentence_scores
-    from scalelab.runs import environment, pretrained, records
 
-    try:
-        items = reader(given.data)
-    except (KeyError, IndexError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(
-            f"--data={given.data} is not what {name} reads ({error!r}); see --help"
-        ) from None
-    opened = pretrained.load(given.run)
-    rule = sentence_scores.choose_rule(opened, given.rule)
+    rule = sentence_scores.choose_rule(opened, asked.options["rule"])
     items, left_out = _leave_out(opened, items, rule)
-    config = {
-        "task": name,
-        "rule": rule,
-        "seed": 0,
-        "system": opened.config.system,
-        "system_options": dict(opened.config.system_options),
-        "net": dataclasses.asdict(opened.config.net),
-        "init": pretrained.tree_digest(opened.params),
-        "texts": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
-    }
-    folder, shown = given.workdir / "seed0", f"{name} of {opened.path}, rule {rule}"
-    table_path, partial = folder / "groups.tsv", folder / "partial.npz"
-    if (folder / "config.json").exists():
-        known = records.read_config(folder)
-        if differs := [key for key, value in config.items() if known.get(key) != value]:
-            raise ValueError(
-                f"--workdir={given.workdir} holds another evaluation ({differs[0]} differs): choose"
-                " another, or delete it"
-            )
-        if (folder / "result.json").exists():
-            made = pd.read_csv(table_path, sep="\t")
-            print(f"{shown}, finished before\n{items_lib.describe(made, left_out)}", end="")
-            return
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / "config.json", config)
-    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
     sums, counts = score(
-        opened, items, rule, batch_tokens=given.batch_tokens, tensor_parallel=given.tensor_parallel,
-        partial=partial,
+        opened, items, rule, batch_tokens=asked.batch_tokens,
+        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
     )  # fmt: skip
     if by_mean:
         sums, counts = sums / np.maximum(counts, 1), np.ones_like(counts)
     answers = items_lib.judge(items, sums, counts)
-    made = items_lib.table(items, answers.right, answers.by_mean)
-    made.to_csv(table_path, sep="\t", index=False, float_format="%.6f")
-    _write(folder, opened, config, items, answers, left_out)
-    partial.unlink()
-    print(f"{shown}\n{items_lib.describe(made, left_out)}wrote {folder}")
-
-
-def _write(
-    folder: pathlib.Path,
-    opened: "Pretrained",
-    config: Mapping[str, Any],
-    items: "Sequence[Item]",
-    answers: "Answers",
-    left_out: int,
-) -> None:
-    """Writes predictions, environment and, last, result.json."""
-    from scalelab.eval import items as items_lib
-    from scalelab.runs import environment, predictions, records
-
-    width, net = answers.outputs.shape[1], opened.config.net
+    table = items_lib.table(items, answers.right, answers.by_mean)
+    width = answers.outputs.shape[1]
     texts = [items_lib.turn(item.texts, k) for k, item in enumerate(items)]
     columns = zip(*(own + [""] * (width - len(own)) for own in texts), strict=True)
-    predictions.write(
-        folder / "predictions.tsv",
+    return Measured(
         texts=[list(column) for column in columns],
         gold=answers.gold,
         outputs=answers.outputs,
         labels=[str(k + 1) for k in range(width)],
+        recipe=rule,
+        scores={"accuracy": float(answers.right.mean())},
+        table=table,
+        printed=f"rule {rule}\n{items_lib.describe(table, left_out)}",
+        notes=(items_lib.LEFT_OUT.format(left_out),) if left_out else (),
     )
-    files.write_json(folder / "environment.json", environment.describe())
-    result = records.TaskResult(
-        system=config["system"],
-        shape=Shape(net.num_heads, net.width, net.num_layers),
-        n_model=opened.n_model,
-        seed=0,
-        pretrain_seed=opened.config.seed,
-        task=config["task"],
-        recipe=config["rule"],
-        init=str(opened.path),
-        init_digest=config["init"],
-        eval={"dev": {"accuracy": float(answers.right.mean())}},
-        data={"dev": config["texts"]},
-        remarks=(items_lib.LEFT_OUT.format(left_out),) if left_out else (),
-    )
-    records.write_result(folder, result)
 
 
 def _leave_out(
@@ -280,10 +191,8 @@ def _leave_out(
     return kept, len(items) - len(kept)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the program on a user's own pairs."""
-    program("pairs", __doc__, read, "file of pairs, one JSON object a line")(arguments)
-
+YARDSTICK = yardstick("pairs", read, "file of pairs, one JSON object a line")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,7 @@
 """Puts a pre-trained net on all devices, for evaluation and decoding."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax
@@ -46,14 +46,24 @@ def place(opened: Pretrained, tensor_parallel: int = 1) -> Placed:
     Raises:
       ValueError: tensor_parallel does not divide the number of devices.
     """
-
-    def fresh(key: jax.Array) -> ArrayPytree:
-        max_len = opened.config.short.max_len
-        sizes = {"max_len": max_len, "frozen": opened.frozen_params}
-        return objectives.init_variables(key, opened.net, opened.terms, **sizes)["params"]
-
     mesh = sharding.make_mesh(tensor=tensor_parallel)
-    boxed = jax.eval_shape(fresh, jax.random.key(0))
+    boxed = jax.eval_shape(_initializer(opened), jax.random.key(0))
     params = jax.device_put(opened.params, sharding.shardings(boxed, mesh))
     frozen = jax.device_put(opened.frozen_params, NamedSharding(mesh, PartitionSpec()))
     return Placed(opened.net, params, frozen, mesh)
+
+
+def randomize(opened: Pretrained, seed: int = 0) -> Pretrained:
+    """Returns the run with random weights in place of its own, as drawn before training."""
+    params = jax.jit(_initializer(opened))(jax.random.key(seed))
+    return dataclasses.replace(opened, params=nn.unbox(params))
+
+
+def _initializer(opened: Pretrained) -> Callable[[jax.Array], ArrayPytree]:
+    """Returns the function key -> initial parameters, with the names of their axes."""
+    sizes = {"max_len": opened.config.short.max_len, "frozen": opened.frozen_params}
+
+    def fresh(key: jax.Array) -> ArrayPytree:
+        return objectives.init_variables(key, opened.net, opened.terms, **sizes)["params"]
+
+    return fresh

@@ -13,6 +13,7 @@ import re
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 CIRCUITS = {  # by the beginning of a suite's name
     "number": "agreement",
@@ -80,7 +81,8 @@ def join(regions: list[str]) -> tuple[str, list[tuple[int, int]]]:
     return text, edges
 
 
-main = pairs.program("syntaxgym", __doc__, read, "folder of the suites")
+YARDSTICK = pairs.yardstick("syntaxgym", read, "folder of the suites")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ import pathlib
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 ANSWERS = {"0": "the occupation", "1": "the other participant"}
 
@@ -38,7 +39,8 @@ def read(folder: pathlib.Path) -> list[Item]:
     ]  # fmt: skip
 
 
-main = pairs.program("winogender", __doc__, read, "folder of the sentences")
+YARDSTICK = pairs.yardstick("winogender", read, "folder of the sentences")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ import pathlib
 
 from scalelab.eval import items, pairs
 from scalelab.eval.items import Item
+from scalelab.eval.yardstick import program
 
 POSSESSIVE = ("his", "her", "their", "its", "my", "your", "our")
 
@@ -45,7 +46,8 @@ def substitute(text: str, place: int, name: str) -> str:
     return " ".join(words)
 
 
-main = pairs.program("wsc", __doc__, read, "folder of the set")
+YARDSTICK = pairs.yardstick("wsc", read, "folder of the set", folder="superglue")
+main = program(YARDSTICK, __doc__)
 
 if __name__ == "__main__":
     main()

@@ -27,6 +27,18 @@ TITLES = {
     "rte": "RTE",
     "wnli": "WNLI",
 }
+# Evaluations without fine-tuning, in the order of tables: title, metric of the dev split.
+YARDSTICKS = {
+    "blimp": ("BLiMP", "accuracy"),
+    "agreement": ("agreement", "accuracy"),
+    "syntaxgym": ("SyntaxGym", "accuracy"),
+    "cats": ("CATs", "accuracy"),
+    "copa": ("COPA", "accuracy"),
+    "wsc": ("WSC", "accuracy"),
+    "crows_pairs": ("CrowS-Pairs", "accuracy"),
+    "winogender": ("Winogender", "accuracy"),
+}
+ALL_TITLES = TITLES | {name: title for name, (title, _) in YARDSTICKS.items()}
 # Rows of their dev sets, by split.
 DEV_SIZES = {
     "cola": {"dev": 1043},
@@ -56,6 +68,7 @@ TASK_SCORES = {
     "same_document": ("same_document", "dev", "accuracy"),
     "swapped_words": ("swapped_words", "dev", "accuracy"),
 }
+TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in YARDSTICKS.items()}
 # Task -> its main score, the first in the list.
 MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 SHORT = {"matched": "MNLI-m", "mismatched": "MNLI-mm"}
@@ -121,7 +134,7 @@ class TaskRuns:
     @property
     def title(self) -> str:
         """The task's name in tables."""
-        return TITLES.get(self.name, self.name)
+        return ALL_TITLES.get(self.name, self.name)
 
     @property
     def finished(self) -> list[SeedRun]:
@@ -144,8 +157,8 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
     The baselines in scratch/ are left out.
 
     Returns:
-      Task -> its runs: GLUE's nine in GLUE's order, then others by name. An unreadable run, and one
-      with another task or other metrics than most runs of its folder, count as failed.
+      Task -> its runs: GLUE's nine in GLUE's order, yardsticks, then others by name. An unreadable
+      run, and one with another task or other metrics than most of its folder, count as failed.
 
     Raises:
       ValueError: it is no folder, holds no fine-tuning, or holds one task twice.
@@ -176,7 +189,7 @@ def read(workdir: pathlib.Path, *, num_seeds: int | None = None) -> dict[str, Ta
         found[name] = TaskRuns(name, tuple(runs))
     if not found:
         raise ValueError(f"{workdir} holds no fine-tuning: expected <task>/seed0 or seed0 in it")
-    order = [*TITLES, *sorted(found.keys() - TITLES.keys())]
+    order = [*ALL_TITLES, *sorted(found.keys() - ALL_TITLES.keys())]
     return {name: found[name] for name in order if name in found}
 
 

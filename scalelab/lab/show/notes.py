@@ -7,7 +7,7 @@ from scalelab.config.fields import flatten
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import archive
 from scalelab.lab.load.study_runs import BASELINE, Point, PretrainRun, Study
-from scalelab.lab.load.task_runs import TITLES, SeedRun
+from scalelab.lab.load.task_runs import ALL_TITLES, SeedRun
 from scalelab.lab.tables import Cell, Column, Value
 
 METRICS = (
@@ -93,7 +93,7 @@ def describe_study(
 
 def _describe_task(study: Study, task: str, runs: Sequence[PretrainRun]) -> list[str]:
     """Returns what is missing, failed or degenerate among the fine-tunings on a task."""
-    found, title = [], TITLES.get(task, task)
+    found, title = [], ALL_TITLES.get(task, task)
     by_run = {r.name: r.tasks[task].runs if task in r.tasks else () for r in runs}
     seeds = [seed for own in by_run.values() for seed in own]
     without = [name for name, own in by_run.items() if not any(seed.finished for seed in own)]

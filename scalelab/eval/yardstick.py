@@ -1,0 +1,232 @@
+"""Yardsticks: what a pre-trained net knows before any fine-tuning.
+
+A yardstick is a table of facts: how its data are read, and how a net is measured on them.
+`program` makes its command line, and `evaluate` its files. A study runs it by its name.
+
+Under --workdir/seed0 it leaves what a fine-tuning leaves: result.json, predictions.tsv, config.json
+and environment.json. So `python -m scalelab.eval.compare` pairs two nets item by item, and reports
+of studies show it beside tasks. groups.tsv is the printed table. Started again, an interrupted
+evaluation continues.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalelab.config import cli
+from scalelab.config.pretraining import Shape
+from scalelab.helpers import files
+from scalelab.resources import malloc
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from scalelab.runs.pretrained import Pretrained
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """What a yardstick finds: [n] items, each with scores of C alternatives."""
+
+    texts: Sequence[Sequence[str]]  # for each text column of predictions.tsv its [n] texts
+    gold: "np.ndarray"  # [n] int32, the right alternative
+    outputs: "np.ndarray"  # [n, C] float32, higher is better; -inf where there is none
+    labels: Sequence[str]  # the C alternatives by name
+    recipe: str  # how the net was asked, in a word: the rule that scored sentences
+    scores: Mapping[str, float]  # metric of scalelab.tasks.metrics -> score, the main one first
+    table: "pd.DataFrame"  # groups.tsv
+    printed: str  # the table for the terminal
+    notes: tuple[str, ...] = ()  # what was left out, and why
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """How a net is to be measured."""
+
+    # File that keeps what is done, made with its folder; perhaps there from an earlier start.
+    partial: pathlib.Path
+    options: Mapping[str, Any]  # the yardstick's own flags, by name; they change the result
+    batch_tokens: int | None = None  # in a batch, padding included; None: what suits the device
+    tensor_parallel: int = 1  # devices that share the net
+
+
+@dataclasses.dataclass(frozen=True)
+class Yardstick:
+    """An evaluation without fine-tuning."""
+
+    name: str  # of its program, and in result.json
+    # Reads the items from --data: anything that `json` can write, such as named tuples.
+    read: Callable[[pathlib.Path], Sequence[Any]]
+    measure: "Callable[[Pretrained, Sequence[Any], Asked], Measured]"
+    data: str  # what --data is, for --help
+    folder: str  # of its data, below a study's `yardstick_data`
+    options: Mapping[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    scratch: bool = False  # whether a net with random weights says what the weights contribute
+
+
+def load(name: str) -> Yardstick:
+    """Returns the yardstick of scalelab/eval/<name>.py.
+
+    Raises:
+      ValueError: there is none.
+    """
+    from scalelab.helpers.names import nearest
+    from scalelab.lab.load.task_runs import YARDSTICKS
+
+    if name not in YARDSTICKS:
+        raise ValueError(f"unknown yardstick {name!r}: {nearest(name, YARDSTICKS)}")
+    return importlib.import_module(f"scalelab.eval.{name}").YARDSTICK
+
+
+def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
+    """Makes the main function of a yardstick; `text` is its help."""
+
+    def main(arguments: Sequence[str] | None = None) -> None:
+        """Runs the program; a mistake of the user ends in one message and exit code 2."""
+        given = parser(yardstick, text).parse_args(arguments)
+        malloc.keep_freed()
+        with cli.one_message("start the same command again to continue"):
+            options = {name: getattr(given, name) for name in yardstick.options}
+            more = given.batch_tokens, given.tensor_parallel
+            folders = given.run, given.data, given.workdir
+            print(evaluate(yardstick, *folders, options, *more, random=given.random))
+
+    return main
+
+
+def parser(yardstick: Yardstick, text: str | None) -> cli.Parser:
+    """Makes the parser of the command line."""
+    made = cli.Parser(f"python -m scalelab.eval.{yardstick.name}", text)
+    add = made.add_argument
+    add("--run", required=True, type=pathlib.Path, help="run folder of the net")
+    add("--data", required=True, type=pathlib.Path, help=yardstick.data)
+    add("--workdir", required=True, type=pathlib.Path, help="folder for the results")
+    for name, (default, meaning) in yardstick.options.items():
+        kind = str if default is None else type(default)
+        add(f"--{name}", default=default, help=meaning, type=kind)
+    add("--random", action="store_true", help="measure the same net with random weights")
+    add("--batch_tokens", type=cli.positive, metavar="N",
+        help="tokens in a batch, padding included; default: what suits the device")  # fmt: skip
+    add("--tensor_parallel", type=cli.positive, default=1, metavar="N",
+        help="devices that share the net; default: 1")  # fmt: skip
+    return made
+
+
+def evaluate(
+    yardstick: Yardstick,
+    run: pathlib.Path,
+    data: pathlib.Path,
+    workdir: pathlib.Path,
+    options: Mapping[str, Any] | None = None,
+    batch_tokens: int | None = None,
+    tensor_parallel: int = 1,
+    *,
+    random: bool = False,
+) -> str:
+    """Measures a run and writes its files; a finished evaluation is only read.
+
+    Args:
+      yardstick: the evaluation.
+      run: run folder of the net.
+      data: folder or file of the items.
+      workdir: folder for the results.
+      options: the yardstick's own, by name; None: their defaults.
+      batch_tokens: tokens in a batch, padding included; None: what suits the device.
+      tensor_parallel: devices that share the net.
+      random: whether the net gets random weights in place of the run's.
+
+    Returns:
+      The table, for a terminal.
+
+    Raises:
+      ValueError: run, data or options do not allow it, or `workdir` holds another evaluation.
+    """
+    from scalelab.eval import placement
+    from scalelab.runs import environment, pretrained, records
+
+    defaults = {name: default for name, (default, _) in yardstick.options.items()}
+    options = defaults | dict(options or {})
+    try:
+        items = yardstick.read(data)
+    except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"--data={data} is not what {yardstick.name} reads ({error!r}); see --help"
+        ) from None
+    opened = pretrained.load(run)
+    if random:
+        opened = placement.randomize(opened)
+    config = {
+        "task": yardstick.name,
+        "seed": 0,
+        "system": opened.config.system,
+        "system_options": dict(opened.config.system_options),
+        "net": dataclasses.asdict(opened.config.net),
+        "init": pretrained.tree_digest(opened.params),
+        "texts": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
+        **options,
+    }
+    folder, shown = workdir / "seed0", f"{yardstick.name} of {opened.path}"
+    shown += ", random weights" * random
+    if (folder / "config.json").exists():
+        known = records.read_config(folder)
+        if differs := [key for key, value in config.items() if known.get(key) != value]:
+            raise ValueError(
+                f"--workdir={workdir} holds another evaluation ({differs[0]} differs): choose"
+                " another, or delete it"
+            )
+        if (folder / "result.json").exists():
+            return f"{shown}, finished before\n{(folder / 'groups.txt').read_text()}"
+    environment.configure_jax(opened.config.machine.compile_cache_dir, opened.config.net.dtype)
+    digest = hashlib.sha256(json.dumps(config).encode()).hexdigest()[:12]
+    asked = Asked(folder / f"partial-{digest}.npz", options, batch_tokens, tensor_parallel)
+    made = yardstick.measure(opened, items, asked)
+    _write(folder, yardstick.name, opened, config, made, random=random)
+    asked.partial.unlink(missing_ok=True)
+    return f"{shown}\n{made.printed}wrote {folder}"
+
+
+def _write(
+    folder: pathlib.Path,
+    name: str,
+    opened: "Pretrained",
+    config: Mapping[str, Any],
+    made: Measured,
+    *,
+    random: bool,
+) -> None:
+    """Writes config, table, predictions, environment and, last, result.json."""
+    from scalelab.runs import environment, predictions, records
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / "config.json", config)
+    made.table.to_csv(folder / "groups.tsv", sep="\t", index=False, float_format="%.6f")
+    files.write_text(folder / "groups.txt", made.printed)
+    predictions.write(
+        folder / "predictions.tsv",
+        texts=made.texts,
+        gold=made.gold,
+        outputs=made.outputs,
+        labels=list(made.labels),
+    )
+    files.write_json(folder / "environment.json", environment.describe())
+    net = opened.config.net
+    result = records.TaskResult(
+        system=config["system"],
+        shape=Shape(net.num_heads, net.width, net.num_layers),
+        n_model=opened.n_model,
+        seed=0,
+        pretrain_seed=opened.config.seed,
+        task=name,
+        recipe=made.recipe,
+        init="none" if random else str(opened.path),
+        init_digest=config["init"],
+        eval={"dev": dict(made.scores)},
+        data={"dev": config["texts"]},
+        remarks=made.notes,
+    )
+    records.write_result(folder, result)
