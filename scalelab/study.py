@@ -52,6 +52,7 @@ def plan(workdir: pathlib.Path) -> None:
 
 def run(workdir: pathlib.Path) -> None:
     """Does what is left of the study."""
+    from scalelab.eval import yardstick
     from scalelab.lab.load import study_runs
     from scalelab.studies import expand, finetunings, jobs, pool, progress
 
@@ -66,6 +67,8 @@ def run(workdir: pathlib.Path) -> None:
         finetunings.prepare(spec.finetune.data, first.config, workdir)
         for name in spec.finetune.tasks:  # missing data is refused before anything is trained
             finetunings.load(name, spec.finetune.data, workdir)
+        for found in map(yardstick.load, spec.yardsticks):
+            yardstick.read(found, pathlib.Path(str(spec.yardstick_data)) / found.folder)
     refresh()
     screen = progress.Screen(sys.stderr, num_workers(), study_runs.read_plan(workdir, spec.name))
     workers = pool.Pool(workdir, spec.name, num_workers(), refresh, screen, jobs.num_vmapped())

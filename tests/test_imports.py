@@ -34,9 +34,9 @@ finetune: config finetuning helpers optim resources runs tasks
 eval: config data finetune finetuning helpers lab nn objectives resources runs sharding step tasks
 lab: config helpers runs tasks
 thesis: config helpers lab
-studies: config data finetune finetuning helpers lab nets nn population resources runs sharding
+studies: config data eval finetune finetuning helpers lab nets nn population resources runs sharding
   systems tasks train
-study: config helpers lab objectives resources runs studies
+study: config eval helpers lab objectives resources runs studies
 worlds: config helpers tasks
 interop: config data finetuning formats helpers lab nets nn objectives resources runs state systems
 """

@@ -19,6 +19,11 @@ SECS = 500.0
 
 @pytest.fixture
 def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
+    pairs = tmp_path / "yardsticks/blimp/x.jsonl"
+    pairs.parent.mkdir(parents=True)
+    texts = {"sentence_good": "the man is here", "sentence_bad": "the man are here"}
+    row = json.dumps(texts | {"UID": "x", "linguistics_term": "agreement"})
+    pairs.write_text(f"{row}\n" * 4)
     return a_study.config_file(
         tmp_path / "two.py",
         pretrain__data__corpus=f"wikitext:{wikitext}",
@@ -27,7 +32,9 @@ def config(tmp_path, wikitext, cache_dir) -> pathlib.Path:
         finetune__data=str(glue_folder.write(tmp_path / "glue")),
         finetune__fields=("batch_size=2", "max_len=16", "epochs=1"),
         finetune__seeds=2,
-        tables=("data", "small", "grid"),
+        yardsticks=("blimp",),
+        yardstick_data=str(tmp_path / "yardsticks"),
+        tables=("data", "small", "yardsticks", "grid"),
         figures=("loss_by_tokens",),
     )
 
@@ -77,6 +84,7 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
             assert log.count("finished ") == times, log  # nothing ran twice
     done = study_runs.read(workdir)
     assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
+    assert all(len(run.tasks["blimp"].finished) == 1 for run in done.runs)
     assert planned[0]["num_params"] == done.runs[0].result.params
     assert planned[0]["flops"] == pytest.approx(done.runs[0].result.flops)
 
@@ -87,15 +95,17 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path) -> No
     assert code == 0, printed
     report = workdir / "reports/two"
     assert (report / "report.html").exists()
-    assert "bert" in (report / "tables/small.csv").read_text()
+    for table in ("small", "yardsticks"):
+        assert "bert" in (report / f"tables/{table}.csv").read_text()
 
     packed = tmp_path / "packed"
     assert study("pack", f"--workdir={workdir}", f"--to={packed}")[0] == 0
     assert not list(packed.rglob("checkpoints"))
     code, printed = study("report", f"--workdir={packed}")
     assert code == 0, printed
-    ours, theirs = (x / "reports/two/tables/small.csv" for x in (workdir, packed))
-    assert ours.read_bytes() == theirs.read_bytes()
+    for table in ("small", "yardsticks"):
+        ours, theirs = (x / f"reports/two/tables/{table}.csv" for x in (workdir, packed))
+        assert ours.read_bytes() == theirs.read_bytes()
     code, printed = study("run", f"--config={config}", f"--workdir={packed}")
     assert (code, "nothing left" in printed) == (0, True), printed
     assert not (packed / "logs").exists() or not list((packed / "logs").iterdir())

@@ -1,7 +1,7 @@
 """Compares BERT's, ALBERT's and ELECTRA's ideas at equal FLOPs: one change at a time.
 
   python -m scalelab.study run --workdir=runs/encoders \
-    --config=configs/studies/encoders.py:corpus=wikitext:DIR,data=GLUE
+    --config=configs/studies/encoders.py:corpus=wikitext:DIR,data=GLUE,yardsticks=YARDSTICKS
 
 | run | objective | format | what differs |
 |---|---|---|---|
@@ -71,6 +71,8 @@ def get_config(arguments: str = "") -> ml_collections.ConfigDict:
     config.stage_order = tuple(arms)
     config.finetune.tasks = ("sst2", "mrpc", "rte", "qnli", "cola")
     config.finetune.seeds = 1
+    if config.yardstick_data is not None:
+        config.yardsticks, config.yardstick_fields = ("blimp",), ("blimp.per_group=200",)
     config.tables = ("scores", "loss")
     config.figures = ("score_by_task", "loss_by_tokens")
     return config

@@ -11,7 +11,9 @@ the accuracy by mean scores of tokens. Intervals hold 95%.
 scalelab/eval/yardstick.py lists the files of --workdir.
 """
 
+import collections
 import functools
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -109,7 +111,10 @@ def _save(path: pathlib.Path, done: int, found: "np.ndarray") -> None:
 
 # --- The yardstick ----------------
 
-RULE = {"rule": (None, "how a sentence is scored; default: by what the net predicts")}
+OPTIONS = {
+    "rule": (None, "how a sentence is scored; default: by what the net predicts"),
+    "per_group": (0, "score only the first N items of each finest group; default: all"),
+}
 
 
 def yardstick(
@@ -125,7 +130,7 @@ def yardstick(
       by_mean: whether scores are means over tokens, and not sums.
     """
     measured = functools.partial(measure, by_mean=by_mean)
-    return Yardstick(name, reader, measured, data, folder or name, RULE)
+    return Yardstick(name, reader, measured, data, folder or name, OPTIONS)
 
 
 def measure(
@@ -142,6 +147,9 @@ def measure(
     from scalelab.eval import sentence_scores
 
     rule = sentence_scores.choose_rule(opened, asked.options["rule"])
+    if most := asked.options["per_group"]:
+        nth = collections.defaultdict(itertools.count)
+        items = [item for item in items if next(nth[item.groups[0]]) < most]
     items, left_out = _leave_out(opened, items, rule)
     sums, counts = score(
         opened, items, rule, batch_tokens=asked.batch_tokens,

@@ -83,6 +83,47 @@ def load(name: str) -> Yardstick:
     return importlib.import_module(f"scalelab.eval.{name}").YARDSTICK
 
 
+def read(yardstick: Yardstick, data: pathlib.Path) -> Sequence[Any]:
+    """Reads the items of a yardstick.
+
+    Raises:
+      ValueError: `data` holds something else.
+    """
+    try:
+        return yardstick.read(data)
+    except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{data} is not what {yardstick.name} reads ({error!r}); see --help of"
+            f" python -m scalelab.eval.{yardstick.name}"
+        ) from None
+
+
+def choose_options(yardstick: Yardstick, lines: Sequence[str]) -> dict[str, Any]:
+    """Returns the options that lines such as "blimp.rule=pll_word" set for a yardstick.
+
+    Raises:
+      ValueError: it has no such option, or the value has another type.
+    """
+    from scalelab.config.fields import parse_value
+    from scalelab.helpers.names import nearest
+
+    found = {}
+    for line in lines:
+        field, equals, text = line.partition("=")
+        owner, _, option = field.rpartition(".")
+        if owner != yardstick.name:
+            continue
+        if not equals or option not in yardstick.options:
+            raise ValueError(
+                f"{line!r}: {owner} has no such option: {nearest(option, yardstick.options)}"
+            )
+        default, value = yardstick.options[option][0], parse_value(text)
+        if default is not None and type(value) is not type(default):
+            raise ValueError(f"{line!r}: expected {type(default).__name__}, such as {default!r}")
+        found[option] = value
+    return found
+
+
 def program(yardstick: Yardstick, text: str | None) -> Callable[..., None]:
     """Makes the main function of a yardstick; `text` is its help."""
 
@@ -151,12 +192,7 @@ def evaluate(
 
     defaults = {name: default for name, (default, _) in yardstick.options.items()}
     options = defaults | dict(options or {})
-    try:
-        items = yardstick.read(data)
-    except (KeyError, IndexError, TypeError, AttributeError, OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"--data={data} is not what {yardstick.name} reads ({error!r}); see --help"
-        ) from None
+    items = read(yardstick, data)
     opened = pretrained.load(run)
     if random:
         opened = placement.randomize(opened)

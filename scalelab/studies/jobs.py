@@ -1,4 +1,4 @@
-"""The jobs of a study: one per pre-training, one for its fine-tunings. As a program: runs a job.
+"""The jobs of a study: one per pre-training, one for its scores. As a program: runs a job.
 
   python -m scalelab.studies.jobs --workdir=DIR --study=NAME --run=RUN --kind=pretrain|finetune
 
@@ -17,6 +17,7 @@ from typing import Any
 from scalelab.config import cli
 from scalelab.config import pretraining as config_lib
 from scalelab.config.durations import CLOCKS
+from scalelab.eval import yardstick
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import PretrainRun, Study
 from scalelab.runs import compatibility, environment
@@ -36,7 +37,7 @@ class Job:
     kind: str  # PRETRAIN or FINETUNE
     run: str
     state: str  # WAITING for another job, READY to start or to continue, or DONE
-    tasks: tuple[str, ...] = ()  # fine-tunings still to be done, "sst2" or "scratch/sst2"
+    tasks: tuple[str, ...] = ()  # still to be done: "sst2", "scratch/sst2", "blimp"
     damaged: str | None = None  # the fault of its folder
 
     @property
@@ -73,22 +74,25 @@ def list_jobs(study: Study) -> list[Job]:
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
-    """Lists the fine-tunings of a run that are not finished: "sst2", "scratch/sst2"."""
+    """Lists the tasks and yardsticks that a run still lacks: "sst2", "scratch/sst2", "blimp"."""
     left = []
     for prefix, found in (("", run.tasks), ("scratch/", run.scratch)):
         if prefix and not (study.facts.finetune.scratch and run.seed == 0):
             continue
-        for task in study.facts.tasks:
-            done = {r.seed for r in found[task].runs if not r.unfinished} if task in found else ()
-            if any(seed not in done for seed in range(study.facts.finetune_seeds)):
-                left.append(prefix + task)
+        for name in study.facts.measured:
+            is_task = name in study.facts.tasks
+            if prefix and not is_task and not yardstick.load(name).scratch:
+                continue
+            done = {r.seed for r in found[name].runs if not r.unfinished} if name in found else ()
+            if any(k not in done for k in range(study.facts.finetune_seeds if is_task else 1)):
+                left.append(prefix + name)
     return left
 
 
 def is_finetuned(study: Study, run: PretrainRun) -> bool | None:
     """Returns whether a run is to be fine-tuned; None while that depends on unfinished runs."""
     rule = study.facts.stages[run.stage].finetune
-    if rule == "none" or not study.facts.tasks:
+    if rule == "none" or not study.facts.measured:
         return False
     if rule == "all":
         return True
@@ -147,7 +151,7 @@ def progress(run_folder: pathlib.Path, config: Mapping[str, Any]) -> float | Non
 
 
 def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
-    """Fine-tunes a run on the tasks that are left."""
+    """Fine-tunes a run on the tasks, and measures it by the yardsticks, that are left."""
     from scalelab import finetune as finetune_lib
     from scalelab.finetuning import warm_start
     from scalelab.studies import finetunings
@@ -165,6 +169,12 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
         values["machine"][name] = run.config["machine"][name]
     for name in tasks:
         prefix, _, task = name.rpartition("/")
+        if task in study.facts.yardsticks:
+            found, folder = yardstick.load(task), run.folder / (prefix or "tasks") / task
+            chosen = yardstick.choose_options(found, study.facts.yardstick_fields)
+            data = pathlib.Path(str(study.facts.yardstick_data)) / found.folder
+            yardstick.evaluate(found, run.folder, data, folder, chosen, random=bool(prefix))
+            continue
         overrides = finetunings.task_fields(asked.fields, task)
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
         folder = run.folder / (prefix or "tasks") / task

@@ -35,7 +35,7 @@ def secs_left(study: Study, found: Sequence[Job], plan: Plan) -> float | None:
             done = jobs.progress(run.folder, run.config) or 0.0
             total += known.secs * (1 - done) + known.start_secs
         else:
-            share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts.tasks))
+            share = sum("/" not in task for task in job.tasks) / max(1, len(study.facts.measured))
             decided = jobs.is_finetuned(study, run) is not None
             share *= 1.0 if decided else known.finetune_share
             total += share * known.finetune_secs
@@ -55,7 +55,7 @@ def describe_runs(
 
     `working` has the names of jobs that are being done, `failed` the reasons by job.
     """
-    by_name, num_tasks = {job.name: job for job in found}, len(study.facts.tasks)
+    by_name, num_tasks = {job.name: job for job in found}, len(study.facts.measured)
     rows = []
     for run in study.runs:
         states = {PRETRAIN: "to do", FINETUNE: "-"}

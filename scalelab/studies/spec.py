@@ -12,6 +12,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import Count, field_names, fill, parse_value
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape
+from scalelab.eval import yardstick
 from scalelab.helpers.names import module_names, nearest
 from scalelab.lab.load.study_runs import BASELINE, FACTORS, Stage, StudyFields
 from scalelab.lab.tables import parse_name
@@ -62,6 +63,12 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         task_lib.load_task(task)
+    for name in spec.yardsticks:
+        yardstick.choose_options(yardstick.load(name), spec.yardstick_fields)
+    if spec.yardsticks and spec.yardstick_data is None:
+        raise ValueError(
+            "config.yardstick_data: expected the folder that holds the data of config.yardsticks"
+        )
     _check_report(spec)
     return spec
 

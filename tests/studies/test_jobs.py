@@ -18,6 +18,7 @@ import task_folders
 from scalelab import finetune, population
 from scalelab.config import cli
 from scalelab.config.pretraining import Shape
+from scalelab.eval import yardstick
 from scalelab.finetuning import warm_start
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.load import study_runs
@@ -253,6 +254,26 @@ def test_a_job_of_several_runs(tmp_path, monkeypatch) -> None:
     assert trained == [both]
     with pytest.raises(ValueError, match="bert-2x8x1-seed7.pretrain"):
         jobs.main([*asked, "--run=bert-2x8x1-seed0", "--run=bert-2x8x1-seed7"])
+
+
+def test_yardsticks_are_measured_after_the_tasks(tmp_path, monkeypatch) -> None:
+    """Once for each pre-training; with random weights only where that says something."""
+    chosen = {"yardsticks": ("blimp", "copa"), "yardstick_data": str(tmp_path / "sets"),
+              "yardstick_fields": ("blimp.per_group=2",)}  # fmt: skip
+    planned(tmp_path, finetune__seeds=2, finetune__scratch=True, **chosen)
+    finish(tmp_path, name := "bert-2x8x1-seed0")
+    study, found = jobs.read(tmp_path, None)
+    job = next(job for job in found if job.name == f"{name}.finetune")
+    assert (job.state, job.tasks) == (READY, ("blimp", "copa"))
+    asked = []
+    monkeypatch.setattr(finetunings, "prepare", lambda *_: None)
+    monkeypatch.setattr(yardstick, "evaluate", lambda *given, random: asked.append(given[2:]))
+    jobs.finetune(study, next(run for run in study.runs if run.name == name), job.tasks)
+    folder = tmp_path / "runs" / name / "tasks"
+    assert asked == [
+        (tmp_path / "sets/blimp", folder / "blimp", {"per_group": 2}),
+        (tmp_path / "sets/superglue", folder / "copa", {}),
+    ]
 
 
 @pytest.mark.parametrize(("accelerator", "small", "together"), [

@@ -129,7 +129,7 @@ def _read_tunings(study: Study) -> list[_Tuning]:
     found = []
     for run, part in itertools.product(study.runs, ("tasks", "scratch")):
         for task, tuned in getattr(run, part).items() if run.finished else ():
-            for seed in tuned.runs if task in study.facts.tasks else ():
+            for seed in tuned.runs if task in study.facts.measured else ():
                 if seed.result is None:
                     continue
                 name = f"{run.name}/{part}/{task}/seed{seed.seed}"
@@ -156,7 +156,8 @@ def _compare_tunings(study: Study) -> dict[str, str]:
         same_net = firsts.setdefault(tuning.origin, tuning)
         sides = [(x.name, x.fields) for x in (same_task, same_net, tuning)]
         _note_differences(found, sides[0], sides[2], chosen | {"init"}, PREFIX)
-        _note_differences(found, sides[1], sides[2], tuning.fields.keys() - {"init"}, PREFIX)
+        others = (same_net.fields.keys() | tuning.fields.keys()) - {"init"}
+        _note_differences(found, sides[1], sides[2], others, PREFIX)
         for field, value in planned.get(tuning.task, {}).items():
             actual = tuning.fields.get(field)  # a missing field is off, as None is
             if actual != value:

@@ -197,14 +197,16 @@ def _judge(study: Study, scores: StudyScores, comparison: Comparison) -> list[Fi
 def _between_systems(study: Study, scores: StudyScores, stated: Container[str]) -> list[Finding]:
     """Makes a finding for every two systems: the first scores higher; not decided yet.
 
-    The score is GLUE-Large where the study has its tasks, else the main score of each task. A
+    The scores are GLUE-Large where the study has its tasks, else the main score of each task; and
+    each yardstick. A
     claim "a minus b" of a hypothesis keeps its direction, so that Holm's correction counts it once.
     """
-    tasks, main = set(study.facts.tasks), dict[str, str]()
+    measured, main = set(study.facts.measured), dict[str, str]()
     for score, (task, _, _) in TASK_SCORES.items():
         main.setdefault(task, score)
-    shown = [score for task, score in main.items() if task in tasks]
-    shown = ["large"] if tasks.issuperset(LARGE_TASKS) else shown
+    shown = [score for task, score in main.items() if task in measured]
+    if measured.issuperset(LARGE_TASKS):
+        shown = ["large", *study.facts.yardsticks]
     found = []
     systems = dict.fromkeys(point.system for point in scores.rows)
     for first, second in itertools.combinations(systems, 2):

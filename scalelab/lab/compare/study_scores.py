@@ -40,6 +40,7 @@ from scalelab.lab.compare.scores import (
 )
 from scalelab.lab.load import archive, task_runs
 from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.task_runs import YARDSTICKS
 from scalelab.lab.scores.predictions import StudyPredictions, shared_seeds
 
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
@@ -139,7 +140,8 @@ class StudyScores(Scores):
             if gains and np.mean(gains) <= 0:
                 gain = f"{np.mean(gains):+.3f}"
                 reasons.append(f"{title} is not ahead of the same nets from scratch ({gain})")
-            if untrained := [row.label for row, x in untrained_scores.items() if x is None]:
+            untrained = [row.label for row, x in untrained_scores.items() if x is None]
+            if untrained and score not in YARDSTICKS:  # chance says what random weights score
                 missing[f"{title} against the same nets from scratch"] = untrained
         unchecked = (f"{what} of {_shorten(labels)}" for what, labels in missing.items())
         return "; ".join(reasons), "; ".join(unchecked)

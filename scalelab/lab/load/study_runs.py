@@ -89,6 +89,11 @@ class StudyFields:
     variants: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: {BASELINE: ()})
     stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
     finetune: Finetune = Finetune()
+    # Evaluations of every pre-trained net without fine-tuning, such as "blimp". Their data are
+    # folders of `yardstick_data`; options are lines such as "blimp.rule=pll_word".
+    yardsticks: tuple[str, ...] = ()
+    yardstick_data: str | None = None
+    yardstick_fields: tuple[str, ...] = ()
     free: tuple[str, ...] = FACTORS  # in which runs may differ
     allow: tuple[str, ...] = ()  # further fields, which every table then names
     # A table is a kind of scalelab/lab/show/score_tables.py, with all rows: "large"; or with the
@@ -111,6 +116,11 @@ class StudyFile(StudyFields):
     departures: dict[str, tuple[records.Departure, ...]]  # by system
     command: str | None = None
     runs: tuple[StudyRun, ...]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """What every chosen pre-training is scored by: tasks, then yardsticks."""
+        return self.tasks + self.yardsticks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +298,7 @@ def read_facts(path: pathlib.Path) -> StudyFile:
         if missing := [name for name in NEEDED if name not in values]:
             raise Unreadable(path, f"lacks {', '.join(missing)}")
         facts = json_files.fill(StudyFile, values, path)
-        for name in (facts.name, *facts.tasks, *facts.rows, *(run.name for run in facts.runs)):
+        for name in (facts.name, *facts.measured, *facts.rows, *(run.name for run in facts.runs)):
             if not SAFE.fullmatch(name):
                 raise Unreadable(path, f"has {name!r}, which cannot name a folder")
         for run in facts.runs:

@@ -81,7 +81,7 @@ def describe_study(
     # For stages with "best:k": the runs with a started fine-tuning.
     runs = [run for point in points for run in point.finished if wanted[run.name] == "all"
             or (wanted[run.name] != "none" and run.tasks)]  # fmt: skip
-    for task in facts.tasks if runs else ():
+    for task in facts.measured if runs else ():
         found += _describe_task(study, task, runs) if task in tasks else []
     free = ", ".join([*facts.free, *facts.allow])
     found.append(f"{comparability.describe_clock(study, points)} Runs may differ in {free}.")

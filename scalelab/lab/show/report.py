@@ -185,6 +185,7 @@ def describe_study(study: Study) -> dict[str, str]:
         "Unfinished": ", ".join(notes.unfinished(study.points)),
         "Damaged": "; ".join(notes.damaged(study, study.points)),
         "Fine-tuned on": tuned,
+        "Measured by": ", ".join([*facts.yardsticks, *facts.yardstick_fields]),
         "Numerics version": ", ".join(sorted(versions)),
         "Commits": _count(map(_describe_commit, [*environments, *tunings])),
         "Devices": _count((", ".join(e.devices) for e in environments), "; "),

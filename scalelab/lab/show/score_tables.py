@@ -14,6 +14,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
 from scalelab.lab.compare.scores import LARGE_TASKS, TITLES, Scores
 from scalelab.lab.load.study_runs import BASELINE, Point, Study
+from scalelab.lab.load.task_runs import YARDSTICKS
 from scalelab.lab.show import notes as notes_lib
 from scalelab.lab.tables import INTERVAL, Cell, Column, Rows, Table, Value
 
@@ -36,7 +37,8 @@ LARGE = (
 )
 SMALL = (_task("stsb", "STS-B"), _task("mrpc", "MRPC"), _task("rte", "RTE"), _task("wnli", "WNLI"))
 PROBES = (_task("same_document", "SameDocument"), _task("swapped_words", "SwappedWords"))
-TASKS = (*LARGE, *SMALL, *PROBES)  # every column of a task
+MEASURED = tuple(_task(name, title) for name, (title, _) in YARDSTICKS.items())
+TASKS = (*LARGE, *SMALL, *PROBES, *MEASURED)  # every column of a task or yardstick
 SYSTEM, VARIANT = Column("system", "system"), Column("variant", "variant")
 SHAPE = (*(Column(name, name, "count") for name in "AHL"), Column("n_model", "N", "count"))
 SEEDS = Column("seeds", "seeds", "count")
@@ -121,7 +123,7 @@ def build_scores(
     study, scores, points = request.study, request.scores, list(request.points)
     if by_variant:
         points = order_by_net(points)
-    planned = set(study.facts.tasks)
+    planned = set(study.facts.measured)
     scored = [c for c in columns if planned.issuperset(c.tasks)]
     if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None
@@ -142,7 +144,7 @@ def build_scores(
     scored, tasks = [c for c in scored if c.scored], {t for c in scored for t in c.tasks}
     notes = notes_lib.describe_scores(study, points, scored)
     notes += notes_lib.describe_published(request.departing, rows)
-    left_out = [c.title for c in columns if not planned.issuperset(c.tasks)]
+    left_out = [c.title for c in columns if c not in MEASURED and not planned.issuperset(c.tasks)]
     if left_out and columns is not TASKS:
         notes.append(f"Not in this study: {', '.join(left_out)}.")
     if request.published:
@@ -161,6 +163,10 @@ TABLES: dict[str, MakeTable] = {
     "probes": partial(
         build_scores, title="Self-labelled probe tasks and validation loss",
         columns=(*PROBES, LOSS), needs_tasks=True,
+    ),
+    "yardsticks": partial(
+        build_scores, title="Yardsticks, without fine-tuning", columns=(*MEASURED, LOSS),
+        needs_tasks=True,
     ),
     "grid": partial(
         build_scores, title="Loss and score", columns=(LOSS, LARGE[0]), scaling=True
