@@ -61,6 +61,8 @@ class RunPoint:
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     departures: frozenset[str] = frozenset()  # fields that its system declares
     num_seeds: int = 1  # in the mean
+    seed: int | None = None  # of the run; of a mean, its first run's
+    folder: pathlib.Path | None = None  # of the run, likewise
 
     @property
     def setting(self) -> str:
@@ -87,17 +89,36 @@ def read(
     """
     if measure not in MEASURES:
         raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
+    return make(load(folders, where), measure, ", ".join(map(str, folders)))
+
+
+def load(folders: Sequence[pathlib.Path], where: str = "") -> list[LoadedRun]:
+    """Loads the runs below some folders, with conditions as `run_table.where` takes them.
+
+    Raises:
+      ValueError: a folder does not exist, or there are no such runs.
+    """
     runs = run_table.load_runs(folders)
     asked = {*run_table.where(run_table.as_frame(runs), where).index}
-    chosen = [run for place, run in enumerate(runs) if place in asked]
-    places = ", ".join(map(str, folders)) + (f" where {where}" if where else "")
-    if not chosen:
-        raise ValueError(f"no runs in {places}")
+    if not asked:
+        condition = f" where {where}" if where else ""
+        raise ValueError(f"no runs in {', '.join(map(str, folders))}{condition}")
+    return [run for place, run in enumerate(runs) if place in asked]
+
+
+def make(
+    runs: Sequence[LoadedRun], measure: str, places: str = "the folders"
+) -> tuple[list[RunPoint], list[str]]:
+    """Makes the points of loaded runs, and notes on them; `places` names them in messages.
+
+    Raises:
+      ValueError: no run is finished, none has the measure, or losses are of different lengths.
+    """
     keys = [scores.TASK_SCORES[name] for name in MEASURES[measure]]
     broken = [f"{r.row['run']}: {r.row['note']}" for r in runs if r.row["status"] == "damaged"]
     notes = [f"{len(broken)} runs are damaged and left out: {'; '.join(broken)}"] if broken else []
     found, missing = [], 0
-    for run in chosen:
+    for run in runs:
         if run.row["status"] != "completed" or run.row["task"] is not None:
             continue
         value, tuned = run.row["loss"], dict[str, TaskRuns]()
@@ -115,12 +136,12 @@ def read(
             found.append((run, float(value), own))
     if not found:
         raise ValueError(
-            f"no finished run with {measure} in {places}, of {len(chosen)} runs: wait for them,"
+            f"no finished run with {measure} in {places}, of {len(runs)} runs: wait for them,"
             f" fine-tune them, or choose another measure{'; '.join(['', *notes])}"
         )
     if measure == LOSS:
         _check_lengths([run.row for run, *_ in found])
-    unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in chosen)
+    unfinished = sum(run.row["status"] not in ("completed", "damaged") for run in runs)
     if unfinished:
         notes.append(f"{unfinished} runs are unfinished and left out")
     if missing:
@@ -289,6 +310,7 @@ def _make_point(run: LoadedRun, y: float, tuned: Sequence[TaskRuns]) -> RunPoint
     return RunPoint(
         str(row["system"]), str(row["shape"]), known, y, str(row["objective"] or ""), fields,
         frozenset(departure.field for departure in declared),
+        seed=record.config.get("seed"), folder=record.folder,
     )  # fmt: skip
 
 

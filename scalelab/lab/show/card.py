@@ -6,16 +6,35 @@ The clocks and losses of a run without a result come from metrics.jsonl.
 import pathlib
 from collections.abc import Mapping, Sequence
 
+import jinja2
+
 from scalelab.config.durations import CLOCKS
+from scalelab.lab import tables
 from scalelab.lab.load import task_runs
-from scalelab.lab.show.pages import render
 from scalelab.runs import records
 from scalelab.runs.records import RunRecord
 
 UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
 
+# The templates of cards and reports; text of users is escaped.
+TEXT = jinja2.Environment(
+    loader=jinja2.PackageLoader("scalelab.lab.show", "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+TEXT.filters["md"] = tables.escape_markdown
+PAGE = TEXT.overlay(autoescape=True)
+
 Facts = dict[str, object]
+
+
+def render(template: str, /, **values: object) -> str:
+    """Renders a template: report.md, report.html or card.md."""
+    environment = PAGE if template.endswith(".html") else TEXT
+    return environment.get_template(template).render(**values)
 
 
 def write(

@@ -29,7 +29,7 @@ from scalelab.lab.compare.study_scores import Baseline, StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Study
 from scalelab.lab.show import card, figures, notes, score_tables
-from scalelab.lab.show.pages import render
+from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.lab.tables import Cell, Column, Table, Value
 from scalelab.runs.records import Environment

@@ -1,0 +1,145 @@
+"""Which score tells systems apart? Signal and noise of every task and yardstick.
+
+  python -m scalelab.lab.yardsticks DIR... [--where=...] [--csv=FILE]
+
+Reads all finished pre-trainings below the folders. Runs of one shape and one budget stand in one
+line for each score:
+
+  between systems  standard deviation of the systems' mean scores, x 100
+  between seeds    standard deviation within a system, pooled over systems, x 100
+  signal / noise   their ratio; below 1 a single run of each system ranks them by luck
+  p                one-way analysis of variance: no system differs
+  seeds agree      Kendall's tau between the rankings of two seeds, mean over pairs of seeds
+  items            standard error of a share of right answers on that many items, x 100
+
+A system is all runs that differ only in their seed, so variants count as systems. Where no system
+has two seeds, nothing is known of the noise and its columns are empty.
+"""
+
+import itertools
+import math
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from scalelab.config import cli
+from scalelab.lab import tables
+from scalelab.lab.compare import run_points
+from scalelab.lab.compare.run_points import RunPoint
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.task_runs import ALL_TITLES, MAIN, TASK_SCORES
+
+HEADER = {
+    "score": "score", "shape": "shape", "budget": "budget", "systems": "systems", "runs": "runs",
+    "between": "between systems", "within": "between seeds", "ratio": "signal / noise", "p": "p",
+    "agreement": "seeds agree", "items": "items",
+}  # fmt: skip
+SHARES = ("accuracy", "hits")  # metrics that are means over items
+
+
+def measure(points: Sequence[RunPoint]) -> dict[str, float]:
+    """Returns the signal and the noise of one score, of runs of one shape and budget.
+
+    Returns:
+      systems, runs, between, within, ratio, p, agreement, see above; NaN where it is not known.
+    """
+    groups = [[p.value for p in own] for own in run_points.settings(points)]
+    means = [float(np.mean(own)) for own in groups]
+    freedom = sum(len(own) - 1 for own in groups)
+    squares = sum(len(own) * float(np.var(own)) for own in groups)
+    between = float(np.std(means, ddof=1)) if len(groups) > 1 else math.nan
+    within = math.sqrt(squares / freedom) if freedom else math.nan
+    known = within > 0 and len(groups) > 1
+    return {
+        "systems": len(groups), "runs": len(points), "between": between, "within": within,
+        "ratio": between / within if known else math.nan,
+        "p": float(stats.f_oneway(*groups).pvalue) if known else math.nan,
+        "agreement": _seed_agreement(points),
+    }  # fmt: skip
+
+
+def _seed_agreement(points: Sequence[RunPoint]) -> float:
+    """Returns the mean of Kendall's tau between the rankings of two seeds; NaN without any."""
+    frame = pd.DataFrame([(p.setting, p.seed, p.value) for p in points], columns=list("abc"))
+    wide = frame.pivot_table(index="a", columns="b", values="c")
+    taus = []
+    for a, b in itertools.combinations(wide, 2):
+        both = wide[[a, b]].dropna()
+        taus.append(stats.kendalltau(both[a], both[b]).statistic if len(both) > 2 else math.nan)
+    return float(np.nanmean(taus)) if np.isfinite(taus).any() else math.nan
+
+
+def _item_error(points: Sequence[RunPoint], task: str) -> float:
+    """Returns the standard error of a share of right answers; NaN for another metric."""
+    _, split, metric = TASK_SCORES[MAIN[task]]
+    if metric not in SHARES or points[0].folder is None:
+        return math.nan
+    tuned = task_runs.read(points[0].folder / "tasks")[task].finished[0]
+    share = float(np.mean([p.value for p in points]))
+    return math.sqrt(share * (1 - share) / len(tuned.predictions(split).gold))
+
+
+def make_table(folders: Sequence[pathlib.Path], where: str = "") -> tuple[pd.DataFrame, list[str]]:
+    """Returns a line for each score, shape and budget, and the notes on what was left out.
+
+    Raises:
+      ValueError: there are no runs with scores.
+    """
+    rows, notes, runs = [], list[str](), run_points.load(folders, where)
+    there = {task for run in runs for task in MAIN if run.row.get(task) is not None}
+    for task in (task for task in MAIN if task in there):
+        points, own_notes = run_points.make(runs, task)
+        notes += [f"{ALL_TITLES.get(task, task)}: {note}" for note in own_notes]
+        for (shape, budget), own in _by_budget(points).items():
+            row = {"score": ALL_TITLES.get(task, task), "shape": shape, "budget": budget}
+            rows.append(row | measure(own) | {"items": _item_error(own, task)})
+    if not rows:
+        raise ValueError(f"no finished run in {', '.join(map(str, folders))} has scores")
+    return pd.DataFrame(rows, columns=list(HEADER)), notes
+
+
+def _by_budget(points: Sequence[RunPoint]) -> dict[tuple[str, str], list[RunPoint]]:
+    """Groups points by shape and by the budget that their config names."""
+    found: dict[tuple[str, str], list[RunPoint]] = {}
+    for p in points:
+        totals = {name.removeprefix("optim.total_"): p.fields.get(name) for name in
+                  run_points.TOTALS}  # fmt: skip
+        budget = ", ".join(f"{x:g} {name}" for name, x in totals.items() if x is not None)
+        found.setdefault((p.shape, budget), []).append(p)
+    return found
+
+
+def describe(table: pd.DataFrame) -> str:
+    """Formats the table for a terminal, the best ratio first."""
+    rows = []
+    for row in table.sort_values(["ratio", "between"], ascending=False).itertuples():
+        cells = [row.score, row.shape, row.budget, str(row.systems), str(row.runs)]
+        cells += [_number(100 * x, 1) for x in (row.between, row.within)]
+        cells += [_number(row.ratio, 1), _number(row.p, 3), _number(row.agreement, 2)]
+        rows.append([*cells, _number(100 * row.items, 1)])
+    return tables.plain(list(HEADER.values()), rows)
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the program; a mistake of the user ends in one message and exit code 2."""
+    parser = cli.Parser("python -m scalelab.lab.yardsticks", __doc__)
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--where", default="", help="which runs, as in scalelab.lab.runs")
+    parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write the table there")
+    given = parser.parse_args(arguments)
+    with cli.one_message("nothing was written"):
+        table, notes = make_table(given.folders, given.where)
+        if given.csv:
+            table.to_csv(given.csv, index=False)
+        print(describe(table), *(f"* {note}" for note in dict.fromkeys(notes)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
