@@ -10,9 +10,13 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from scipy import optimize
 from scalelab.nn.heads import tied_logits
 from scalelab.systems import electra
 
+from scalelab.resources import flops
 V, RATE = 23, 0.3
 SIZES = systems.Sizes(2, 8, 2, 16, tiny.LENGTH, dropout_rate=0.0)
 KEY = jax.random.key(0)
@@ -257,3 +261,14 @@ def test_splitting_a_batch_moves_no_loss() -> None:
             np.testing.assert_allclose(
                 sum(half[name][place] for half in halves), expected, rtol=1e-5
             )
+
+
+def test_the_samples_get_no_gradient_and_cost_once() -> None:
+    """The generator's head on P positions, once more, has no backward pass."""
+    parts = tiny.parts("electra")
+    params = nn.unbox(parts.abstract_parameters(parts.config.short.max_len))
+    cost = flops.count_phases(params, parts.net, parts.terms, parts.config)[0]
+    flat = flatten_dict(params, sep="/")
+    table, dense = flat[parts.net.TOKEN_TABLE], flat["token_head/dense/kernel"]
+    predictions = tiny.BATCH * 3  # 15% of 16, rounded up
+    assert cost.forward_only == 2 * predictions * (dense.size + table.size)
