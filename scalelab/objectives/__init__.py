@@ -1,8 +1,9 @@
 """Objectives: what is minimised on a batch. Each file is one; none knows a net's inside."""
 
 import dataclasses
+import functools
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import jax
@@ -65,7 +66,9 @@ class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
-    value: float | None  # None: the unigram entropy of the training text
+    # None: the unigram entropy of the training text. A function of the validation's metrics (those
+    # of all objectives, such as "mlm_loss", and "unigram_nats") returns None where one is missing.
+    value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
 
 
@@ -130,13 +133,13 @@ class ObjectiveModule(Protocol):
       NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
       HEADS: heads that the net must have, see `systems.System`.
       SEES: what a position of the net must see, "left" or "both"; None: either.
-      BASELINE: the trivial baseline.
+      BASELINE: the trivial baseline, or a function of the Options that returns it.
     """
 
     NEEDS: tuple[str, ...]
     HEADS: tuple[str, ...]
     SEES: str | None
-    BASELINE: Baseline
+    BASELINE: Baseline | Callable[[Any], Baseline]
 
     @staticmethod
     def make(setting: Setting, options: Any) -> Objective:
@@ -166,9 +169,15 @@ def load(name: str) -> ObjectiveModule:
     return cast(ObjectiveModule, load_module("objectives", name))
 
 
-def load_baselines() -> dict[str, Baseline]:
-    """Returns the trivial baseline of every objective."""
-    return {name: load(name).BASELINE for name in module_names("objectives")}
+def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
+    """Returns for every objective config.objective_options -> its trivial baseline."""
+
+    def find(name: str, options: Mapping[str, object]) -> Baseline:
+        module = load(name)
+        found = module.BASELINE
+        return found(make_options(module, options)) if callable(found) else found
+
+    return {name: functools.partial(find, name) for name in module_names("objectives")}
 
 
 def make(

@@ -1,6 +1,8 @@
 """ELECTRA's identities: which loss trains what, its samples, its variants and their splits."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-
-from scalelab import objectives, systems
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from scipy import optimize
+
+from scalelab import objectives, systems
 from scalelab.nn.heads import tied_logits
+from scalelab.resources import flops
 from scalelab.systems import electra
 
-from scalelab.resources import flops
 V, RATE = 23, 0.3
 SIZES = systems.Sizes(2, 8, 2, 16, tiny.LENGTH, dropout_rate=0.0)
 KEY = jax.random.key(0)
@@ -169,6 +171,61 @@ def test_uniform_noise_is_noise_contrastive_estimation() -> None:
     assert np.all(np.abs(slope) < 5 * np.sqrt((replaced + original) / count))
     for change in (-0.5, 0.5):
         assert loss(best + change) > loss(best) + 0.01
+
+
+def noise(options: Options) -> tuple[Any, Callable[[float], dict[str, Any]]]:
+    """The baseline of a variant; a constant score -> the metrics of texts of uniform tokens."""
+    num_special, size, length = len(electra.SPECIAL_TOKENS), 500, 20
+    tokens = np.random.default_rng(2).integers(num_special, V, (size, length))
+    batch = {
+        "tokens": jnp.array(tokens, jnp.int32),
+        "lengths": jnp.full(size, length),
+        "examples": jnp.arange(size),
+    }
+    (term,) = terms("rtd", proposal="uniform", **options)
+    prepared = term.objective.prepare(batch, KEY)
+    unigrams = jnp.where(jnp.arange(V) < num_special, -30.0, 0.0)
+
+    @dataclasses.dataclass
+    class Constant:
+        score: jax.Array
+
+        def __call__(self, batch: Any, **_: Any) -> Any:
+            return jnp.zeros((*batch["tokens"].shape, 1)), None
+
+        def replaced_logits(self, hidden: jax.Array) -> jax.Array:
+            return jnp.full(hidden.shape[:-1], self.score)
+
+        def restored_features(self, hidden: jax.Array) -> Any:
+            return hidden, jnp.zeros((V, 1)), unigrams
+
+    @jax.jit
+    def metrics(score: jax.Array) -> dict[str, Any]:
+        ctx, model = objectives.Pass(KEY, accuracy=True), Constant(score)
+        pairs = term.objective.losses(model, prepared, ctx)
+        return {f"rtd_{name}": total / weight for name, (total, weight) in pairs.items()}
+
+    baseline = objectives.load_baselines()["rtd"](options)
+    return baseline, lambda score: jax.tree.map(float, metrics(score))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"positions": "masked"}, {"target": "token"}, {"positions": "masked", "target": "token"}],
+    ids=str,
+)
+def test_the_baseline_of_a_variant_is_the_best_constant(options: Options) -> None:
+    baseline, metrics = noise(options)
+    best = optimize.minimize_scalar(lambda score: metrics(score)["rtd_loss"], bounds=(-5, 5)).fun
+    nats = np.log(V - len(electra.SPECIAL_TOKENS))
+    if baseline.value is None:  # the unigrams
+        assert best == pytest.approx(nats, rel=1e-5)
+        return
+    assert baseline.value(metrics(0.0)) is None or options.get("target") != "token"
+    found = baseline.value(metrics(0.0) | {"unigram_nats": nats})
+    # Tokens that are the input's by chance cost a little less than a copy.
+    assert -1e-5 < found - best < (0.03 if options.get("target") else 1e-5)
+    assert baseline.value({}) is None
 
 
 # --- Variants and splits -------------------------------------------------------------------------
