@@ -22,12 +22,6 @@ from scalelab.runs.checkpoint import Checkpoints
 V, T, B = 5, 3, 8
 
 
-@pytest.fixture(autouse=True)
-def objectives_are_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.SimpleNamespace(NEEDS=())
-    monkeypatch.setattr(objectives_lib, "load", lambda name: module)
-
-
 TRACED: list[bool] = []
 
 

@@ -115,12 +115,14 @@ class Setting:
       special_ids: role (pad, mask, ...) -> token id.
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
+      format: that makes the batches; None: any that has the arrays.
     """
 
     vocab_size: int
     special_ids: Mapping[str, int]
     mask_rate: float
     frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
+    format: str | None = None
 
 
 class ObjectiveModule(Protocol):
@@ -153,6 +155,7 @@ class Term:
 
     objective: Objective
     weight: float = 1.0
+    arrays: tuple[Array, ...] = ()  # that it needs of a batch, beside `formats.COMMON`
 
     @property
     def name(self) -> str:
@@ -204,8 +207,14 @@ def make(
                 raise ValueError(
                     f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
                 )
-        found.append(Term(objective, weight))
+        arrays = tuple(_declared(array, setting.format) for array in module.NEEDS)
+        found.append(Term(objective, weight, arrays))
     return tuple(found)
+
+
+def _declared(array: str, format: str | None) -> Array:
+    found = formats.declarations(array)
+    return found[format] if format in found else next(iter(found.values()))
 
 
 def frozen_names(name: str) -> tuple[str, ...]:
@@ -271,9 +280,8 @@ def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) ->
 
 
 def needed_arrays(terms: Iterable[Term]) -> list[Array]:
-    """Returns the arrays that objectives need, as the first format that has them declares them."""
-    names = dict.fromkeys(name for term in terms for name in load(term.name).NEEDS)
-    return [next(iter(formats.declarations(name).values())) for name in names]
+    """Returns the arrays that objectives need, as the format declares them."""
+    return list(dict.fromkeys(array for term in terms for array in term.arrays))
 
 
 def apply_objectives(
