@@ -119,7 +119,8 @@ def make_terms(
 ) -> tuple[Term, ...]:
     """Makes the summands of a config's loss; see `objectives.make`."""
     nets = {name: trained.net for name, trained in (frozen or {}).items()}
-    setting = Setting(config.tokenizer.vocab_size, special_ids, config.mask_rate, nets)
+    size, form = config.tokenizer.vocab_size, config.data.format
+    setting = Setting(size, special_ids, config.mask_rate, nets, form)
     return objectives.make(config.objective_weights, setting, config.objective_options)
 
 

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scratch
+from jax.sharding import AbstractMesh, PartitionSpec
 from train_lab import Lab, Record, kill_at
 
-from scalelab import state, systems
+from scalelab import sharding, state, systems
 from scalelab.config import cli, exits
 from scalelab.data import load_data
 from scalelab.nn import axes
@@ -108,6 +109,9 @@ def test_a_memory_is_split_like_a_batch(config: Any) -> None:
     boxed = blueprint.draw(config()).boxed
     assert boxed.carried["memory"].names == (axes.BATCH, axes.WIDTH)
     assert boxed.carried["memory"].value.shape == (B, D)
+    cube = AbstractMesh((2, 2, 2), sharding.MESH_AXES)
+    rows, whole = ("data", "fsdp"), None
+    assert sharding.shardings(boxed, cube).carried["memory"].spec == PartitionSpec(rows, whole)
     state.check_phases(model, config())
 
 

@@ -1,5 +1,6 @@
 """The command line that all binaries share."""
 
+import dataclasses
 import importlib
 import os
 import pathlib
@@ -8,14 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+import scratch
 import tiny
 from absl.testing import flagsaver
 
 from scalelab.config import cli
+from scalelab.config.fields import Count, choice
 from scalelab.config.pretraining import Config
+from scalelab.systems import Departure
 
 # ml_collections loads config files in a way that Python would rather not see.
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -44,23 +48,35 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         signal.signal(number, handler)
 
 
-def test_options_are_set_and_refused_like_fields(run: Run, capsys) -> None:
-    electra = FILE.replace("bert", "electra")
-    options = ("--config.system_options.embed_width=64", "--config.objective_options.target=token")
-    code, config = run(electra, *options)
+@dataclasses.dataclass(frozen=True)
+class SystemOptions:
+    embed_width: Count | None = 128
+    shared: Annotated[str, choice("all", "none")] = "all"
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveOptions:
+    target: Annotated[str, choice("replaced", "token")] = "replaced"
+
+
+def test_options_are_set_and_refused_like_fields(run: Run, monkeypatch, capsys) -> None:
+    departures = (Departure("objective", "mlm+fake", "a paper, 1"),)
+    scratch.add(monkeypatch, "systems", "fake", Options=SystemOptions, DEPARTURES=departures)
+    scratch.add(monkeypatch, "objectives", "fake", Options=ObjectiveOptions)
+    fake, group = FILE.replace("bert", "fake"), "--config.system_options"
+    code, config = run(fake, f"{group}.embed_width=64", "--config.objective_options.target=token")
     assert code == 0 and config.system_options["embed_width"] == 64
     assert config.objective_options["target"] == "token"
-    code, config = run(FILE.replace("bert", "albert"), "--config.system_options.shared=none",
-                       "--config.system_options.embed_width=None")  # fmt: skip
+    code, config = run(fake, f"{group}.shared=none", f"{group}.embed_width=None")
     assert code == 0 and config.system_options["shared"] == "none"  # a word of that option
     assert config.system_options["embed_width"] is None
-    for wrong, word in (
-        ("embed_widht=64", "'embed_width'"),
-        ("shared=all", "shared of electra"),
-        ("embed_width=0", "embed_width = 0"),
-        ("embed_width", "=VALUE"),
+    for file, wrong, word in (
+        (fake, "embed_widht=64", "'embed_width'"),
+        (FILE, "shared=all", "shared of bert"),
+        (fake, "embed_width=0", "embed_width = 0"),
+        (fake, "embed_width", "=VALUE"),
     ):
-        code, _ = run(electra, f"--config.system_options.{wrong}")
+        code, _ = run(file, f"{group}.{wrong}")
         error = capsys.readouterr().err
         assert code == 2 and word in error and "Traceback" not in error
 

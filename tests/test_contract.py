@@ -283,16 +283,18 @@ def test_every_axis_of_every_parameter_has_a_known_name(subject: subjects.Subjec
         boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )
     assert {axes.LAYERS, axes.GROUPS} & {leaf.names[0] for _, leaf in leaves}
-    for path, leaf in leaves:
+    layers = subject.parts.config.net.num_layers
+    deeper = tiny.parts(subject.name, net__num_layers=layers + 1).abstract_parameters()
+    for (path, leaf), other in zip(leaves, jax.tree.leaves(nn.unbox(deeper)), strict=True):
         name = adamw.parameter_name(path)
         assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no axis names"
         assert len(leaf.names) == leaf.value.ndim, name
         assert set(leaf.names) <= axes.ALL, f"{name}: {leaf.names}"
-        layers = subject.parts.config.net.num_layers
         sizes = {axes.LAYERS: {layers}, axes.GROUPS: {*range(1, layers + 1)}}
         assert leaf.value.shape[0] in sizes.get(leaf.names[0], {leaf.value.shape[0]}), name
         assert not {axes.LAYERS, axes.GROUPS} & {*leaf.names[1:]}
-        assert ("stack/" in name) == (leaf.names[0] in (axes.LAYERS, axes.GROUPS)), name
+        # Whatever its path: one more layer makes it longer, or its groups are shared.
+        assert (leaf.names[0] == axes.LAYERS) == (leaf.value.shape != other.shape), name
         assert leaf.value.dtype == jnp.float32
 
 

@@ -8,6 +8,8 @@ import sys
 import pytest
 import tiny
 
+from scalelab.helpers.names import module_names
+
 PACKAGE = tiny.ROOT / "scalelab"
 
 # What a room (a folder or a file of scalelab/) may import of the others; itself always.
@@ -136,6 +138,21 @@ def test_imports_go_one_way(module: str) -> None:
             assert room in ONLY_IN[top], f"{module} imports {name}"
         elif top in ("benchmarks", "configs", "tests"):
             pytest.fail(f"{module} imports {name}")
+
+
+NAMES = {*module_names("systems"), *module_names("objectives")}
+MAY_NAME = ("systems", "objectives", "interop.maps", "thesis")
+NO_DECISION = {  # what the control is, and a recipe that has a family's name
+    ("config.pretraining", "roberta"), ("config.pretraining", "mlm"), ("tasks.recipes", "gpt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.startswith(MAY_NAME)])
+def test_no_system_and_no_objective_decides_by_its_name(module: str) -> None:
+    """Programs ask for capabilities (DESIGN, R10)."""
+    nodes = ast.walk(ast.parse(MODULES[module].read_text()))
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)} & NAMES
+    assert {(module, name) for name in found} <= NO_DECISION
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,6 @@ from scalelab.runs.checkpoint import Checkpoints
 V, T, B = 5, 3, 8
 
 
-@pytest.fixture(autouse=True)
-def objectives_are_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.SimpleNamespace(NEEDS=())
-    monkeypatch.setattr(objectives_lib, "load", lambda name: module)
-
-
 TRACED: list[bool] = []
 
 
@@ -298,3 +292,30 @@ def test_what_a_net_carries_is_changed_by_steps_and_saved(tmp_path: pathlib.Path
     assert run(bad, batch_of(1), jnp.float32(0.5))[0].carried == {"seen": 10}
     with pytest.raises(ValueError, match="num_microbatches = 2.*seen"):
         compiled(ADAM, 2, net=Memory())
+
+
+class Average(Squares):
+    """Keeps a running mean of its own loss beside the parameters."""
+
+    def losses(self, model: Any, batch: Any, ctx: Pass) -> dict:
+        pairs = super().losses(model, batch, ctx)
+        before = jnp.zeros(())
+        if model.has_variable("carried", "average"):
+            before = model.get_variable("carried", "average")
+        total, weight = pairs["loss"]
+        now = 0.5 * before + 0.5 * jax.lax.stop_gradient(total / weight) if ctx.train else before
+        model.put_variable("carried", "average", now)
+        return pairs | {"before": (before, jnp.ones(()))}
+
+
+def test_an_objective_may_carry_state_of_its_own() -> None:
+    terms = (Term(Average("near")),)
+    run, begun = compiled(SGD, terms=terms)
+    assert begun.carried == {"average": 0}
+    after, first = run(begun, batch_of(1), jnp.float32(0.0))
+    mean = first["near_loss"][0] / first["near_loss"][1]
+    np.testing.assert_allclose(after.carried["average"], 0.5 * mean, rtol=1e-6)
+    (found,) = evaluation(SGD, terms)(after)
+    assert found["near_before"][0] == after.carried["average"] > 0
+    last, second = run(after, batch_of(2), jnp.float32(0.0))
+    assert second["near_before"][0] == found["near_before"][0] != last.carried["average"]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli, files
-from scalelab.config.pretraining import Shape
+from scalelab.config.pretraining import Config, Shape
 from scalelab.lab import tables
 from scalelab.lab.compare import shape_rules
 
@@ -119,8 +119,10 @@ def count_work(plan: "Blueprint", shape: Shape, tile: int) -> float:
     """Returns the FLOPs of a step with matrix products in whole tiles."""
     forward = plan.phases[0].forward
     weights, heads = padding(shape, tile)
-    head = math.ceil(shape.width / tile) * tile / shape.width
-    return 3 * (forward.body * weights + forward.attention * heads + forward.head * head)
+    edge = math.ceil(shape.width / tile) * tile / shape.width
+    rest = (forward.head + forward.embedding) * edge
+    whole = forward.body * weights + forward.attention * heads + rest
+    return forward.train / forward.forward * whole
 
 
 def advise(given: argparse.Namespace) -> str:
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--measure", action="store_true", help="time steps of every line")
     add("--each", type=cli.positive, default=2, help="lines of each grade; default: 2")
     add("--tile", type=cli.positive, help="numbers along the side of a tile")
-    add("--system", default="bert", help="default: bert")
+    add("--system", default=Config.system, help=f"default: {Config.system}, the control")
     add("--batch_size", type=cli.positive, default=64, help="default: 64")
     add("--length", type=cli.positive, default=128, help="tokens; default: 128")
     add("--vocab_size", type=cli.positive, default=30_000, help="default: 30,000")

@@ -1,8 +1,9 @@
 """Objectives: what is minimised on a batch. Each file is one; none knows a net's inside."""
 
 import dataclasses
+import functools
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import jax
@@ -65,7 +66,9 @@ class Baseline(NamedTuple):
     """What a trivial predictor reaches; a verdict needs nets that are better by the margin."""
 
     metric: str  # of `Objective.losses`: "loss" or "accuracy"
-    value: float | None  # None: the unigram entropy of the training text
+    # None: the unigram entropy of the training text. A function of the validation's metrics (those
+    # of all objectives, such as "mlm_loss", and "unigram_nats") returns None where one is missing.
+    value: float | Callable[[Mapping[str, float]], float | None] | None
     margin: float
 
 
@@ -112,12 +115,14 @@ class Setting:
       special_ids: role (pad, mask, ...) -> token id.
       mask_rate: share of tokens to predict.
       frozen: name -> net of another run, unbound; its parameters are in `Pass.frozen`.
+      format: that makes the batches; None: any that has the arrays.
     """
 
     vocab_size: int
     special_ids: Mapping[str, int]
     mask_rate: float
     frozen: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
+    format: str | None = None
 
 
 class ObjectiveModule(Protocol):
@@ -130,13 +135,13 @@ class ObjectiveModule(Protocol):
       NEEDS: names of the arrays of a batch that it needs beside those of `formats.COMMON`.
       HEADS: heads that the net must have, see `systems.System`.
       SEES: what a position of the net must see, "left" or "both"; None: either.
-      BASELINE: the trivial baseline.
+      BASELINE: the trivial baseline, or a function of the Options that returns it.
     """
 
     NEEDS: tuple[str, ...]
     HEADS: tuple[str, ...]
     SEES: str | None
-    BASELINE: Baseline
+    BASELINE: Baseline | Callable[[Any], Baseline]
 
     @staticmethod
     def make(setting: Setting, options: Any) -> Objective:
@@ -150,6 +155,7 @@ class Term:
 
     objective: Objective
     weight: float = 1.0
+    arrays: tuple[Array, ...] = ()  # that it needs of a batch, beside `formats.COMMON`
 
     @property
     def name(self) -> str:
@@ -166,9 +172,15 @@ def load(name: str) -> ObjectiveModule:
     return cast(ObjectiveModule, load_module("objectives", name))
 
 
-def load_baselines() -> dict[str, Baseline]:
-    """Returns the trivial baseline of every objective."""
-    return {name: load(name).BASELINE for name in module_names("objectives")}
+def load_baselines() -> dict[str, Callable[[Mapping[str, object]], Baseline]]:
+    """Returns for every objective config.objective_options -> its trivial baseline."""
+
+    def find(name: str, options: Mapping[str, object]) -> Baseline:
+        module = load(name)
+        found = module.BASELINE
+        return found(make_options(module, options)) if callable(found) else found
+
+    return {name: functools.partial(find, name) for name in module_names("objectives")}
 
 
 def make(
@@ -195,8 +207,14 @@ def make(
                 raise ValueError(
                     f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
                 )
-        found.append(Term(objective, weight))
+        arrays = tuple(_declared(array, setting.format) for array in module.NEEDS)
+        found.append(Term(objective, weight, arrays))
     return tuple(found)
+
+
+def _declared(array: str, format: str | None) -> Array:
+    found = formats.declarations(array)
+    return found[format] if format in found else next(iter(found.values()))
 
 
 def frozen_names(name: str) -> tuple[str, ...]:
@@ -262,9 +280,8 @@ def example_batch(max_len: int, arrays: Iterable[Array], batch_size: int = 1) ->
 
 
 def needed_arrays(terms: Iterable[Term]) -> list[Array]:
-    """Returns the arrays that objectives need, as the first format that has them declares them."""
-    names = dict.fromkeys(name for term in terms for name in load(term.name).NEEDS)
-    return [next(iter(formats.declarations(name).values())) for name in names]
+    """Returns the arrays that objectives need, as the format declares them."""
+    return list(dict.fromkeys(array for term in terms for array in term.arrays))
 
 
 def apply_objectives(

@@ -19,6 +19,8 @@ first with which probability to copy its input.
 """
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import jax
@@ -32,7 +34,6 @@ from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, mlm, xent
 NEEDS: tuple[str, ...] = ()
 HEADS = ("token", "replaced", "restored")
 SEES = "both"
-BASELINE = Baseline("loss", 0.42, 0.02)  # entropy of 15% replaced: no use of the text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,25 @@ class Options:
     positions: Annotated[str, choice("all", "masked")] = "all"  # with a loss
     target: Annotated[str, choice("replaced", "token")] = "replaced"  # what is predicted
     proposal: Annotated[str, choice("generator", "uniform")] = "generator"  # of replacements
+
+
+def _baseline(options: Options) -> Baseline:
+    """Returns the loss of the best constant chance of "replaced", and the unigrams for tokens."""
+    if options.positions == "masked" and options.target == "token":
+        return Baseline("loss", None, 0.5)
+
+    def constant(metrics: Mapping[str, float]) -> float | None:
+        rate, nats = metrics.get("rtd_replaced_rate"), metrics.get("unigram_nats")
+        if rate is None or (nats is None and options.target == "token"):
+            return None
+        chances = [x for x in (rate, 1 - rate) if x > 0]
+        loss = -sum(x * math.log(x) for x in chances)
+        return loss if options.target == "replaced" else loss + rate * (nats or 0.0)
+
+    return Baseline("loss", constant, 0.02)
+
+
+BASELINE = _baseline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +121,12 @@ class RTD:
             hidden = jnp.take_along_axis(hidden, places[..., None], axis=1)
         weights = weights.astype(jnp.float32)
         original, filled = (jnp.take_along_axis(x, places, axis=1) for x in (original, filled))
+        is_replaced = filled != original
         if self.options.target == "replaced":
-            is_replaced = filled != original
             scores = model.replaced_logits(hidden)
             losses = jax.nn.softplus(scores) - scores * is_replaced
             hits = (scores > 0) == is_replaced
-            return _mean(losses, hits, weights, ctx.accuracy)
+            return _mean(losses, hits, is_replaced, weights, ctx.accuracy)
         features, table, bias = model.restored_features(hidden)
         if self.options.positions == "masked":
             return xent.token_cross_entropy(
@@ -115,17 +135,18 @@ class RTD:
         chance = xent.token_log_probs(features, table, bias, original)
         copies = model.replaced_logits(hidden)
         # log(c [filled = original] + (1 - c) p), c = sigmoid(copies)
-        kept = jnp.where(filled == original, jax.nn.log_sigmoid(copies), -jnp.inf)
+        kept = jnp.where(is_replaced, -jnp.inf, jax.nn.log_sigmoid(copies))
         losses = -jnp.logaddexp(kept, jax.nn.log_sigmoid(-copies) + chance)
-        return _mean(losses, losses < jnp.log(2.0), weights, ctx.accuracy)
+        return _mean(losses, losses < jnp.log(2.0), is_replaced, weights, ctx.accuracy)
 
 
-def _mean(losses: jax.Array, hits: jax.Array, weights: jax.Array, accuracy: bool) -> Pairs:
-    weight = jnp.sum(weights)
-    terms = {"loss": (jnp.sum(losses * weights), weight)}
+def _mean(
+    losses: jax.Array, hits: jax.Array, is_replaced: jax.Array, weights: jax.Array, accuracy: bool
+) -> Pairs:
+    found = {"loss": losses}
     if accuracy:
-        terms["accuracy"] = (jnp.sum(hits * weights), weight)
-    return terms
+        found |= {"accuracy": hits, "replaced_rate": is_replaced}
+    return {name: (jnp.sum(each * weights), jnp.sum(weights)) for name, each in found.items()}
 
 
 def make(setting: Setting, options: Options) -> RTD:

@@ -167,6 +167,21 @@ def test_what_the_user_has_set_wins_over_the_recipe() -> None:
     assert not planned("turc", ("batch_size", "optim.learning_rate"))[1]
 
 
+def test_a_system_brings_fields_of_its_own() -> None:
+    """Over those of a recipe; what a recipe has for a task, and what the user sets, win."""
+    made, start = tiny.config_module("finetune").get_config, start_of()
+    start.opened.system = types.SimpleNamespace(RECIPE={"dropout_rate": 0.0, "epochs": 7.0})
+
+    def planned(task: str, **options: Any) -> tuple[float, float]:
+        given = made("recipe=layerwise").to_dict()
+        values, _ = plan.plan(load_task(task), start, given, Options(**options), {})
+        return values["dropout_rate"], values["epochs"]
+
+    assert planned("cola") == (0.0, 7.0)
+    assert planned("rte") == (0.0, 10.0)
+    assert planned("cola", fixed=("dropout_rate",)) == (0.1, 7.0)
+
+
 def test_the_protocols_length_and_auxiliary_loss() -> None:
     """512 tokens, or the net's positions; a masked net has no auxiliary loss, and refuses it."""
     given = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()

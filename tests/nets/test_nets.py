@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from scalelab import objectives
 from scalelab.nets.decoder import Decoder
+from scalelab.nets.discriminator import Discriminator, Tower
+from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention
 from scalelab.nn.embed import Embed, InputEmbed
@@ -149,3 +152,32 @@ def test_an_encoder_takes_no_cache() -> None:
     net, variables = make(Encoder)
     with pytest.raises(AssertionError, match="no cache"):
         net.apply(variables, batch(), train=False, cache=object())
+
+
+class Steps(nn.Module):
+    """Stands for layers: adds the step, and the source if there is one."""
+
+    def __call__(self, carry: jax.Array, ctx: Any, cache: Any) -> tuple[jax.Array, Any]:
+        return carry + ctx.step + (0.0 if ctx.source is None else ctx.source), cache
+
+
+HEAD, TOWER = PlainHead(), Tower(Steps(), None)
+CHASSIS = [
+    (Encoder(embed(), Steps(), HEAD), 1),
+    (Decoder(embed(), Steps(), HEAD), 1),
+    (Discriminator(embed(), TOWER, TOWER, HEAD, HEAD, HEAD), 1),
+    (EncoderDecoder(Steps(), Decoder(embed(), Steps(), HEAD)), 2),  # the source's layers, too
+]
+
+
+@pytest.mark.parametrize(("net", "times"), CHASSIS, ids=lambda x: type(x).__name__)
+def test_layers_see_the_step_of_the_pass(net: Any, times: int) -> None:
+    given = batch() | {"source": TOKENS, "source_lengths": LENGTHS}
+
+    def states(step: int) -> tuple[jax.Array, jax.Array]:
+        ctx = objectives.Pass(jax.random.key(0), jnp.int32(step))
+        both = lambda model: (ctx.hidden(model, given), ctx.token_hidden(model, given))  # noqa: E731
+        return nn.init_with_output(both, net)(jax.random.key(0))[0]
+
+    for now, before in zip(states(7), states(0), strict=True):
+        np.testing.assert_allclose(now - before, np.full((B, T, D), 7.0 * times), rtol=1e-4)

@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
+import types
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+import scratch
 from fake import FakeNet
 
-from scalelab import objectives
+from scalelab import formats, objectives
 from scalelab.objectives import clm, nsp
 
 B, T, D, V = 4, 6, 5, 9
@@ -104,3 +106,24 @@ def test_possible_pairs(names: Any, heads: Any, sees: str, format: str) -> None:
 def test_impossible_pairs(names: Any, heads: Any, format: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         objectives.check(names, heads=heads, sees="both", format=format)
+
+
+def test_a_program_is_traced_with_the_lengths_of_its_own_format(monkeypatch) -> None:
+    """Two formats declare one array, with other lengths."""
+    for name, length in (("one", lambda max_len: max_len), ("two", lambda max_len: 2 * max_len)):
+        array = formats.Array("answer", "ragged", length=length)
+        scratch.add(monkeypatch, "formats", name, ARRAYS=(*formats.COMMON, array))
+    scratch.add(monkeypatch, "objectives", "asks", NEEDS=("answer",), make=lambda *_: object())
+    for name, length in (("one", 8), ("two", 16)):
+        setting = objectives.Setting(9, {}, 0.15, format=name)
+        terms = objectives.make({"asks": 1.0}, setting)
+        batch = objectives.example_batch(8, objectives.needed_arrays(terms), 3)
+        assert batch["answer"].shape == (3, length) and batch["answer_lengths"].shape == (3,)
+
+
+def test_an_objective_may_need_another_one_in_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    needy = types.SimpleNamespace(beside=("clm",))
+    scratch.add(monkeypatch, "objectives", "needy", NEEDS=(), make=lambda *_: needy)
+    assert len(objectives.make({"clm": 1.0, "needy": 1.0}, SETTING)) == 2
+    with pytest.raises(ValueError, match=r"'needy' needs 'clm' in the same sum.*clm\+needy"):
+        objectives.make({"needy": 1.0}, SETTING)

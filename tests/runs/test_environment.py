@@ -31,10 +31,10 @@ def digest(golden: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("system", tiny.SYSTEMS)
 def test_the_version_is_that_of_the_golden_file(system: str) -> None:
-    record, golden = (
-        json.loads((tiny.ROOT / f"tests/{room}/{system}.json").read_text())
-        for room in ("numerics", "golden")
-    )
+    golden = json.loads((tiny.ROOT / f"tests/golden/{system}.json").read_text())
+    path = tiny.ROOT / f"tests/numerics/{system}.json"
+    record = json.loads(path.read_text()) if path.exists() else {}
+    assert record, TO_DO + digest(golden)
     versions = [int(version) for version in record]
     assert versions == sorted(versions) and versions[-1] <= environment.NUMERICS_VERSION
     assert record[str(versions[-1])] == digest(golden), TO_DO + digest(golden)

@@ -1,6 +1,8 @@
 """ELECTRA's identities: which loss trains what, its samples, its variants and their splits."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from scipy import optimize
 
 from scalelab import objectives, systems
 from scalelab.nn.heads import tied_logits
+from scalelab.resources import flops
 from scalelab.systems import electra
 
 V, RATE = 23, 0.3
@@ -167,6 +173,61 @@ def test_uniform_noise_is_noise_contrastive_estimation() -> None:
         assert loss(best + change) > loss(best) + 0.01
 
 
+def noise(options: Options) -> tuple[Any, Callable[[float], dict[str, Any]]]:
+    """The baseline of a variant; a constant score -> the metrics of texts of uniform tokens."""
+    num_special, size, length = len(electra.SPECIAL_TOKENS), 500, 20
+    tokens = np.random.default_rng(2).integers(num_special, V, (size, length))
+    batch = {
+        "tokens": jnp.array(tokens, jnp.int32),
+        "lengths": jnp.full(size, length),
+        "examples": jnp.arange(size),
+    }
+    (term,) = terms("rtd", proposal="uniform", **options)
+    prepared = term.objective.prepare(batch, KEY)
+    unigrams = jnp.where(jnp.arange(V) < num_special, -30.0, 0.0)
+
+    @dataclasses.dataclass
+    class Constant:
+        score: jax.Array
+
+        def __call__(self, batch: Any, **_: Any) -> Any:
+            return jnp.zeros((*batch["tokens"].shape, 1)), None
+
+        def replaced_logits(self, hidden: jax.Array) -> jax.Array:
+            return jnp.full(hidden.shape[:-1], self.score)
+
+        def restored_features(self, hidden: jax.Array) -> Any:
+            return hidden, jnp.zeros((V, 1)), unigrams
+
+    @jax.jit
+    def metrics(score: jax.Array) -> dict[str, Any]:
+        ctx, model = objectives.Pass(KEY, accuracy=True), Constant(score)
+        pairs = term.objective.losses(model, prepared, ctx)
+        return {f"rtd_{name}": total / weight for name, (total, weight) in pairs.items()}
+
+    baseline = objectives.load_baselines()["rtd"](options)
+    return baseline, lambda score: jax.tree.map(float, metrics(score))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"positions": "masked"}, {"target": "token"}, {"positions": "masked", "target": "token"}],
+    ids=str,
+)
+def test_the_baseline_of_a_variant_is_the_best_constant(options: Options) -> None:
+    baseline, metrics = noise(options)
+    best = optimize.minimize_scalar(lambda score: metrics(score)["rtd_loss"], bounds=(-5, 5)).fun
+    nats = np.log(V - len(electra.SPECIAL_TOKENS))
+    if baseline.value is None:  # the unigrams
+        assert best == pytest.approx(nats, rel=1e-5)
+        return
+    assert baseline.value(metrics(0.0)) is None or options.get("target") != "token"
+    found = baseline.value(metrics(0.0) | {"unigram_nats": nats})
+    # Tokens that are the input's by chance cost a little less than a copy.
+    assert -1e-5 < found - best < (0.03 if options.get("target") else 1e-5)
+    assert baseline.value({}) is None
+
+
 # --- Variants and splits -------------------------------------------------------------------------
 
 VARIANTS = [
@@ -257,3 +318,14 @@ def test_splitting_a_batch_moves_no_loss() -> None:
             np.testing.assert_allclose(
                 sum(half[name][place] for half in halves), expected, rtol=1e-5
             )
+
+
+def test_the_samples_get_no_gradient_and_cost_once() -> None:
+    """The generator's head on P positions, once more, has no backward pass."""
+    parts = tiny.parts("electra")
+    params = nn.unbox(parts.abstract_parameters(parts.config.short.max_len))
+    cost = flops.count_phases(params, parts.net, parts.terms, parts.config)[0]
+    flat = flatten_dict(params, sep="/")
+    table, dense = flat[parts.net.TOKEN_TABLE], flat["token_head/dense/kernel"]
+    predictions = tiny.BATCH * 3  # 15% of 16, rounded up
+    assert cost.forward_only == 2 * predictions * (dense.size + table.size)

@@ -21,11 +21,12 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from scalelab.config.pretraining import parse_objective
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.bootstrap import DevSet
 from scalelab.lab.compare.estimates import Estimate
@@ -49,8 +50,10 @@ FLOOR_MARGIN = 0.05  # of a score: nets that have learnt nothing differ by less
 
 UNIGRAM = "unigram_nats"  # result.json: entropy of the unigram distribution of the training text
 
-# Metric, its trivial value (None: the unigram entropy) and the margin, as an objective declares it.
-Baseline = tuple[str, float | None, float]
+# Metric, its trivial value (None: the unigram entropy; or a function of the validation's metrics)
+# and the margin, as an objective declares them for config.objective_options.
+Trivial = float | Callable[[Mapping[str, float]], float | None] | None
+Baseline = Callable[[Mapping[str, object]], tuple[str, Trivial, float]]
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # of pre-training, of fine-tuning
 
@@ -148,19 +151,22 @@ class StudyScores(Scores):
 
     def _check_objectives(self, row: Point) -> Iterator[tuple[str, str, str]]:
         """Yields each objective, how it misses its baseline or "", and the missing number or ""."""
-        metrics, names = _validation(row), row.runs[0].config.get("objective")
-        for objective in str(names).split("+"):
+        metrics, config = _validation(row), row.runs[0].config
+        for objective in parse_objective(str(config.get("objective"))):
             if objective not in self.baselines:
                 yield objective, "", f"the trivial baseline of the objective {objective!r}"
                 continue
-            metric, trivial, margin = self.baselines[objective]
-            name = "chance"
-            if trivial is None:
-                name, trivial = "the unigram entropy", metrics.get(UNIGRAM)
+            options = config.get("objective_options") or {}
+            metric, trivial, margin = self.baselines[objective](options)
             metric = f"{objective}_{metric}"
+            name, lacking = "chance", f"the trivial {metric}"
+            if trivial is None:
+                name, lacking, trivial = "the unigram entropy", UNIGRAM, metrics.get(UNIGRAM)
+            elif callable(trivial):
+                trivial = trivial(metrics)
             value = metrics.get(metric)
             if value is None or trivial is None:
-                yield objective, "", metric if value is None else UNIGRAM
+                yield objective, "", metric if value is None else lacking
                 continue
             gain = trivial - value if metric.endswith("_loss") else value - trivial
             text = f"{metric} {value:.3g} against {trivial:.3g} of {name}, margin {margin:g}"

@@ -7,6 +7,7 @@ from law_folders import fails
 
 from scalelab.config.pretraining import Shape
 from scalelab.lab import shapes
+from scalelab.resources import flops
 
 PLAIN = len(shapes.GRADES)
 
@@ -75,13 +76,18 @@ def test_tiles_by_hand() -> None:
 
 
 def test_work_by_hand() -> None:
-    forward = types.SimpleNamespace(body=100.0, attention=10.0, head=7.0)
-    plan = types.SimpleNamespace(phases=(types.SimpleNamespace(forward=forward),))
-    assert shapes.count_work(plan, Shape(1, 64, 1), 64) == 3 * 117
+    def work_of(shape: Shape, **more: float) -> float:
+        forward = flops.Flops(body=100.0, attention=10.0, head=7.0, **more)
+        plan = types.SimpleNamespace(phases=(types.SimpleNamespace(forward=forward),))
+        return shapes.count_work(plan, shape, 64)
+
+    assert work_of(Shape(1, 64, 1)) == pytest.approx(3 * 117)
+    # A projection of embeddings counts, and what has no backward pass counts once.
+    assert work_of(Shape(1, 64, 1), embedding=5.0, forward_only=2.0) == pytest.approx(3 * 122 - 4)
     # Width 32 in tiles of 64: four times the weights but for the FFN's inner side, which is full.
     weights = (4 * 64**2 + 2 * 64 * 128) / (12 * 32**2)
     work = 3 * (100 * weights + 10 * 2 + 7 * 2)
-    assert shapes.count_work(plan, Shape(1, 32, 1), 64) == pytest.approx(work)
+    assert work_of(Shape(1, 32, 1)) == pytest.approx(work)
 
 
 def run(*arguments: str) -> None:

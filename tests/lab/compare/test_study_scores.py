@@ -1,5 +1,6 @@
 """Scores of a study's rows: as the bootstrap by hand gives them, found where planted, or None."""
 
+import dataclasses
 import json
 import re
 import zlib
@@ -233,7 +234,12 @@ def test_seconds_of_different_machines_are_named(tmp_path) -> None:
 
 # --- Whether the treatment took -------------------------------------------------------------------
 
-BASELINES = {"nsp": ("accuracy", 0.5, 0.05), "mlm": ("loss", None, 0.5)}
+# That of `nsp` may be another number, by an option; that of `mlm` is what a metric says.
+BASELINES = {
+    "nsp": lambda options: ("accuracy", options.get("chance", 0.5), 0.05),
+    "mlm": lambda options: ("loss", None, 0.5),
+    "rtd": lambda options: ("loss", lambda metrics: metrics.get("rate"), 0.02),
+}
 
 
 def treated(workdir, nsp: float, mlm: float, wrong: int, scratch: int | None = None) -> str:
@@ -272,3 +278,30 @@ def test_time_needs_no_treatment(tmp_path) -> None:
     scores = StudyScores(study_runs.read(tmp_path), baselines=BASELINES)
     assert scores.check_treatment(scores.rows, "seconds") == ("", "")
     assert "nsp_accuracy" in scores.check_treatment(scores.rows, "loss")[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "why", "unchecked"),
+    [
+        ({"objective": "mlm+50*nsp"}, {"nsp_accuracy": 0.51}, "nsp_accuracy 0.51", ""),
+        ({"objective_options": {"chance": 0.7}}, {"nsp_accuracy": 0.7}, "against 0.7", ""),
+        ({"objective": "mlm+50*rtd"}, {"rtd_loss": 0.4, "rate": 0.4}, "rtd_loss 0.4", ""),
+        ({"objective": "mlm+50*rtd"}, {"rtd_loss": 0.3, "rate": 0.4}, "", ""),
+        ({"objective": "mlm+50*rtd"}, {"rtd_loss": 0.3}, "", "the trivial rtd_loss"),
+    ],
+)
+def test_each_loss_of_a_weighted_sum_has_the_baseline_of_its_options(
+    config, metrics, why, unchecked, tmp_path
+) -> None:
+    treated(tmp_path, 0.8, 5.0, 10)
+    study = study_runs.read(tmp_path)
+    points = []
+    for point in study.points:
+        runs = [dataclasses.replace(run, config=run.config | config) for run in point.runs]
+        for run in runs:
+            run.result.eval["512"].update(metrics)
+        points.append(dataclasses.replace(point, runs=tuple(runs)))
+    scores = StudyScores(dataclasses.replace(study, points=tuple(points)), baselines=BASELINES)
+    found = scores.check_treatment(scores.rows, "loss")
+    assert why in found[0] and bool(why) == bool(found[0])
+    assert unchecked in found[1] and bool(unchecked) == bool(found[1])
