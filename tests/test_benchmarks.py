@@ -13,6 +13,7 @@ import test_flops
 import tiny
 
 from scalelab.config import cli
+from scalelab.resources import blueprint
 from scalelab.runs import environment
 from scalelab.tasks import batches
 from scalelab.worlds import discourse, glue_files
@@ -52,7 +53,7 @@ def test_a_wrong_flag_is_one_message(
 
 
 def tiny_run(system: str = "bert", shape: str = "2x8x3") -> Any:
-    return common.abstract_run(system, shape, batch_size=4, length=16, vocab_size=97)
+    return blueprint.draw_alone(system, shape, batch_size=4, length=16, vocab_size=97)
 
 
 def floor_flops(run: Any) -> float:
