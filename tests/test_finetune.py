@@ -501,17 +501,6 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
     assert timeless(whole) == timeless(cut)
 
 
-@pytest.mark.slow
-def test_lost_lines_of_metrics_are_named(prepare, monkeypatch, capsys) -> None:
-    run = prepare("bert", "cola", machine__checkpoint_every_steps=3, machine__log_every_steps=2)
-    at_step_7(monkeypatch, killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(run, 0)
-    (run.folder(0) / "metrics.jsonl").unlink()
-    train(run, 0)
-    assert "warning" in (printed := capsys.readouterr().out) and "metrics.jsonl" in printed
-
-
 def test_a_signal_in_the_last_evaluation_is_not_forgotten(prepare, monkeypatch) -> None:
     """The run is finished, and no other begins."""
     run = prepare("bert", "cola")

@@ -6,14 +6,11 @@ import io
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import threading
 
 import law_folders
 import pytest
 import run_folders
-import tiny
 
 from scalelab.lab import runs
 from scalelab.lab.load import archive, run_table
@@ -132,13 +129,7 @@ def test_fine_tunings_and_their_means(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("config.json", None),
-        ("config.json", '{"net": '),
-        ("config.json", "[" * 100_000),
-        ("environment.json", "{"),
-        ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n'),
-    ],
+    [("config.json", None), ("metrics.jsonl", '{"step": 1}\n{"step"\n{"step": 3}\n')],
 )
 def test_damage_is_listed(tmp_path, capsys, name: str, content: str | None) -> None:
     """What else can be wrong with a file: tests/runs/test_records.py."""
@@ -272,16 +263,6 @@ def test_csv_has_all_digits(tmp_path, capsys) -> None:
     columns = ["run", "net.width", "loss"]
     output(capsys, tmp_path, f"--columns={','.join(columns)}", f"--csv={tmp_path / 'runs.csv'}")
     assert (tmp_path / "runs.csv").read_text().splitlines()[0] == "run,net.width,loss"
-
-
-def test_the_program_starts_quickly_and_ends_quietly_before_a_closed_pipe(tmp_path) -> None:
-    run_folders.write(tmp_path / "a")
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "scalelab.lab.runs", str(tmp_path)]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=tiny.ROOT)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 # --- Two runs -------------------------------------------------------------------------------------
