@@ -82,8 +82,7 @@ def draw(config: Config) -> Blueprint:
     """Draws up a run; nothing is computed and no data is read.
 
     Raises:
-      ValueError: system, objective, format, phases and nets of other runs do not go together, or
-        heads do not divide width.
+      ValueError: system, objective, format, phases and nets of other runs do not go together.
     """
     model = state.make_model(config, frozen=load_frozen(config.machine.frozen))
     state.check_phases(model, config)
